@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_goes_on_where_the_last_one_ended_and_wraps() {
+    fn a_walk_continues_after_the_last_one_and_wraps() {
         let mut map = PeerMap::default();
         assert_eq!(map.walk(7, 3, |_, _: &mut char| panic!("the map is empty")), 0);
         for (slot, value) in (0..).zip("abcde".chars()) {

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_perfect_link_is_fine() {
+    fn a_perfect_link_is_valid() {
         assert_eq!(field(&LinkConfig::default()), None);
     }
 

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-/// Numbers from a seed: the same seed gives the same numbers, on every machine.
+/// A pseudorandom generator. The same seed gives the same numbers on every machine.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator with this seed.
+    /// Creates a generator with this seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A generator of its own for one part of a simulation, so that what one part draws moves no other.
+    /// Creates the generator of one part of a simulation. Each part has its own numbers, so the draws of one part do not affect another.
     #[must_use]
     pub fn part(seed: u64, part: u64) -> Self {
         let mut random = Self(seed);
@@ -21,7 +21,7 @@ impl Random {
         Self(base ^ part.wrapping_mul(0xd134_2543_de82_ef95))
     }
 
-    /// 64 bits.
+    /// Returns 64 random bits.
     pub const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -30,33 +30,33 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 when there is none.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     pub const fn below(&mut self, bound: u64) -> u64 {
-        // The remainder favours small numbers by less than 2^-32 for every bound used here.
+        // The remainder favors small numbers by less than 2^-32 for every bound used here.
         match self.bits().checked_rem(bound) {
             Some(number) => number,
             None => 0,
         }
     }
 
-    /// A number from 0 up to, and not including, 1.
+    /// Returns a number from 0 to below 1.
     pub fn fraction(&mut self) -> f64 {
         const STEPS: f64 = (1_u64 << 53) as f64;
         (self.bits() >> 11) as f64 / STEPS
     }
 
-    /// True for this fraction of all calls.
+    /// Returns true for this fraction of all calls.
     pub fn happens(&mut self, fraction: f64) -> bool {
         self.fraction() < fraction
     }
 
-    /// A time up to and including `longest`, at most 584 years.
+    /// Returns a duration of at most `longest`. Durations of more than 584 years are not returned.
     pub fn duration(&mut self, longest: Duration) -> Duration {
         let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.below(nanos.saturating_add(1)))
     }
 
-    /// 32 bytes, for keys that protect nothing.
+    /// Returns 32 bytes, for keys that protect nothing.
     pub fn bytes(&mut self) -> [u8; 32] {
         let mut bytes = [0; 32];
         for chunk in bytes.chunks_mut(8) {
@@ -71,14 +71,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_are_those_of_the_reference() {
+    fn numbers_match_the_reference_implementation() {
         let mut random = Random::new(1_234_567);
         let first = [random.bits(), random.bits(), random.bits()];
         assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 
     #[test]
-    fn bounds_hold_and_nothing_has_no_numbers() {
+    fn numbers_are_below_their_bound() {
         let mut random = Random::new(1);
         assert!((0..1_000).all(|_| random.below(7) < 7));
         assert_eq!(random.below(0), 0);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_seed_are_unlike() {
+    fn parts_of_a_seed_have_different_numbers() {
         let firsts: std::collections::HashSet<u64> =
             (0..1_000).map(|part| Random::part(5, part).bits()).collect();
         assert_eq!(firsts.len(), 1_000);

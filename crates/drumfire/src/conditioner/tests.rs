@@ -1,4 +1,4 @@
-//! One link at a time: what comes out of it, when, and how often, for fixed seeds.
+//! Tests of single links with fixed seeds: the arrivals, their times, and their frequencies.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn push(link: &mut Link, now: Moment, bytes: &[u8]) {
     link.push(now, from, to, bytes);
 }
 
-/// Everything on the link, with its time of arrival.
+/// Removes and returns all datagrams of a link, with their times of arrival.
 fn arrivals(link: &mut Link) -> Vec<(Moment, Vec<u8>)> {
     let mut all = Vec::new();
     while let Some(next) = link.next_at() {
@@ -32,7 +32,7 @@ fn arrivals(link: &mut Link) -> Vec<(Moment, Vec<u8>)> {
     all
 }
 
-/// Pushes numbered datagrams, one each millisecond, and answers which arrived and when.
+/// Sends numbered datagrams, one per millisecond. Returns the numbers that arrived, with their times of arrival.
 fn numbered(link: &mut Link, count: u64) -> Vec<(Moment, u64)> {
     for number in 0..count {
         push(link, at(number), &number.to_be_bytes());
@@ -66,7 +66,7 @@ fn rough() -> LinkConfig {
 }
 
 #[test]
-fn a_perfect_link_delivers_everything_at_once_and_in_order() {
+fn a_perfect_link_delivers_immediately_and_in_order() {
     let mut link = link(LinkConfig::default(), 1);
     assert_eq!(link.next_at(), None);
     let got = numbered(&mut link, 100);
@@ -76,7 +76,7 @@ fn a_perfect_link_delivers_everything_at_once_and_in_order() {
 }
 
 #[test]
-fn nothing_comes_out_before_its_time() {
+fn no_datagram_arrives_before_its_time() {
     let mut link = link(LinkConfig::default().delay(Delay::Constant(Duration::from_millis(5))), 1);
     push(&mut link, at(10), b"x");
     assert_eq!(link.next_at(), Some(at(15)));
@@ -110,20 +110,20 @@ fn loss_of_none_and_of_all_is_exact() {
 }
 
 #[test]
-fn bursts_lose_as_much_as_the_model_says_and_in_rows() {
+fn burst_loss_agrees_with_the_model() {
     let loss = Loss::Bursts { begin: 0.01, end: 0.1, inside: 1.0, outside: 0.0 };
     let mut link = link(LinkConfig::default().loss(loss), 5);
     let arrived: Vec<u64> = numbered(&mut link, MANY).into_iter().map(|(_, number)| number).collect();
     let lost = MANY - arrived.len() as u64;
     let rows = arrived.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
-    // A burst has 10 datagrams in the mean, and a fraction of 0.01 / (0.01 + 0.1) is in bursts.
+    // A burst has 10 datagrams on average, and a fraction of 0.01 / (0.01 + 0.1) of all datagrams is in bursts.
     let mean = lost as f64 / rows as f64;
     assert!((9.0..11.0).contains(&mean), "{mean}");
     assert!((0.08..0.102).contains(&(lost as f64 / MANY as f64)), "{lost}");
 }
 
 #[test]
-fn delays_stay_in_their_bounds_and_about_their_middle() {
+fn delays_have_their_bounds_and_mean() {
     let ms = Duration::from_millis;
     let uniform = Delay::Uniform { least: ms(20), most: ms(60) };
     let normal = Delay::Normal { mean: ms(40), deviation: ms(5) };
@@ -161,7 +161,7 @@ fn jitter_alone_keeps_the_order_and_reordering_breaks_it() {
     let got = numbered(&mut link(config, 4), 5_000);
     assert!(!in_order(&got));
     assert_eq!(got.len(), 5_000);
-    // One per millisecond, held back 10 ms at most: nothing is more than 10 places late.
+    // One datagram is sent per millisecond, and delayed by at most 10 ms. So no datagram is more than 10 places late.
     assert!(got.iter().zip(0..).all(|((_, number), place)| *number <= place + 10 && place <= *number + 10));
 }
 
@@ -198,7 +198,7 @@ fn corrupted_datagrams_differ_in_bits_or_length_and_are_counted() {
 }
 
 #[test]
-fn an_empty_datagram_passes_and_cannot_be_spoiled() {
+fn an_empty_datagram_passes_uncorrupted() {
     let mut link = link(LinkConfig::default().corrupt(1.0), 8);
     push(&mut link, at(0), b"");
     assert_eq!(arrivals(&mut link), [(at(0), Vec::new())]);
@@ -206,8 +206,8 @@ fn an_empty_datagram_passes_and_cannot_be_spoiled() {
 }
 
 #[test]
-fn a_bottleneck_lets_out_one_after_the_other() {
-    // 100 bytes with headers, 1,000 per second: 100 ms each.
+fn a_bottleneck_delays_datagrams_by_their_size() {
+    // A datagram has 100 bytes with headers. At 1,000 bytes per second, it takes 100 ms.
     let mut link = link(LinkConfig::default().rate(1_000, 300), 1);
     for _ in 0..4 {
         push(&mut link, at(0), &[0; 72]);
@@ -219,7 +219,7 @@ fn a_bottleneck_lets_out_one_after_the_other() {
 }
 
 #[test]
-fn the_queue_is_full_exactly_at_its_size_and_room_comes_back() {
+fn a_queue_is_full_exactly_at_its_size_and_drains() {
     for (payload, is_taken) in [(71, true), (72, true), (73, false)] {
         let mut link = link(LinkConfig::default().rate(1_000, 100), 1);
         push(&mut link, at(0), &vec![0; payload]);
@@ -244,7 +244,7 @@ fn a_datagram_longer_than_the_limit_of_the_path_is_dropped() {
 }
 
 #[test]
-fn memory_is_bounded_and_comes_back() {
+fn memory_is_bounded_and_freed_on_arrival() {
     let mut link = link(LinkConfig::default().memory_bytes(65_600), 1);
     for _ in 0..700 {
         push(&mut link, at(0), &[0; 36]);
@@ -274,7 +274,7 @@ fn datagrams_in_flight_are_lost_when_their_socket_is_replaced() {
 }
 
 #[test]
-fn copies_for_which_there_is_no_memory_are_not_made() {
+fn duplicates_without_memory_are_not_made() {
     let mut link = link(LinkConfig::default().memory_bytes(65_600).duplicate(1.0, Duration::ZERO), 1);
     for _ in 0..1_000 {
         push(&mut link, at(0), &[0; 36]);
@@ -299,7 +299,7 @@ fn rebinding_changes_where_later_datagrams_come_from() {
 }
 
 #[test]
-fn a_link_changes_while_it_runs_and_refuses_what_it_cannot_be() {
+fn a_link_can_be_reconfigured_and_refuses_invalid_settings() {
     let mut link = link(LinkConfig::default(), 1);
     push(&mut link, at(0), b"x");
     let refused = link.set_config(LinkConfig::default().corrupt(2.0)).map_err(|error| error.field);
@@ -310,7 +310,7 @@ fn a_link_changes_while_it_runs_and_refuses_what_it_cannot_be() {
 }
 
 #[test]
-fn the_same_seed_replays_exactly_and_another_does_not() {
+fn the_same_seed_replays_a_link_exactly() {
     let run = |seed| {
         let mut link = link(rough(), seed);
         for number in 0..2_000_u64 {

@@ -154,9 +154,10 @@ pub struct ServerConfig {
     /// reports the record of a connection that ends abnormally. On by default. It costs less than 2 % of the processor time of a
     /// packet.
     pub flight_recorder: bool,
-    /// Simulates a bad network at the socket, to test a game with: each direction is a [`Link`](crate::conditioner::Link) with this
-    /// configuration. So the delay applies twice to a round trip, and four times if both ends have one.
-    /// `None`, the default, is no simulation. [`LinkConfig::default()`](crate::conditioner::LinkConfig) is a perfect link that
+    /// Simulates a bad network at the socket, to test a game. Each direction is a [`Link`](crate::conditioner::Link) with this
+    /// configuration, so the delay applies twice to a round trip, and four times if both ends simulate.
+    ///
+    /// `None`, the default, is no simulation. [`LinkConfig::default()`](crate::conditioner::LinkConfig) is a perfect link, which
     /// [`Control::set_conditioner`](crate::Control::set_conditioner) can change later. See [`conditioner`](crate::conditioner).
     #[cfg(feature = "conditioner")]
     pub conditioner: Option<crate::conditioner::LinkConfig>,
@@ -330,7 +331,7 @@ impl ServerConfig {
         self
     }
 
-    /// Sets both timeouts, 1 s to 49 days each: that for a silent peer, and that for an unacknowledged packet.
+    /// Sets the timeouts for a silent peer and for an unacknowledged packet, 1 s to 49 days each.
     #[must_use]
     pub fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
         self.silent_timeout = silent;

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_become_one_where_no_port_is_shared() {
+    fn there_is_one_shard_if_ports_cannot_be_shared() {
         let numbers = |counts: ThreadCounts| (counts.sockets.get(), counts.threads.map(NonZeroU16::get));
         assert_eq!(numbers(shards(16, 4, 1_024)), (16, Some(4)));
         assert_eq!(numbers(shards(16, 4, 1)), (1, Some(1)));

@@ -151,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn a_token_comes_back_from_its_text() {
+    fn a_token_is_read_from_its_text() {
         for address in ["192.0.2.1:1", "[2001:db8::1]:65535"] {
             assert_eq!(token(address).to_text().parse(), Ok(token(address)));
         }
     }
 
     #[test]
-    fn a_token_is_written_as_in_its_vectors() {
+    fn a_token_has_the_text_of_its_test_vectors() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire/vectors/texts.json");
         let entries: serde_json::Value =
             serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_comes_back_from_its_bytes() {
+    fn a_key_is_read_from_its_bytes() {
         let key = ServerKey::generate().unwrap();
         assert_eq!(ServerKey::from_bytes(key.to_bytes()).public(), key.public());
         assert_ne!(ServerKey::generate().unwrap().public(), key.public());
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_development_key_is_known_however_it_was_made() {
+    fn the_development_key_is_recognized_in_every_form() {
         assert!(ServerKey::dev().is_dev());
         assert!(ServerKey::from_bytes(ServerKey::dev().to_bytes()).is_dev());
     }

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_back_from_their_text() {
+    fn token_keys_are_read_from_their_text() {
         let master = TokenMasterKey::generate().unwrap();
         let again: TokenMasterKey = master.to_text().parse().unwrap();
         let key = master.token_key(7, "eu-1").unwrap();

@@ -67,7 +67,7 @@ impl SocketGrants {
 }
 
 impl fmt::Display for SocketGrants {
-    /// One line for a log.
+    /// Writes one line for a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |has, yes, no| if has { yes } else { no };
         write!(f, "receive buffer {} B", self.receive_buffer_bytes)?;
@@ -91,7 +91,7 @@ impl serde_core::Serialize for SocketGrants {
     fn serialize<S: serde_core::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde_core::ser::SerializeStruct;
 
-        // By name, so that none is forgotten.
+        // The pattern names all fields, so the compiler reports a field that is not written.
         let Self {
             receive_buffer_asked_bytes,
             receive_buffer_bytes,
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_says_it_all() {
+    fn grants_are_written_in_one_line() {
         let granted = SocketGrants {
             receive_buffer_asked_bytes: None,
             receive_buffer_bytes: 212_992,
@@ -146,7 +146,7 @@ mod tests {
 
     #[cfg(feature = "serde")]
     #[test]
-    fn it_is_written_by_name() {
+    fn grants_are_serialized_by_name() {
         let socket = Socket::connect("127.0.0.1:9".parse().unwrap(), None).unwrap();
         let granted = SocketGrants::of(&socket, Some(5));
         let written = serde_json::to_value(granted).unwrap();

@@ -13,7 +13,7 @@ use super::trace::{Happening, Trace};
 
 /// The state of a worker that is published in addition to its counters.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "nobody looks"))]
+#[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "only metrics read the state"))]
 pub(crate) struct Shown<'a, P> {
     pub(crate) endpoint: &'a Endpoint<P>,
     /// The share of the last second that the worker spent in passes with work.

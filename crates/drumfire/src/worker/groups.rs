@@ -15,7 +15,8 @@ use crate::message::group::GroupId;
 pub(crate) struct Groups {
     /// The members of each group, in no order. No group is empty.
     members: HashMap<GroupId, Vec<PeerId>>,
-    /// The groups of each peer, and its index in `members` of each. With the index, a peer leaves a group in constant time.
+    /// The groups of each peer, and its index in `members` of each. With the index, a peer leaves a group without a
+    /// search among its members.
     places: PeerMap<Vec<(GroupId, usize)>>,
 }
 

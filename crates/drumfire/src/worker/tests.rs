@@ -30,7 +30,7 @@ fn the_loop_runs_over_any_network_and_any_clock() {
 }
 
 #[test]
-fn a_train_has_packets_of_one_connection_though_several_share_an_address() {
+fn a_train_has_packets_of_one_connection_only() {
     let mut world = World::new(1);
     for _ in 0..3 {
         world.join_from(SocketAddr::from(([127, 0, 0, 1], 1_000)), 0);
@@ -80,7 +80,7 @@ fn a_pass_takes_no_more_datagrams_after_two_milliseconds() {
     let junk = (0..BUDGET_DATAGRAMS - 1).map(|_| (SocketAddr::from(SERVER), vec![0; 40]));
     let mut wire = server.wire.0.lock().unwrap();
     wire.inbox.extend(junk);
-    // As if the datagrams of one receive call kept the worker busy for so long.
+    // Each receive call takes this time, as if its datagrams kept the worker busy.
     wire.slow = Some((elapsed.clone(), Duration::from_micros(700)));
     drop(wire);
     let mut passes = 0;
@@ -101,7 +101,7 @@ fn a_pass_takes_no_more_datagrams_after_two_milliseconds() {
 }
 
 #[test]
-fn broadcasts_keep_their_places_among_all_that_was_asked_for() {
+fn broadcasts_keep_their_order_among_other_commands() {
     let mut world = World::of_one(3);
     let peers = world.connected();
     let (group, other) = (GroupId(1), GroupId(2));
@@ -140,7 +140,7 @@ fn broadcasts_keep_their_places_among_all_that_was_asked_for() {
 }
 
 #[test]
-fn a_thousand_broadcasts_at_once_reach_all_in_order() {
+fn a_thousand_queued_broadcasts_reach_all_peers_in_order() {
     const COUNT: u16 = 1_000;
     let mut world = World::of_one(2);
     let group = GroupId(1);
@@ -187,7 +187,7 @@ fn a_panic_costs_no_connection() {
 }
 
 #[test]
-fn panics_in_a_row_end_all_peers_once_and_the_worker_begins_anew() {
+fn consecutive_panics_end_all_peers_and_restart_the_worker() {
     let mut world = World::of_one(3);
     let before = world.connected();
     world.servers[0].wire.0.lock().unwrap().panics = PANICS_IN_A_ROW;
@@ -222,7 +222,7 @@ fn a_lost_descriptor_ends_all_peers_and_the_worker() {
 }
 
 #[test]
-fn a_worker_that_is_gone_leaves_no_shutdown_waiting() {
+fn a_worker_that_has_ended_leaves_no_shutdown_waiting() {
     let mut world = World::of_one(1);
     let peer = world.connected()[0];
     let shut_down = |world: &World| {
@@ -244,7 +244,7 @@ fn a_worker_that_is_gone_leaves_no_shutdown_waiting() {
 }
 
 #[test]
-fn what_arrived_during_a_stall_is_read_before_anybody_is_given_up() {
+fn datagrams_of_a_stall_are_read_before_timeouts_fire() {
     let mut world = World::of_one(1);
     // Let acks and pings settle.
     for _ in 0..200 {
@@ -252,7 +252,7 @@ fn what_arrived_during_a_stall_is_read_before_anybody_is_given_up() {
     }
     let (client, _, peer, _) = &world.clients[0];
     client.send(*peer, "I am here");
-    // More junk than one pass takes lies in front of it.
+    // The junk before it exceeds the budget of one pass.
     let junk = (0..2 * BUDGET_DATAGRAMS).map(|_| (client.address, vec![0; 40]));
     world.servers[0].wire.0.lock().unwrap().inbox.extend(junk);
     world.step_clients();
@@ -265,13 +265,13 @@ fn what_arrived_during_a_stall_is_read_before_anybody_is_given_up() {
 }
 
 #[test]
-fn a_full_ring_makes_hellos_wait_and_everybody_is_connected_in_the_end() {
+fn a_full_ring_delays_hellos_and_all_clients_connect() {
     const CLIENTS: usize = 640;
     let mut world = World::new(2);
     for _ in 0..CLIENTS {
         world.join(0);
     }
-    // The second worker sleeps: half of all Hellos are for it, more than its ring takes.
+    // The second worker sleeps. Half of all Hellos are for it, which is more than its ring holds.
     for _ in 0..1_000 {
         world.step_clients();
         world.servers[0].work();
@@ -284,7 +284,10 @@ fn a_full_ring_makes_hellos_wait_and_everybody_is_connected_in_the_end() {
     assert_eq!(world.servers[0].stats().forwards_held, 1);
     world.servers[0].worker.wait(None);
     let timeout = world.servers[0].wire.0.lock().unwrap().polls.pop().flatten();
-    assert!(timeout.is_some_and(|timeout| timeout <= RETRY_AFTER), "nobody tells when there is room");
+    assert!(
+        timeout.is_some_and(|timeout| timeout <= RETRY_AFTER),
+        "no event reports room, so the worker polls for it"
+    );
     world.until("all are connected", |world| world.connected().len() == CLIENTS);
     let second = world.connected().iter().filter(|peer| peer.worker() == 1).count();
     assert_eq!(second, CLIENTS / 2);
@@ -292,7 +295,7 @@ fn a_full_ring_makes_hellos_wait_and_everybody_is_connected_in_the_end() {
 }
 
 #[test]
-fn a_worker_that_ends_says_goodbye_to_all() {
+fn a_worker_that_ends_closes_all_connections() {
     let mut world = World::of_one(3);
     world.servers[0].worker.finish(CloseCode::Shutdown);
     world.carry_answers();

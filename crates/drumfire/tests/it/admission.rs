@@ -77,7 +77,7 @@ impl Game {
                 return (event, self.world.elapsed() - start);
             }
         }
-        panic!("nothing was heard");
+        panic!("no event arrived");
     }
 }
 
@@ -139,7 +139,7 @@ fn no_token_of_a_banned_player_is_accepted_until_the_ban_ends() {
     assert_eq!(game.world.clients[0].polled().next(), None);
     let resume = game.world.clients[0].resume_token().expect("it came by now");
     let Some(Event::Connected { peer, .. }) = game.world.server.polled().next() else {
-        panic!("nobody came")
+        panic!("no client connected")
     };
     let minute = Duration::from_secs(60);
     let mut ban = game.world.server.control().close_and_ban(peer, 9, "cheats", minute);

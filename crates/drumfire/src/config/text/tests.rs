@@ -51,7 +51,7 @@ impl Drop for Temporary {
 }
 
 #[test]
-fn three_lines_make_a_server_with_all_defaults() {
+fn three_settings_suffice_for_a_server() {
     let config = server(LOCAL).unwrap();
     let defaults = ServerConfig::new("127.0.0.1:7777".parse().unwrap(), key(), Access::Open);
     assert_eq!(format!("{config:?}"), format!("{defaults:?}"));
@@ -116,7 +116,7 @@ fn every_word_of_a_choice_is_read() {
 }
 
 #[test]
-fn the_longest_message_follows_the_memory_unless_it_is_named() {
+fn the_longest_message_depends_on_the_memory_unless_set() {
     let small = "send_memory_bytes = 8192";
     assert_eq!(server(&format!("{LOCAL}{small}")).unwrap().message_max_bytes, 2_048);
     assert_eq!(client(small).unwrap().message_max_bytes, 2_048);
@@ -177,7 +177,7 @@ fn unknown_missing_and_mistyped_settings_are_refused_by_name() {
 }
 
 #[test]
-fn keys_are_read_from_files_and_a_file_that_is_no_key_is_named() {
+fn keys_are_read_from_files_and_invalid_files_are_named() {
     let named = |path: &std::path::Path| {
         let text = format!("{LOCAL}key_file = {:?}", path.display().to_string());
         toml::from_str::<ServerConfig>(&text).map_err(|error| error.to_string())
@@ -198,7 +198,7 @@ fn keys_are_read_from_files_and_a_file_that_is_no_key_is_named() {
 }
 
 #[test]
-fn tokens_are_taken_by_the_keys_of_files_and_texts() {
+fn token_keys_are_read_from_files_and_texts() {
     let file = Temporary::new("token.key", token_key(2).to_text().as_bytes());
     let settings = format!(
         "address = \"0.0.0.0:0\"\n[access.token]\naudience = 77\nkeys = [{:?}]\nkey_files = [{:?}]",
@@ -308,7 +308,7 @@ fn documented(lines: impl Fn(&str) -> String) -> String {
 }
 
 #[test]
-fn the_documented_file_says_what_the_defaults_are() {
+fn the_documented_file_has_the_defaults() {
     let config: ServerConfig = toml::from_str(&documented(str::to_owned)).unwrap();
     let defaults = server("address = \"127.0.0.1:7777\"\naccess = \"open\"").unwrap();
     assert_eq!(format!("{config:?}"), format!("{defaults:?}"));

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_shards_move_than_have_to() {
+    fn as_few_shards_as_possible_move() {
         let moved =
             |from: &[usize], to: &[usize]| from.iter().zip(to).filter(|(from, to)| from != to).count();
         for shards in 1..=24 {

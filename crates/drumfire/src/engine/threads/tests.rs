@@ -158,12 +158,12 @@ impl World {
         matches!(self.heard[number].last(), Some(Event::Disconnected { .. }))
     }
 
-    /// Checks the state after a restart of the workers `anew`. Their peers are gone on both sides, and all other peers still send
+    /// Checks the state after a restart of the workers `restarted`. Their peers are gone on both sides, and all other peers still send
     /// messages. New clients get the free places.
     #[track_caller]
-    fn assert_begun_anew(&mut self, anew: &[usize]) {
+    fn assert_restarted(&mut self, restarted: &[usize]) {
         let before: Vec<PeerId> = self.peers.iter().copied().flatten().collect();
-        let is_lost = |peer: &PeerId| anew.contains(&peer.worker());
+        let is_lost = |peer: &PeerId| restarted.contains(&peer.worker());
         let mut lost: Vec<PeerId> = before.iter().copied().filter(|peer| is_lost(peer)).collect();
         assert!(!lost.is_empty() && lost.len() < before.len());
         self.answered = 0;
@@ -212,7 +212,7 @@ fn a_panic_outside_a_pass_affects_only_the_current_worker() {
         world.spring(Spot::AtHand(1));
         world.until("worker 1 restarted", |world| world.restarts()[1] == 1);
         assert_eq!(world.restarts().iter().sum::<u64>(), 1);
-        world.assert_begun_anew(&[1]);
+        world.assert_restarted(&[1]);
         assert_eq!(world.threads().len(), usize::from(threads));
     }
 }
@@ -225,10 +225,10 @@ fn a_panic_between_passes_restarts_all_workers_of_the_thread() {
     let mut world = World::new(4, 2, 12);
     world.spring(Spot::Between);
     world.until("two workers restarted", |world| world.restarts().iter().sum::<u64>() == 2);
-    let anew: Vec<usize> = (0..4).filter(|worker| world.restarts()[*worker] == 1).collect();
+    let restarted: Vec<usize> = (0..4).filter(|worker| world.restarts()[*worker] == 1).collect();
     // The shards are assigned to the two threads in turn.
-    assert!(anew == [0, 2] || anew == [1, 3], "{anew:?}");
-    world.assert_begun_anew(&anew);
+    assert!(restarted == [0, 2] || restarted == [1, 3], "{restarted:?}");
+    world.assert_restarted(&restarted);
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn repeated_panics_end_no_thread_and_stop_no_move() {
         });
     }
     assert_eq!(world.restarts(), [0, 0, 0, 20]);
-    world.assert_begun_anew(&[3]);
+    world.assert_restarted(&[3]);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn a_message_has_the_options_of_its_channel_or_its_own() {
 }
 
 #[test]
-fn the_longest_value_is_taken_and_a_longer_one_is_not_both_ways() {
+fn the_longest_value_is_accepted_and_a_longer_one_refused() {
     let by_mode = |options: SendOptions| Channel::with_codec(ChannelId(0), options, Zeros);
     for (channel, limit_bytes) in [
         (by_mode(RELIABLE), 65_536),

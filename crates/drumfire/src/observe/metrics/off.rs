@@ -1,4 +1,4 @@
-//! No metrics: the feature is off.
+//! The metrics without the feature `metrics`: there are none.
 
 use std::time::Duration;
 

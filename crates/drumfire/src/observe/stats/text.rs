@@ -1,4 +1,4 @@
-//! Counters as text of any format that has serde: written, never read.
+//! The text form of counters, in any format that serde supports. Counters can be written, and not read.
 
 use serde_core::ser::{Serialize, SerializeStruct, Serializer};
 
@@ -18,7 +18,7 @@ impl Serialize for Stats {
 
 impl Serialize for WorkerStats {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // By name, so that none is forgotten.
+        // The pattern names all fields, so the compiler reports a field that is not written.
         let Self {
             protocol,
             received,

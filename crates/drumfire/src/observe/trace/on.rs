@@ -185,7 +185,7 @@ impl Trace {
             error!(target: "drumfire", worker, count, "a panic was caught; what was left of a batch is lost");
         }
         if let Some(count) = self.grown(now, Cause::Restart, stats.restarts) {
-            warn!(target: "drumfire", worker, count, "began anew after panics; all peers of this worker are gone");
+            warn!(target: "drumfire", worker, count, "restarted after panics; all peers of this worker are disconnected");
         }
         if let Some(count) = self.grown(now, Cause::Reopened, stats.sockets_reopened) {
             warn!(target: "drumfire", worker, count, "its socket was closed by something else in this process; it goes on with another descriptor");
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_has_a_place_of_its_own() {
+    fn every_cause_has_its_own_index() {
         let closes = reasons().into_iter().map(Cause::Disconnected);
         let refused = (0..REFUSALS.len()).map(Cause::Refused);
         let single = [

@@ -19,7 +19,7 @@ fn reconnect_state(within: Duration, seed: u64) -> Box<ReconnectState> {
     ReconnectState::new(Reconnect::Within(within), seconds(0), &options, &mut Jitter::new(seed)).unwrap()
 }
 
-/// One whose connection came to be at 0 s.
+/// Returns the state of a client that connected at 0 s.
 fn connected(within: Duration, seed: u64) -> Box<ReconnectState> {
     let mut reconnect_state = reconnect_state(within, seed);
     reconnect_state.on_connected(seconds(0));
@@ -42,7 +42,7 @@ fn refused(reason: RefuseReason, after: Option<u64>, address: Option<&str>) -> C
     ConnectError::Refused(Box::new(refusal))
 }
 
-/// The end of a connection for good, after the last attempt failed with an error.
+/// Returns the final step of a client that gives up, with the error of its last attempt if there was one.
 fn over(reason: CloseReason, text: &'static str, reconnect_error: Option<ConnectError>) -> NextStep {
     NextStep::Over(Box::new(Closed { reason, text: text.into(), reconnect_error }))
 }
@@ -57,7 +57,7 @@ fn remote(code: CloseCode, application_code: u32) -> CloseReason {
 }
 
 #[test]
-fn a_connection_is_had_back_when_nobody_wanted_its_end() {
+fn a_client_reconnects_after_each_unwanted_end() {
     let local = |code| CloseReason::Local { code, application_code: SHUTDOWN_RESTARTS };
     for (reason, is_had_back) in [
         (CloseReason::Reset, true),
@@ -90,7 +90,7 @@ fn a_connection_is_had_back_when_nobody_wanted_its_end() {
 }
 
 #[test]
-fn an_attempt_is_repeated_when_the_server_may_still_take_it() {
+fn an_attempt_is_repeated_if_the_server_may_still_accept_it() {
     for (error, is_repeated) in [
         (ConnectError::Timeout, true),
         (ConnectError::Unreachable, true),
@@ -149,7 +149,7 @@ fn waits_are_spread_and_double_up_to_5_s() {
 }
 
 #[test]
-fn a_full_server_is_given_the_time_it_asked_for() {
+fn a_full_server_is_asked_again_after_the_time_it_requested() {
     for seed in 0..100 {
         let next_step = failed(
             &mut reconnect_state(MINUTE, seed),
@@ -163,12 +163,12 @@ fn a_full_server_is_given_the_time_it_asked_for() {
     assert_eq!(
         failed(&mut reconnect_state(MINUTE, 1), seconds(1), error.clone()),
         NextStep::Failed(error),
-        "too late by then"
+        "the time is up before the server can be asked again"
     );
 }
 
 #[test]
-fn no_attempt_begins_after_the_time_is_up() {
+fn no_attempt_starts_after_the_time_limit() {
     let mut reconnect_state = connected(MINUTE, 7);
     let mut at = seconds(100);
     let mut next_step = ended(&mut reconnect_state, at, CloseReason::Silent);
@@ -186,7 +186,7 @@ fn no_attempt_begins_after_the_time_is_up() {
 }
 
 #[test]
-fn a_connection_that_does_not_last_neither_shortens_the_waits_nor_gives_more_time() {
+fn short_connections_reset_neither_waits_nor_time_limit() {
     let mut reconnect_state = connected(MINUTE, 7);
     let mut at = seconds(20);
     for expected in 1.. {
@@ -196,7 +196,7 @@ fn a_connection_that_does_not_last_neither_shortens_the_waits_nor_gives_more_tim
         at = at.after(delay);
         reconnect_state.on_connected(at);
         at = at.after(Duration::from_millis(100));
-        assert!(at < seconds(90), "for ever");
+        assert!(at < seconds(90), "the client never gives up");
     }
     assert!(at > seconds(60), "given up too early: {at:?}");
     let mut steady = connected(MINUTE, 7);
@@ -208,7 +208,7 @@ fn a_connection_that_does_not_last_neither_shortens_the_waits_nor_gives_more_tim
 }
 
 #[test]
-fn where_a_refusal_leads_is_tried_once_and_stays_when_it_takes_the_client() {
+fn a_redirect_is_tried_once_and_kept_if_it_succeeds() {
     let there = "192.0.2.2:1";
     let mut reconnect_state = reconnect_state(MINUTE, 1);
     failed(&mut reconnect_state, seconds(1), refused(RefuseReason::TryThere, None, Some(there)));
@@ -222,7 +222,7 @@ fn where_a_refusal_leads_is_tried_once_and_stays_when_it_takes_the_client() {
 }
 
 #[test]
-fn a_token_is_tried_again_while_the_server_may_hold_it_for_an_attempt_that_got_no_answer() {
+fn a_token_is_tried_again_while_the_server_may_hold_it() {
     let used = refused(RefuseReason::TokenUsed, None, None);
     for (later, is_again) in [(2, true), (9, true), (10, false)] {
         let mut reconnect_state = connected(MINUTE, 1);
@@ -234,7 +234,7 @@ fn a_token_is_tried_again_while_the_server_may_hold_it_for_an_attempt_that_got_n
 }
 
 #[test]
-fn a_client_that_closed_does_not_reconnect_and_gets_its_own_reason() {
+fn a_closed_client_does_not_reconnect_and_keeps_its_reason() {
     let mut reconnect_state = connected(MINUTE, 1);
     ended(&mut reconnect_state, seconds(1), CloseReason::Reset);
     reconnect_state.on_close(7, b"enough");
@@ -243,11 +243,15 @@ fn a_client_that_closed_does_not_reconnect_and_gets_its_own_reason() {
     let mut late = connected(MINUTE, 1);
     late.on_close(7, b"enough");
     let over = over(CloseReason::Reset, "why", None);
-    assert_eq!(ended(&mut late, seconds(1), CloseReason::Reset), over, "its end was under way");
+    assert_eq!(
+        ended(&mut late, seconds(1), CloseReason::Reset),
+        over,
+        "the connection had ended before the close"
+    );
 }
 
 #[test]
-fn the_time_to_try_has_bounds() {
+fn the_time_limit_of_attempts_has_bounds() {
     let check = |within| Reconnect::Within(within).check();
     assert!(check(Duration::from_secs(1)).is_ok() && check(Duration::from_secs(86_400)).is_ok());
     for within in [Duration::ZERO, Duration::from_millis(999), Duration::from_secs(86_401), Duration::MAX] {

@@ -101,7 +101,7 @@ async fn a_dropped_connection_of_a_server_is_closed_for_its_client() {
 }
 
 #[tokio::test]
-async fn a_dropped_server_ends_everything_at_both_ends() {
+async fn a_dropped_server_ends_all_connections_at_both_ends() {
     let Pair { server, client, at_server } = Pair::new(config()).await;
     let waiting = at_server.clone();
     let waiting = tokio::spawn(async move { waiting.recv().await });
@@ -135,7 +135,7 @@ async fn a_closed_server_accepts_queued_connections_and_no_others() {
     }
     assert_eq!(soon("the shutdown", server.control().shut_down(Duration::ZERO)).await, []);
     assert_eq!(soon("the end", accepting).await.unwrap(), 2);
-    assert!(soon("nobody", server.accept()).await.is_none());
+    assert!(soon("the end of the server", server.accept()).await.is_none());
     assert_eq!(soon("the end", first.recv()).await.unwrap_err().reason, remote(CloseCode::Shutdown, 0));
     soon("the end", second.closed()).await;
 }

@@ -192,7 +192,7 @@ async fn a_channel_that_drops_messages_never_blocks_its_sender() {
     let Pair { server: _server, client, at_server } = Pair::new(config()).await;
     let voice = ChannelId(5);
     client.set_channel_options(voice, ChannelOptions::default().when_full(WhenFull::DropOldest));
-    soon("sending without anybody who takes it", async {
+    soon("sends without a receiver", async {
         for number in 0..3_000 {
             client.send(Message::reliable_ordered(voice, numbered(number, 1_000))).await.unwrap();
         }

@@ -79,7 +79,7 @@ impl Bots {
     }
 
     /// Returns the texts that a connection has received.
-    fn told(&self, peer: PeerId) -> Vec<String> {
+    fn texts(&self, peer: PeerId) -> Vec<String> {
         let text = |event: &Event| match event {
             Event::Message { payload, .. } => Some(String::from_utf8_lossy(payload).into_owned()),
             _ => None,
@@ -103,10 +103,10 @@ fn many_connections_of_one_socket_receive_their_own_messages() {
     for (number, peer) in peers.iter().enumerate() {
         bots.say(*peer, &format!("I am {number}"));
     }
-    bots.until("all are answered", |bots| peers.iter().all(|peer| !bots.told(*peer).is_empty()));
+    bots.until("all are answered", |bots| peers.iter().all(|peer| !bots.texts(*peer).is_empty()));
     for (number, peer) in peers.iter().enumerate() {
         assert!(bots.is_connected(*peer));
-        assert_eq!(bots.told(*peer), [format!("I am {number}")]);
+        assert_eq!(bots.texts(*peer), [format!("I am {number}")]);
     }
     assert_eq!(bots.addresses, [bots.bots.local_addr()].into());
     assert_eq!(bots.bots.stats().connections, 200);
@@ -126,7 +126,7 @@ fn an_address_of_another_family_fails_only_its_own_attempt() {
     assert_eq!(bots.heard[&bad], [Event::ConnectFailed { peer: bad, error: ConnectError::Unreachable }]);
     assert_eq!(bots.bots.stats().sent.lost.total(), 1);
     bots.say(good, "still here");
-    bots.until("it is answered", |bots| bots.told(good) == ["still here"]);
+    bots.until("it is answered", |bots| bots.texts(good) == ["still here"]);
 }
 
 #[test]
@@ -151,12 +151,12 @@ fn the_end_of_a_connection_makes_room_for_another() {
         bots.say(peer, "still here");
     }
     bots.until("all are answered", |bots| {
-        [peers[0], another, peers[2]].iter().all(|peer| bots.told(*peer) == ["still here"])
+        [peers[0], another, peers[2]].iter().all(|peer| bots.texts(*peer) == ["still here"])
     });
 }
 
 #[test]
-fn all_connections_go_on_from_another_socket() {
+fn all_connections_continue_from_another_socket() {
     let mut bots = Bots::new(vec![server(Workers::Count(2))], 20);
     let peers: Vec<PeerId> = (0..20).map(|_| bots.connect(0)).collect();
     bots.until("all are connected", |bots| peers.iter().all(|peer| bots.is_connected(*peer)));
@@ -166,7 +166,7 @@ fn all_connections_go_on_from_another_socket() {
     for peer in &peers {
         bots.say(*peer, "from here");
     }
-    bots.until("all are answered", |bots| peers.iter().all(|peer| bots.told(*peer) == ["from here"]));
+    bots.until("all are answered", |bots| peers.iter().all(|peer| bots.texts(*peer) == ["from here"]));
 }
 
 #[test]

@@ -20,8 +20,8 @@ fn a_client_receives_the_close_code_and_text_of_the_server() {
             Err(SendError::Closed)
         );
         world.server.close(peer, 8, "closing twice is fine");
-        world.until("one client was told", |world| world.heard.iter().any(|heard| heard.len() == 2));
-        let heard = world.heard.iter().find(|heard| heard.len() == 2).expect("one was told");
+        world.until("one client was closed", |world| world.heard.iter().any(|heard| heard.len() == 2));
+        let heard = world.heard.iter().find(|heard| heard.len() == 2).expect("one was closed");
         assert!(matches!(&heard[0], Event::Message { payload, .. } if payload == "last words"));
         let reason = CloseReason::Remote { code: CloseCode::Application, application_code: 7 };
         let Event::Disconnected { closed, .. } = &heard[1] else { panic!("{heard:?}") };
@@ -45,7 +45,7 @@ fn the_server_receives_the_close_code_and_text_of_a_client() {
         let mut world = World::connected(config(workers), 1);
         let peer = world.peers[0];
         world.clients[0].close(3, "bored");
-        world.until("the server was told", |world| world.comings[&peer] == (1, 1));
+        world.until("the server received the close", |world| world.comings[&peer] == (1, 1));
         let reason = CloseReason::Remote { code: CloseCode::Application, application_code: 3 };
         let [Event::Disconnected { closed, .. }] = &world.events[..] else { panic!("{:?}", world.events) };
         assert_eq!((closed.reason, &closed.text[..]), (reason, &b"bored"[..]));
@@ -110,7 +110,7 @@ fn a_close_text_is_cut_between_characters_at_its_limit() {
             let text = format!("{shift}{text}");
             let mut world = World::connected(config(Workers::Inline), 1);
             world.server.close(world.peers[0], 0, &text);
-            world.until("the client was told", |world| !world.heard[0].is_empty());
+            world.until("the client received the close", |world| !world.heard[0].is_empty());
             let Event::Disconnected { closed, .. } = &world.heard[0][0] else {
                 panic!("{:?}", world.heard[0])
             };

@@ -52,7 +52,7 @@ fn a_survey_of_an_unpolled_server_is_incomplete() {
 #[test]
 fn a_survey_counts_the_events_that_wait_for_a_poll() {
     let mut world = World::connected(config(Workers::Count(1)), 1);
-    world.clients[0].send(Message::reliable_ordered(ChannelId(0), "anybody?")).expect("room");
+    world.clients[0].send(Message::reliable_ordered(ChannelId(0), "hello?")).expect("room");
     world.clients[0].flush();
     let control = world.server.control();
     let deadline = now() + PATIENCE;

@@ -36,7 +36,10 @@ fn members_receive_a_broadcast_once_and_others_never() {
                 Message::reliable_ordered(TALK, "from one of you"),
             )
             .expect("room");
-        world.server.broadcast(GroupId(3), Message::reliable_ordered(TALK, "to nobody")).expect("room");
+        world
+            .server
+            .broadcast(GroupId(3), Message::reliable_ordered(TALK, "to an empty group"))
+            .expect("room");
         for peer in world.peers.clone() {
             world.server.send(peer, Message::reliable_ordered(TALK, "to each")).expect("room");
         }

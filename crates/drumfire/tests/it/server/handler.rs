@@ -14,10 +14,11 @@ const TALK: ChannelId = ChannelId(0);
 const ALL: GroupId = GroupId(7);
 
 /// The calls of all handlers of a server, in order.
-type Told = Arc<Mutex<Vec<What>>>;
+type Calls = Arc<Mutex<Vec<HandlerCall>>>;
 
+/// A call of a handler, or the event that it reported.
 #[derive(Clone, Debug, PartialEq)]
-enum What {
+enum HandlerCall {
     Connected(PeerId),
     Message(PeerId, Vec<u8>),
     Receipt(PeerId, ReceiptId, Outcome),
@@ -27,22 +28,22 @@ enum What {
 }
 
 /// A handler that carries out the commands in messages.
-struct Obedient {
-    told: Told,
+struct CommandHandler {
+    calls: Calls,
     period: Option<Duration>,
 }
 
-impl Obedient {
-    fn tell(&self, what: What) {
-        self.told.lock().expect("no panic in here").push(what);
+impl CommandHandler {
+    fn record(&self, call: HandlerCall) {
+        self.calls.lock().expect("no panic in here").push(call);
     }
 }
 
-impl Handler for Obedient {
+impl Handler for CommandHandler {
     type Note = u32;
 
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-        self.tell(What::Message(peer, bytes.to_vec()));
+        self.record(HandlerCall::Message(peer, bytes.to_vec()));
         let answer = Message::reliable_ordered(channel, context.copy(bytes));
         match bytes {
             b"panic" => panic!("a fault that a player found"),
@@ -60,12 +61,14 @@ impl Handler for Obedient {
         match event {
             Event::Connected { peer, info } => {
                 assert!(info.address.ip().is_loopback() && info.player.is_none());
-                self.tell(What::Connected(peer));
+                self.record(HandlerCall::Connected(peer));
                 assert!(context.join(peer, ALL));
             }
-            Event::Receipt { peer, receipt, outcome } => self.tell(What::Receipt(peer, receipt, outcome)),
+            Event::Receipt { peer, receipt, outcome } => {
+                self.record(HandlerCall::Receipt(peer, receipt, outcome));
+            }
             Event::Disconnected { peer, closed } => {
-                self.tell(What::Disconnected(peer, closed.reason));
+                self.record(HandlerCall::Disconnected(peer, closed.reason));
                 assert_eq!(
                     context.send(peer, Message::reliable_ordered(TALK, "too late")),
                     Err(SendError::UnknownPeer)
@@ -77,7 +80,7 @@ impl Handler for Obedient {
     }
 
     fn on_note(&mut self, context: &mut Context<'_>, note: u32) {
-        self.tell(What::Note(context.worker(), note));
+        self.record(HandlerCall::Note(context.worker(), note));
         if note == 13 {
             panic!("a fault in a note");
         }
@@ -88,7 +91,7 @@ impl Handler for Obedient {
     }
 
     fn on_tick(&mut self, context: &mut Context<'_>) {
-        self.tell(What::Tick(context.worker()));
+        self.record(HandlerCall::Tick(context.worker()));
     }
 }
 
@@ -96,20 +99,20 @@ struct World {
     server: handler::Server<u32>,
     clients: Vec<Client>,
     heard: Vec<Vec<Event>>,
-    told: Told,
+    calls: Calls,
     is_inline: bool,
 }
 
 impl World {
     fn new(workers: Workers, period: Option<Duration>, clients: usize) -> Self {
-        let told = Told::default();
-        let make = |_| Obedient { told: Arc::clone(&told), period };
+        let calls = Calls::default();
+        let make = |_| CommandHandler { calls: Arc::clone(&calls), period };
         let server = handler::Server::bind(config(workers), make).expect("a free port on the loopback");
         let connect = |_| Client::connect_dev(server.local_addr()).expect("a client");
         let clients: Vec<Client> = (0..clients).map(connect).collect();
         let heard = clients.iter().map(|_| Vec::new()).collect();
         let is_inline = workers == Workers::Inline;
-        let mut world = Self { server, clients, heard, told, is_inline };
+        let mut world = Self { server, clients, heard, calls, is_inline };
         world.until("all are connected", |world| {
             world.clients.iter().all(|client| client.state() == ClientState::Connected)
         });
@@ -143,12 +146,12 @@ impl World {
         texts.collect()
     }
 
-    fn told(&self) -> MutexGuard<'_, Vec<What>> {
-        self.told.lock().expect("no panic in here")
+    fn calls(&self) -> MutexGuard<'_, Vec<HandlerCall>> {
+        self.calls.lock().expect("no panic in here")
     }
 
-    fn count(&self, is_one: impl Fn(&What) -> bool) -> usize {
-        self.told().iter().filter(|what| is_one(what)).count()
+    fn count(&self, is_one: impl Fn(&HandlerCall) -> bool) -> usize {
+        self.calls().iter().filter(|what| is_one(what)).count()
     }
 }
 
@@ -171,20 +174,26 @@ fn a_handler_answers_in_place_with_and_without_threads() {
 fn calls_for_a_peer_start_with_connect_and_end_with_disconnect() {
     let mut world = World::new(Workers::Count(1), None, 1);
     world.say(0, "receipt");
-    world.until("the receipt came", |world| world.count(|what| matches!(what, What::Receipt(..))) == 1);
+    world
+        .until("the receipt came", |world| world.count(|what| matches!(what, HandlerCall::Receipt(..))) == 1);
     world.say(0, "receipt");
     world.say(0, "close");
-    world.until("it ended", |world| world.count(|what| matches!(what, What::Disconnected(..))) == 1);
-    let told = world.told().clone();
-    let What::Connected(peer) = told[0] else { panic!("{told:?}") };
-    assert!(matches!(told[1], What::Message(from, _) if from == peer));
-    assert!(matches!(told[2], What::Receipt(of, _, Outcome::Acknowledged) if of == peer), "{told:?}");
-    assert_eq!(
-        world.count(|what| matches!(what, What::Receipt(..))),
-        2,
-        "each once, known or lost: {told:?}"
+    world.until("it ended", |world| world.count(|what| matches!(what, HandlerCall::Disconnected(..))) == 1);
+    let calls = world.calls().clone();
+    let HandlerCall::Connected(peer) = calls[0] else { panic!("{calls:?}") };
+    assert!(matches!(calls[1], HandlerCall::Message(from, _) if from == peer));
+    assert!(
+        matches!(calls[2], HandlerCall::Receipt(of, _, Outcome::Acknowledged) if of == peer),
+        "{calls:?}"
     );
-    assert!(matches!(told.last(), Some(What::Disconnected(of, CloseReason::Local { .. })) if *of == peer));
+    assert_eq!(
+        world.count(|what| matches!(what, HandlerCall::Receipt(..))),
+        2,
+        "each once, known or lost: {calls:?}"
+    );
+    assert!(
+        matches!(calls.last(), Some(HandlerCall::Disconnected(of, CloseReason::Local { .. })) if *of == peer)
+    );
     world.until("the client heard why", |world| {
         let is_why = |event: &Event| {
             matches!(event, Event::Disconnected { closed, .. } if closed.text == "as you wish")
@@ -196,7 +205,7 @@ fn calls_for_a_peer_start_with_connect_and_end_with_disconnect() {
 #[test]
 fn a_group_has_members_on_all_workers() {
     let mut world = World::new(Workers::Count(2), None, 6);
-    world.until("all joined", |world| world.count(|what| matches!(what, What::Connected(_))) == 6);
+    world.until("all joined", |world| world.count(|what| matches!(what, HandlerCall::Connected(_))) == 6);
     world.say(0, "all");
     world.until("all heard", |world| (0..6).all(|client| world.texts(client) == [b"all"]));
     world.say(0, "others");
@@ -215,11 +224,13 @@ fn other_threads_reach_handlers_and_their_peers() {
     for workers in [Workers::Inline, Workers::Count(2)] {
         let mut world = World::new(workers, None, 3);
         let remote = world.server.remote();
-        world.until("all are there", |world| world.count(|what| matches!(what, What::Connected(_))) == 3);
-        let told = world.told().clone();
-        let peers: Vec<PeerId> = told
+        world.until("all are there", |world| {
+            world.count(|what| matches!(what, HandlerCall::Connected(_))) == 3
+        });
+        let calls = world.calls().clone();
+        let peers: Vec<PeerId> = calls
             .iter()
-            .filter_map(|what| if let What::Connected(peer) = what { Some(*peer) } else { None })
+            .filter_map(|what| if let HandlerCall::Connected(peer) = what { Some(*peer) } else { None })
             .collect();
         let last = remote.workers() - 1;
         assert_eq!(remote.tell(remote.workers(), 1), Err(1), "there is no such worker");
@@ -231,10 +242,10 @@ fn other_threads_reach_handlers_and_their_peers() {
             remote.close(peers[0], 3, "that was all");
         });
         thread.join().expect("no panic");
-        world.until("they were told", |world| {
+        world.until("the notes are delivered", |world| {
             let heard = (0..3).all(|client| world.texts(client) == [b"psst"]);
-            let is_over = world.count(|what| matches!(what, What::Disconnected(..))) == 1;
-            heard && is_over && world.count(|what| *what == What::Note(last, 5)) == 1
+            let is_over = world.count(|what| matches!(what, HandlerCall::Disconnected(..))) == 1;
+            heard && is_over && world.count(|what| *what == HandlerCall::Note(last, 5)) == 1
         });
         let gone = |world: &World| {
             let all = world.heard.iter().flatten();
@@ -252,7 +263,7 @@ fn ticks_come_without_other_events() {
         let count = if workers == Workers::Inline { 1 } else { usize::from(granted(2)) };
         world.until("ten of each", |world| {
             world.server.poll(Duration::from_millis(1));
-            (0..count).all(|worker| world.count(|what| *what == What::Tick(worker)) >= 10)
+            (0..count).all(|worker| world.count(|what| *what == HandlerCall::Tick(worker)) >= 10)
         });
     }
 }
@@ -282,7 +293,7 @@ fn each_panic_of_a_handler_costs_one_connection_only() {
     let counted: u64 = stats.workers.iter().map(|worker| worker.panics).sum();
     let restarts: u64 = stats.workers.iter().map(|worker| worker.restarts).sum();
     assert_eq!((counted, restarts), (panics as u64, 0));
-    assert_eq!(world.count(|what| matches!(what, What::Disconnected(..))), panics);
+    assert_eq!(world.count(|what| matches!(what, HandlerCall::Disconnected(..))), panics);
     assert!(world.heard.iter().flatten().all(|event| !matches!(event, Event::Disconnected { .. })));
 }
 
@@ -290,8 +301,8 @@ fn each_panic_of_a_handler_costs_one_connection_only() {
 struct Player(Arc<Mutex<Vec<String>>>);
 
 impl Player {
-    fn tell(&self, what: String) {
-        self.0.lock().expect("no panic in here").push(what);
+    fn record(&self, line: String) {
+        self.0.lock().expect("no panic in here").push(line);
     }
 }
 
@@ -299,7 +310,7 @@ impl Handler for Player {
     type Note = PeerId;
 
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, _: ChannelId, bytes: &[u8]) {
-        self.tell(format!("heard {}", String::from_utf8_lossy(bytes)));
+        self.record(format!("heard {}", String::from_utf8_lossy(bytes)));
         context.close(peer, 1, "enough");
     }
 
@@ -308,7 +319,7 @@ impl Handler for Player {
     }
 
     fn on_event(&mut self, _: &mut Context<'_>, event: Event) {
-        self.tell(match event {
+        self.record(match event {
             Event::Connected { .. } => "connected".to_owned(),
             Event::ConnectFailed { error, .. } => format!("failed: {error}"),
             Event::Receipt { outcome, .. } => format!("{outcome:?}"),
@@ -320,8 +331,8 @@ impl Handler for Player {
 
 #[test]
 fn a_client_with_a_handler_receives_all_events() {
-    let told = Told::default();
-    let make = |_| Obedient { told: Arc::clone(&told), period: None };
+    let calls = Calls::default();
+    let make = |_| CommandHandler { calls: Arc::clone(&calls), period: None };
     let server = handler::Server::bind(config(Workers::Count(1)).connections(1), make).expect("a server");
     let (address, key) = (server.local_addr(), ServerKey::dev().public());
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -344,11 +355,11 @@ fn a_client_with_a_handler_receives_all_events() {
     // A message can be sent before the handshake completes.
     let first = bots.connect((address, key)).expect("a place");
     bots.remote().tell(0, first).expect("room");
-    let told = lines(&mut bots, 4);
-    assert_eq!(told[0], "connected");
-    assert!(told.contains(&"heard early".to_owned()) && told.contains(&"gone".to_owned()), "{told:?}");
-    assert_eq!(told.iter().filter(|line| ["Acknowledged", "Lost"].contains(&line.as_str())).count(), 1);
-    assert_eq!(told.last().map(String::as_str), Some("gone"), "{told:?}");
+    let calls = lines(&mut bots, 4);
+    assert_eq!(calls[0], "connected");
+    assert!(calls.contains(&"heard early".to_owned()) && calls.contains(&"gone".to_owned()), "{calls:?}");
+    assert_eq!(calls.iter().filter(|line| ["Acknowledged", "Lost"].contains(&line.as_str())).count(), 1);
+    assert_eq!(calls.last().map(String::as_str), Some("gone"), "{calls:?}");
     let mut other = Client::connect_dev(address).expect("a client");
     while other.state() != ClientState::Connected {
         other.poll(Duration::from_millis(1));
@@ -359,8 +370,8 @@ fn a_client_with_a_handler_receives_all_events() {
         }
     }
     bots.connect((address, key)).expect("a place");
-    let told = lines(&mut bots, 1);
-    assert!(told[0].starts_with("failed: ") && told[0].contains("full"), "{told:?}");
+    let calls = lines(&mut bots, 1);
+    assert!(calls[0].starts_with("failed: ") && calls[0].contains("full"), "{calls:?}");
 }
 
 #[test]
@@ -370,10 +381,13 @@ fn a_note_that_panics_is_delivered_once_and_delays_no_other() {
     for note in [12, 13, 14] {
         remote.tell(0, note).expect("room");
     }
-    world.until("all were told", |world| world.count(|what| matches!(what, What::Note(..))) == 3);
-    let told = world.told().clone();
-    let notes: Vec<&What> = told.iter().filter(|what| matches!(what, What::Note(..))).collect();
-    assert_eq!(notes, [&What::Note(0, 12), &What::Note(0, 13), &What::Note(0, 14)]);
+    world.until("all notes are delivered", |world| {
+        world.count(|what| matches!(what, HandlerCall::Note(..))) == 3
+    });
+    let calls = world.calls().clone();
+    let notes: Vec<&HandlerCall> =
+        calls.iter().filter(|what| matches!(what, HandlerCall::Note(..))).collect();
+    assert_eq!(notes, [&HandlerCall::Note(0, 12), &HandlerCall::Note(0, 13), &HandlerCall::Note(0, 14)]);
     world.say(0, "echo");
     world.until("it still answers", |world| world.texts(0) == [b"echo"]);
 }

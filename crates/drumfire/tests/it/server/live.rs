@@ -10,7 +10,7 @@ use drumfire::{Client, ConnectError, Context, Error, Event, Handler, Workers, ha
 /// Asserts that the client that joined last was refused because the server is full.
 fn is_refused(world: &mut World) {
     let last = world.clients.len() - 1;
-    world.until("the last one is told something", |world| !world.heard[last].is_empty());
+    world.until("the last one has an event", |world| !world.heard[last].is_empty());
     let is_full = |event: &Event| {
         matches!(event, Event::ConnectFailed { error: ConnectError::Refused(refusal), .. }
             if refusal.reason == RefuseReason::Full)
@@ -23,7 +23,7 @@ fn is_let_in(world: &mut World) {
     for _ in 0..5 {
         world.join();
         let last = world.clients.len() - 1;
-        world.until("the last one is told something", |world| !world.heard[last].is_empty());
+        world.until("the last one has an event", |world| !world.heard[last].is_empty());
         if matches!(world.heard[last][..], [Event::Connected { .. }]) {
             let is_out = |event: &Event| matches!(event, Event::ConnectFailed { .. });
             let inside = world.heard.iter().filter(|heard| !heard.iter().any(is_out)).count();

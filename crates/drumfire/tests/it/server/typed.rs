@@ -50,15 +50,15 @@ fn values_travel_both_ways_and_invalid_bytes_are_errors() {
     client.send(message(7)).expect("room");
     bots.send(bot, message(8)).expect("room");
     client.send(Message::reliable_ordered(NUMBERS.id(), "five.")).expect("room");
-    let (mut answers, mut told, deadline) = (Vec::new(), Vec::new(), now() + Duration::from_secs(30));
-    while answers.len() < 2 || told.is_empty() {
-        assert!(now() < deadline, "{answers:?} {told:?}");
+    let (mut answers, mut errors, deadline) = (Vec::new(), Vec::new(), now() + Duration::from_secs(30));
+    while answers.len() < 2 || errors.is_empty() {
+        assert!(now() < deadline, "{answers:?} {errors:?}");
         server.poll(Duration::ZERO);
         while let Some(event) = server.next_event() {
             if let Event::Message { peer, payload, .. } = event {
                 match NUMBERS.decode(&payload) {
                     Ok(number) => server.send(peer, message(number * 10)).expect("room"),
-                    Err(error) => told.push(error),
+                    Err(error) => errors.push(error),
                 }
             }
         }
@@ -78,7 +78,10 @@ fn values_travel_both_ways_and_invalid_bytes_are_errors() {
         }
     }
     answers.sort_unstable();
-    assert_eq!((answers.as_slice(), told.as_slice()), (&[70, 80][..], &[ChannelError::Decode(NotFour)][..]));
+    assert_eq!(
+        (answers.as_slice(), errors.as_slice()),
+        (&[70, 80][..], &[ChannelError::Decode(NotFour)][..])
+    );
     bots.close(bot, 0, "");
     assert_eq!(bots.send(bot, message(9)), Err(SendError::Closed));
 }

@@ -92,7 +92,7 @@ fn all_players_return_to_a_restarted_server() {
     let mut world = players(200, 1);
     world.restart_server();
     for client in 0..200 {
-        say(&mut world, client, "anybody?");
+        say(&mut world, client, "hello?");
     }
     world.advance(SECOND);
     for client in 0..200 {

@@ -68,7 +68,7 @@ fn time_passes_only_in_advance() {
 }
 
 #[test]
-fn a_delay_is_the_time_a_message_takes() {
+fn a_message_takes_the_delay_of_its_link() {
     let mut world = pair(1);
     world.advance(SECOND);
     assert_eq!(world.server.polled().count(), 1);
@@ -82,7 +82,7 @@ fn a_delay_is_the_time_a_message_takes() {
 }
 
 #[test]
-fn a_day_of_silence_is_kept_alive_and_costs_little() {
+fn an_idle_connection_survives_a_day_with_few_packets() {
     let mut world = pair(1);
     world.advance(86_400 * SECOND);
     assert_eq!(world.server.polled().count(), 1);
@@ -92,7 +92,7 @@ fn a_day_of_silence_is_kept_alive_and_costs_little() {
 }
 
 #[test]
-fn links_are_of_one_direction_and_one_client() {
+fn each_client_has_a_link_for_each_direction() {
     let mut world = world(2, 1);
     world.advance(SECOND);
     assert_eq!(world.server.polled().count(), 2);

@@ -21,11 +21,11 @@ fn counts_are_due_a_second_after_the_last_publication() {
     let shown = Shown { endpoint: &endpoint, busy_percent: 0 };
     assert_eq!(metrics.due_in(at(0)), None);
     metrics.publish(at(0), &stats, &shown);
-    assert_eq!(metrics.due_in(at(0)), None, "all was told");
+    assert_eq!(metrics.due_in(at(0)), None, "all counts are published");
     metrics.publish(at(300), &stats, &shown);
     assert_eq!(metrics.due_in(at(300)), Some(Duration::from_millis(700)));
     metrics.publish(at(999), &stats, &shown);
-    assert_eq!(metrics.due_in(at(1_500)), Some(Duration::ZERO), "late is at once");
+    assert_eq!(metrics.due_in(at(1_500)), Some(Duration::ZERO), "a late publication is due immediately");
     metrics.publish(at(1_000), &stats, &shown);
     assert_eq!(metrics.due_in(at(1_000)), None);
 }
@@ -68,7 +68,7 @@ fn the_documentation_lists_every_metric_and_no_other() {
 }
 
 #[test]
-fn every_name_is_there_once_and_names_its_unit() {
+fn metric_names_are_unique_and_contain_their_unit() {
     let rows = rows();
     let names: Vec<&str> = rows.iter().filter_map(|row| row.split('`').nth(1)).collect();
     let mut once = names.clone();
