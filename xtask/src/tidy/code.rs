@@ -46,8 +46,10 @@ pub(super) struct Place {
     lines: usize,
 }
 
-/// The most lines before the first top-level `#[cfg(test)]`. Clippy limits the lengths of functions.
+/// The most lines before the tests. Clippy limits the lengths of functions.
 const LINES_MAX: usize = 500;
+/// The fewest comment lines in 100 lines of code. A comment is a reason next to the code, and docs are none.
+const COMMENTS_MIN: usize = 5;
 
 pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {
     let rust: Vec<&File> = files.iter().filter(|file| file.is_rust()).collect();
@@ -58,6 +60,7 @@ pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {
     violations.extend(platform_questions(&house.cfg, &rust));
     violations.extend(long_files(&rust));
     violations.extend(unsafe_amounts(&house.places, &rust));
+    violations.extend(few_comments(&house.commented, &rust));
     violations
 }
 
@@ -137,14 +140,33 @@ fn lines_from(code: &str) -> usize {
 
 /// Returns a violation for each file that is too long. Files that contain only tests may have any length.
 fn long_files(files: &[&File]) -> impl Iterator<Item = Violation> {
-    let is_test =
-        |path: &str| path.split('/').any(|part| ["tests", "tests.rs", "test_support.rs"].contains(&part));
-    files.iter().filter(move |file| !is_test(&file.path)).filter_map(|file| {
-        let count = file.code.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count();
+    files.iter().filter_map(|file| {
+        let count = file.lines_before_tests();
         let what =
             || format!("{count} lines before its tests, at most {LINES_MAX}: find the missing concept");
         (count > LINES_MAX).then(|| file.violation(count, what()))
     })
+}
+
+/// Returns a violation for each module whose code has too few comments.
+fn few_comments(modules: &[String], files: &[&File]) -> Vec<Violation> {
+    let is_comment =
+        |line: &str| line.starts_with("//") && !line.starts_with("///") && !line.starts_with("//!");
+    let mut violations = Vec::new();
+    for module in modules {
+        let (mut comments, mut lines) = (0, 0);
+        for file in files.iter().filter(|file| file.is_in_module(module)) {
+            let count = file.lines_before_tests();
+            comments += file.text.lines().take(count).filter(|line| is_comment(line.trim_start())).count();
+            lines += file.code.lines().take(count).filter(|line| !line.trim().is_empty()).count();
+        }
+        if lines == 0 || 100 * comments < COMMENTS_MIN * lines {
+            let least = format!("at least {COMMENTS_MIN} in 100: write down the reasons");
+            let what = format!("{comments} comment lines for {lines} lines of code, {least}");
+            violations.push(Violation::new(module, 1, what));
+        }
+    }
+    violations
 }
 
 /// Returns Rust source with every byte of a comment or literal replaced by a space, and newlines kept.

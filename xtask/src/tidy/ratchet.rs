@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::Violation;
+use super::{Violation, place_of};
 
 pub(super) const PATH: &str = "xtask/tidy-ratchet.toml";
 
@@ -31,7 +31,7 @@ impl Ratchet {
     pub(super) fn check(&self, found: Vec<Violation>) -> Vec<Violation> {
         let listed =
             self.0.iter().flat_map(|(rule, places)| places.keys().map(move |place| (&**rule, &**place)));
-        let broken = found.iter().filter_map(|violation| Some((violation.rule?, violation.place())));
+        let broken = found.iter().filter_map(|violation| Some((violation.rule?, place_of(&violation.path))));
         let mut violations = Vec::new();
         for (rule, place) in listed.chain(broken).collect::<BTreeSet<_>>() {
             let now = of(&found, rule, place).count();
@@ -56,7 +56,7 @@ impl Ratchet {
 
 /// Returns the violations of a rule in a place.
 fn of<'a>(found: &'a [Violation], rule: &'a str, place: &'a str) -> impl Iterator<Item = &'a Violation> {
-    found.iter().filter(move |violation| violation.rule == Some(rule) && violation.place() == place)
+    found.iter().filter(move |violation| violation.rule == Some(rule) && place_of(&violation.path) == place)
 }
 
 #[cfg(test)]
