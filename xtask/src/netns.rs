@@ -32,10 +32,7 @@ impl Side {
 
     /// Returns the address, in a /30 that exists only inside the pair.
     pub(crate) const fn address(self) -> Ipv4Addr {
-        match self {
-            Self::A => Ipv4Addr::new(10, 213, 0, 1),
-            Self::B => Ipv4Addr::new(10, 213, 0, 2),
-        }
+        Ipv4Addr::new(10, 213, 0, 1 + self as u8)
     }
 }
 

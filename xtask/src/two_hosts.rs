@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::netns::{Pair, Side};
 use crate::run::{CommandLine, Running, Stop, wait_for};
@@ -72,26 +71,17 @@ pub(crate) fn run(workspace: &Workspace, args: &TwoHostsArgs) -> Result<(), Stop
     Ok(())
 }
 
-/// The numbers in the report of the receiver that xtask compares. The sender announced the first one.
-#[derive(Deserialize)]
-struct ReceiverBook {
-    sent: u64,
-    unexplained: i64,
-}
-
-#[derive(Deserialize)]
-struct SenderBook {
-    sent: u64,
-}
-
-fn read<T: DeserializeOwned>(title: &str, report: &str) -> Result<T, String> {
-    serde_json::from_str(report).map_err(|why| format!("{title}: {why} in its standard output: {report}"))
+/// Returns a number in the report of a program.
+fn number(title: &str, report: &str, field: &str) -> Result<i64, String> {
+    let value: Value = serde_json::from_str(report).unwrap_or_default();
+    value[field].as_i64().ok_or_else(|| format!("{title}: no `{field}` in its standard output: {report}"))
 }
 
 /// Returns the number of datagrams that both books have as sent, when none is unexplained.
-fn compare(receiver: &str, sender: &str) -> Result<u64, String> {
-    let ReceiverBook { sent: expected, unexplained } = read(RECEIVER, receiver)?;
-    let SenderBook { sent } = read(SENDER, sender)?;
+fn compare(receiver: &str, sender: &str) -> Result<i64, String> {
+    let unexplained = number(RECEIVER, receiver, "unexplained")?;
+    // The sender announces it to the receiver.
+    let (expected, sent) = (number(RECEIVER, receiver, "sent")?, number(SENDER, sender, "sent")?);
     if unexplained == 0 && expected == sent && sent > 0 {
         return Ok(sent);
     }
