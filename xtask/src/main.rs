@@ -77,8 +77,8 @@ enum Task {
     Secrets,
     /// Run the simulator's scenarios over a range of seeds, in a copy of the project where every packet is audited.
     Sim(sim::SimArgs),
-    /// Check house rules that the compiler does not check: lengths, module docs, prose, crate arrows, import circles, type names,
-    /// unsafe, platform code, forbidden words and paths, proofs.
+    /// Check house rules that the compiler does not check: lengths, module docs, prose, comments, crate arrows, import circles, type
+    /// names, unsafe, platform code, forbidden words and paths, proofs.
     Tidy {
         /// Lower the numbers in `xtask/tidy-ratchet.toml` to the faults that are left.
         #[arg(long)]

@@ -1,5 +1,5 @@
 //! Rules for Rust code: patterns that it does not contain, or only in one place, questions of `cfg`, module docs, lengths of files,
-//! and amounts of `unsafe`.
+//! amounts of comments, and amounts of `unsafe`.
 //!
 //! The rules see code without comments and literals. They know words and no types: a type that is inferred is not seen.
 

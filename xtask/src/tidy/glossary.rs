@@ -71,3 +71,15 @@ pub(super) fn check(rule: &TypeNames, crates: &[Crate], files: &[File]) -> BTree
     violations.extend(gone);
     violations
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leaves_the_list_with_its_type() {
+        let rule = toml::from_str("crates = []\nplain = []\nunexplained = ['Gone']\n").unwrap();
+        let found = check(&rule, &[], &[File::new(GLOSSARY, "")]);
+        assert_eq!(found.first().unwrap().to_string(), "xtask/tidy.toml:1: unlist Gone: no two files use it");
+    }
+}
