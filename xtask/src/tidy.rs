@@ -21,7 +21,7 @@ use serde::Deserialize;
 
 use self::modules::Crate;
 use self::ratchet::Ratchet;
-use crate::files;
+use crate::files::{self, regex};
 use crate::ledger;
 use crate::run::Stop;
 use crate::sim;
@@ -159,11 +159,12 @@ impl File {
         self.path.ends_with(".rs")
     }
 
-    /// Returns the number of lines before the first top-level `#[cfg(test)]`. A file of tests has none.
+    /// Returns the number of lines before the first module of tests in the file. A file of tests has none.
     fn lines_before_tests(&self) -> usize {
         let is_test = |part| ["tests", "tests.rs", "test_support.rs"].contains(&part);
-        let lines = self.code.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
-        if self.path.split('/').any(is_test) { 0 } else { lines.count() }
+        let tests = regex(r"(?m)^#\[cfg\(test\)\][^;{]*\bmod \w+ \{").find(&self.code);
+        let code = tests.map_or(&*self.code, |tests| &self.code[..tests.start()]);
+        if self.path.split('/').any(is_test) { 0 } else { code.lines().count() }
     }
 
     /// Returns whether the file belongs to a module, such as `crates/socket/src/sys`: the file of that name, or one in its folder.

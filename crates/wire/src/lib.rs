@@ -64,7 +64,9 @@
 //! | round trip | the time from sending a packet until its ack, smoothed (RFC 9002, section 5) |
 //! | clock offset | the difference between the clocks of both ends (PROTOCOL 9.5, "Timestamp") |
 //! | congestion window | the number of bytes that may be in flight; a controller computes it from acks and losses |
-//! | pacing | sending the window over a round trip instead of in one burst (RFC 9002, section 7.7) |
+//! | Cubic | a controller for bulk transfers, which grows the window until packets are lost (RFC 9438) |
+//! | bandwidth | the rate at which a path delivers, as acks show it |
+//! | pacing, pacer | sending the window over a round trip instead of in one burst (RFC 9002, section 7.7) |
 //! | MTU search | finds the largest datagram that a path carries (RFC 8899) |
 //!
 //! ## Connections
@@ -130,7 +132,8 @@
 //! | connect token | a token with everything that a client needs to connect (PROTOCOL 15.3, "Connect tokens as text") |
 //! | token audience | the match or instance for which a token is valid (PROTOCOL 15.1, "Sealed tokens") |
 //! | resume token | a token of the server, with which a player returns (PROTOCOL 15.4, "Resume token") |
-//! | token key | seals the tokens for one server; the backend derives it from its master key |
+//! | token key | seals the tokens for one server |
+//! | master key | the secret of the backend from which it derives the token key of each server |
 //! | player | the person or program that a token names, by an id that the backend chooses |
 //! | server id | the text that separates servers with the same key (PROTOCOL 17, "Server ids and key ids") |
 //! | key id | the number of a server key or a token key (PROTOCOL 17, "Server ids and key ids") |

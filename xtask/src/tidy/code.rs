@@ -196,6 +196,7 @@ mod tests {
         assert!(!is_long("a.rs", &lines(LINES_MAX)) && is_long("a.rs", &lines(LINES_MAX + 1)));
         let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "\n".repeat(LINES_MAX));
         assert!(!is_long("a.rs", &tests) && is_long("a.rs", &format!("/*\n{tests}*/")));
+        assert!(is_long("a.rs", &format!("#[cfg(test)]\nuse a::{{b}};\n{}", lines(LINES_MAX))));
         assert!(!is_long("crates/sim/tests/loss.rs", &lines(LINES_MAX + 1)));
     }
 
