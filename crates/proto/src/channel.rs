@@ -12,7 +12,9 @@ pub(crate) mod send;
 
 use std::num::NonZeroU8;
 
-use crate::limits::{RELIABLE_MESSAGE_MAX_BYTES, UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
+use crate::limits::{
+    ITEM_CHARGE_BYTES, RELIABLE_MESSAGE_MAX_BYTES, UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES,
+};
 
 /// How a message is delivered (PROTOCOL 8, "Messages and delivery modes"). Messages of different modes in one channel
 /// share nothing except the channel number.
@@ -153,6 +155,31 @@ pub enum WhenFull {
     DropNewest,
     /// The connection is closed, for channels in which no message may be lost.
     Disconnect,
+}
+
+/// What a call of [`Endpoint::send_with`](crate::Endpoint::send_with) does if the send memory is full and the message's channel
+/// has [`WhenFull::Block`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum IfFull {
+    /// It refuses the message. [`Event::Writable`](crate::Event::Writable) follows.
+    #[default]
+    Notify,
+    /// It refuses the message, and no event follows. For senders that do not try again.
+    Refuse,
+    /// It accepts the message. For a caller that has counted the memory of its messages itself.
+    Accept,
+}
+
+/// Returns the number of bytes below which the use of a memory must fall before a refused sender is notified. `room_bytes` is the
+/// memory that its messages may use, and `payload_bytes` the length of the message.
+///
+/// One of `parts` equal parts of the memory is free then, so that each notification serves many messages, and the message fits.
+#[must_use]
+pub const fn notify_below_bytes(room_bytes: usize, payload_bytes: usize, parts: usize) -> usize {
+    let used_bytes = room_bytes - room_bytes / if parts > 0 { parts } else { 1 };
+    let fitting_bytes = room_bytes.saturating_sub(payload_bytes.saturating_add(ITEM_CHARGE_BYTES));
+    // A message that is longer than all of the memory is refused even by an empty queue. Its sender is notified of the empty one.
+    (if used_bytes < fitting_bytes { used_bytes } else { fitting_bytes }).saturating_add(1)
 }
 
 /// How the messages of a channel are sent.

@@ -26,7 +26,7 @@ use drumfire_wire::{ClientId, ConnectionId, ConnectionIdLength, SharedParameters
 pub use commands::ConnectRequest;
 
 use crate::config::{ClientConfig, Config, ServerConfig};
-use crate::connection::{Bounds, Connection};
+use crate::connection::{Bounds, Connection, Phase};
 use crate::convert::saturated;
 use crate::datagram::Forwarded;
 use crate::epoch::EpochLimits;
@@ -79,6 +79,9 @@ pub struct Endpoint<P = SingleWorker> {
     /// An event that the application took gave a connection something to send, and `poll_transmit` has not been
     /// called since.
     has_news: bool,
+    /// Connections that have freed send memory, for [`Endpoint::poll_freed`]. Empty unless `reports_freed` is set.
+    freed: VecDeque<PeerId>,
+    reports_freed: bool,
     /// The connection whose packets were delivered last, if it was not rescheduled since.
     to_reschedule: Option<PeerId>,
     /// The number of datagrams that the front of `active` has sent in this turn.
@@ -200,6 +203,8 @@ impl<P: Placement> Endpoint<P> {
             budget: MemoryBudget::new(worker_memory_bytes),
             active: VecDeque::new(),
             has_news: false,
+            freed: VecDeque::new(),
+            reports_freed: false,
             to_reschedule: None,
             turn_count: 0,
             // Responses to strangers never allocate, however many Hellos arrive.
@@ -254,6 +259,12 @@ impl<P: Placement> Endpoint<P> {
     #[must_use]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
+    }
+
+    /// Whether an event waits that begins or ends a connection, or ends an attempt to connect.
+    #[must_use]
+    pub const fn has_lifecycle_events(&self) -> bool {
+        self.events.has_lifecycle_events()
     }
 
     /// Moves all events into `batch`, unless it still holds some. Each event counts as waiting for the application
@@ -335,6 +346,19 @@ impl<P: Placement> Endpoint<P> {
     #[must_use]
     pub fn undelivered_bytes(&self, peer: PeerId) -> usize {
         self.connections.get(peer).map_or(0, |connection| connection.sending.used_bytes())
+    }
+
+    /// Whether the connection of a peer is open.
+    #[must_use]
+    pub fn is_open(&self, peer: PeerId) -> bool {
+        self.connections.get(peer).is_some_and(Connection::is_open)
+    }
+
+    /// Whether a client connects to a peer. Messages can be queued, and are sent when the connection is open.
+    #[must_use]
+    pub fn is_connecting(&self, peer: PeerId) -> bool {
+        let phase = self.connections.get(peer).map(|connection| connection.phase.as_deref());
+        matches!(phase, Some(Some(Phase::Connecting(_))))
     }
 
     /// Whether packets to a peer are in flight that it must acknowledge. False for a stale id and before the connection is

@@ -68,6 +68,12 @@ pub enum Event<'a> {
         /// The number of missing messages.
         count: u32,
     },
+    /// The connection has room for messages again, after [`SendError::Full`](crate::SendError::Full). It comes once, however
+    /// many messages were refused, when half of the memory is free and the largest of them fits.
+    Writable {
+        /// The receiver of the messages.
+        peer: PeerId,
+    },
     /// The last events of a connection that ends abnormally. Its `Disconnected` event is next. Not every such
     /// connection has one: see [`Config::flight_recorder`](crate::Config::flight_recorder) and
     /// [`FLIGHT_RECORDS_WAITING`](crate::limits::FLIGHT_RECORDS_WAITING). The record of a connection is discarded
@@ -132,6 +138,8 @@ pub(crate) struct Events {
     limit_bytes: usize,
     /// Bytes of the queue, including charges.
     used_bytes: usize,
+    /// The number of events that begin or end a connection, or end an attempt.
+    lifecycle_count: usize,
 }
 
 /// Half of the charge of a message, so that a queue that has just doubled its capacity takes no more than what is
@@ -158,6 +166,7 @@ enum EventKind {
     Message(ChannelId),
     Receipt(ReceiptId, Outcome),
     Skipped(ChannelId, u32),
+    Writable,
     FlightRecord,
     Disconnected(CloseReason),
 }
@@ -204,6 +213,7 @@ impl EventBatch {
             EventKind::Message(channel) => Event::Message { peer, channel, payload },
             EventKind::Receipt(receipt, outcome) => Event::Receipt { peer, receipt, outcome },
             EventKind::Skipped(channel, count) => Event::Skipped { peer, channel, count },
+            EventKind::Writable => Event::Writable { peer },
             EventKind::FlightRecord => {
                 self.taken_record = self.records.pop_front();
                 debug_assert!(self.taken_record.is_some(), "the event of a flight record without the record");
@@ -251,7 +261,7 @@ impl EventBatch {
 
 impl Events {
     pub(crate) fn new(limit_bytes: usize) -> Self {
-        Self { waiting: EventBatch::default(), limit_bytes, used_bytes: 0 }
+        Self { waiting: EventBatch::default(), limit_bytes, used_bytes: 0, lifecycle_count: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -262,7 +272,7 @@ impl Events {
     pub(crate) fn take(&mut self, into: &mut EventBatch) {
         if into.is_empty() {
             std::mem::swap(&mut self.waiting, into);
-            self.used_bytes = 0;
+            (self.used_bytes, self.lifecycle_count) = (0, 0);
         }
     }
 
@@ -278,6 +288,7 @@ impl Events {
         grant: Option<&Grant>,
         hello: &[u8],
     ) {
+        self.lifecycle_count = self.lifecycle_count.saturating_add(1);
         self.waiting.attempts.push_back(AttemptResult::Connected(address, grant.is_some(), hello.len()));
         let Some(grant) = grant else { return self.push(peer, EventKind::Attempt, hello) };
         let payload = [&grant.player.0.to_be_bytes(), &grant.user_data[..], hello].concat();
@@ -285,6 +296,7 @@ impl Events {
     }
 
     pub(crate) fn connect_failed(&mut self, peer: PeerId, error: ConnectError) {
+        self.lifecycle_count = self.lifecycle_count.saturating_add(1);
         self.waiting.attempts.push_back(AttemptResult::Failed(error));
         self.push(peer, EventKind::Attempt, &[]);
     }
@@ -310,6 +322,10 @@ impl Events {
         true
     }
 
+    pub(crate) fn writable(&mut self, peer: PeerId) {
+        self.push(peer, EventKind::Writable, &[]);
+    }
+
     /// Queues a flight record. Returns whether there was room for it.
     pub(crate) fn flight_record(&mut self, peer: PeerId, record: FlightRecord) -> bool {
         let has_room = self.waiting.records.len() < FLIGHT_RECORDS_WAITING;
@@ -321,6 +337,7 @@ impl Events {
     }
 
     pub(crate) fn disconnected(&mut self, peer: PeerId, reason: CloseReason, text: &[u8]) {
+        self.lifecycle_count = self.lifecycle_count.saturating_add(1);
         self.push(peer, EventKind::Disconnected(reason), text);
     }
 
@@ -328,7 +345,19 @@ impl Events {
     pub(crate) fn pop(&mut self) -> Option<Event<'_>> {
         let bytes = self.waiting.queue.front()?.payload_bytes();
         self.used_bytes = self.used_bytes.saturating_sub(charge(bytes));
-        self.waiting.pop()
+        let event = self.waiting.pop();
+        if matches!(
+            event,
+            Some(Event::Connected { .. } | Event::Disconnected { .. } | Event::ConnectFailed { .. })
+        ) {
+            self.lifecycle_count = self.lifecycle_count.saturating_sub(1);
+        }
+        event
+    }
+
+    /// Whether an event waits that begins or ends a connection, or ends an attempt.
+    pub(crate) const fn has_lifecycle_events(&self) -> bool {
+        self.lifecycle_count > 0
     }
 
     /// Asserts what must hold between two calls.

@@ -103,7 +103,7 @@ mod visits;
 pub use access::{Access, TokenAccess};
 pub use channel::message::{Message, SendOptions};
 pub use channel::receipt::{Outcome, ReceiptId};
-pub use channel::{ChannelOptions, Mode, Priority, Redundancy, WhenFull};
+pub use channel::{ChannelOptions, IfFull, Mode, Priority, Redundancy, WhenFull, notify_below_bytes};
 pub use config::{ClientConfig, Config, Cookie, ServerConfig, ServerIdentity};
 pub use congestion::Congestion;
 pub use datagram::{Forwarded, Inbound, Transmit};

@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::BufMut;
 use drumfire_wire::{ChannelId, FrameWriter, MessageId};
 
-use super::ChannelOptions;
 use super::credit::SendCredit;
 use super::message::Message;
 use super::receipt::{Outcome, ReceiptId};
 use super::send::{FillCounts, Idle, Packet, PushResult, SendQueue};
+use super::{ChannelOptions, IfFull};
 use crate::ids::FoldBuild;
 use crate::loss::PacketFate;
 use crate::time::Moment;
@@ -78,9 +78,27 @@ impl SendState {
         now: Moment,
         message: Message,
         receipt: Option<ReceiptId>,
+        if_full: IfFull,
     ) -> PushResult {
         // The queue is allocated even if it refuses the message. The next idle time releases it.
-        self.with_queue(hash, |queue| queue.push(limit_bytes, now, message, receipt))
+        self.with_queue(hash, |queue| queue.push(limit_bytes, now, message, receipt, if_full))
+    }
+
+    /// As [`SendQueue::take_writable`].
+    #[inline]
+    pub(crate) fn take_writable(&mut self) -> bool {
+        self.queue_mut().is_some_and(SendQueue::take_writable)
+    }
+
+    /// As [`SendQueue::has_freed`].
+    #[inline]
+    pub(crate) fn has_freed(&mut self) -> bool {
+        self.queue_mut().is_some_and(SendQueue::has_freed)
+    }
+
+    /// Marks the connection as listed or not listed. Returns whether it was.
+    pub(crate) fn set_listed(&mut self, is_listed: bool) -> bool {
+        self.queue_mut().is_some_and(|queue| std::mem::replace(&mut queue.is_listed, is_listed))
     }
 
     /// As [`SendQueue::fill`].
@@ -196,7 +214,7 @@ mod tests {
 
     fn push(outbox: &mut SendState, bytes: usize) -> PushResult {
         let message = Message::reliable_ordered(CHANNEL, vec![7; bytes]);
-        outbox.push(FoldBuild::new(7), 10_000, Moment::ORIGIN, message, None)
+        outbox.push(FoldBuild::new(7), 10_000, Moment::ORIGIN, message, None, IfFull::Notify)
     }
 
     /// Sends all queued messages. Returns the ids that they were sent with.

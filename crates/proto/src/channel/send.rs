@@ -24,7 +24,7 @@ use self::waiting::{DeliveryTerms, Extras, QueuedMessage};
 use super::credit::SendCredit;
 use super::message::{Message, SendOptions};
 use super::receipt::{Outcome, ReceiptId, Receipts, is_receipt};
-use super::{ChannelOptions, Mode, Priority, WhenFull};
+use super::{ChannelOptions, IfFull, Mode, Priority, WhenFull, notify_below_bytes};
 use crate::ids::FoldBuild;
 use crate::limits::ITEM_CHARGE_BYTES;
 use crate::loss::PacketFate;
@@ -54,6 +54,14 @@ pub(crate) struct SendQueue {
     used_bytes: usize,
     /// The peer's limits for reliable messages.
     pub(crate) credit: SendCredit,
+
+    // Notices to senders
+    /// A sender was refused and is notified when fewer bytes than this are used. 0 = no sender was refused.
+    notify_below_bytes: usize,
+    /// The value of `used_bytes` when [`SendQueue::has_freed`] was called last.
+    reported_bytes: usize,
+    /// The connection is listed as one that has freed memory.
+    pub(crate) is_listed: bool,
 }
 
 /// The state that is kept while there is nothing to send and nothing in flight.
@@ -97,6 +105,9 @@ impl SendQueue {
             hash,
             used_bytes,
             credit,
+            notify_below_bytes: 0,
+            reported_bytes: 0,
+            is_listed: false,
         }
     }
 
@@ -118,13 +129,15 @@ impl SendQueue {
         self.unblock();
     }
 
-    /// Queues a message if `limit_bytes` of memory have room for it. Otherwise the channel's options decide.
+    /// Queues a message if `limit_bytes` of memory have room for it. Otherwise the channel's options decide, and `if_full` in a
+    /// channel that blocks.
     pub(crate) fn push(
         &mut self,
         limit_bytes: usize,
         now: Moment,
         message: Message,
         receipt: Option<ReceiptId>,
+        if_full: IfFull,
     ) -> PushResult {
         let Message { channel, payload, options } = message;
         let limit_bytes = options.priority.share_of(limit_bytes);
@@ -134,6 +147,12 @@ impl SendQueue {
         if self.used_bytes.saturating_add(bytes) > limit_bytes {
             match self.make_room(limit_bytes, bytes, channel, options.mode) {
                 PushResult::Taken(count) => dropped_count = count,
+                PushResult::Full if if_full == IfFull::Accept => {}
+                PushResult::Full if if_full == IfFull::Notify => {
+                    let below_bytes = notify_below_bytes(limit_bytes, payload.len(), 2);
+                    self.notify_below_bytes = self.notify_below_bytes.max(below_bytes);
+                    return PushResult::Full;
+                }
                 refused => {
                     if let (PushResult::Dropped(_), Some(receipt)) = (refused, receipt) {
                         self.receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
@@ -160,6 +179,20 @@ impl SendQueue {
             self.forget(&older, Outcome::Expired);
         }
         PushResult::Taken(dropped_count)
+    }
+
+    /// Returns whether a refused sender must be notified now. Returns true once per refusal.
+    pub(crate) fn take_writable(&mut self) -> bool {
+        let is_writable = self.used_bytes < self.notify_below_bytes;
+        if is_writable {
+            self.notify_below_bytes = 0;
+        }
+        is_writable
+    }
+
+    /// Returns whether memory was freed since the last call.
+    pub(crate) fn has_freed(&mut self) -> bool {
+        std::mem::replace(&mut self.reported_bytes, self.used_bytes) > self.used_bytes
     }
 
     /// Applies the channel's options when the memory is full.
@@ -382,6 +415,10 @@ impl SendQueue {
 
     /// Releases memory that an idle connection does not need. Returns the remaining state if the queue is empty.
     pub(crate) fn shrink(&mut self) -> Option<Idle> {
+        if self.notify_below_bytes > 0 || self.is_listed {
+            // The notices to senders come first.
+            return None;
+        }
         self.latest.take_if(|latest| latest.is_empty());
         self.receipts.take_if(|receipts| receipts.is_empty());
         self.scheduler.take_if(|scheduler| scheduler.is_empty());

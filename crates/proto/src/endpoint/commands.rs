@@ -14,7 +14,7 @@ use super::{Endpoint, Role};
 use crate::channel::message::Message;
 use crate::channel::receipt::ReceiptId;
 use crate::channel::send::PushResult;
-use crate::channel::{ChannelOptions, WhenFull};
+use crate::channel::{ChannelOptions, IfFull, WhenFull};
 use crate::config::ServerIdentity;
 use crate::connection::{Connection, Liveness, Phase};
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
@@ -230,6 +230,22 @@ impl<P: Placement> Endpoint<P> {
         message: Message,
         receipt: Option<ReceiptId>,
     ) -> Result<(), SendError> {
+        self.send_with(now, peer, message, receipt, IfFull::Notify)
+    }
+
+    /// Like [`Endpoint::send_with_receipt`]. `if_full` decides about a message for which there is no room, unless the channel has
+    /// a rule of its own in [`ChannelOptions::when_full`].
+    ///
+    /// # Errors
+    /// [`SendError`]. The message was not queued then, and no receipt follows.
+    pub fn send_with(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        message: Message,
+        receipt: Option<ReceiptId>,
+        if_full: IfFull,
+    ) -> Result<(), SendError> {
         let called_at = now;
         let now = self.advance(called_at);
         let connection = self.connections.get_mut(peer).ok_or(SendError::UnknownPeer)?;
@@ -252,9 +268,10 @@ impl<P: Placement> Endpoint<P> {
             return Err(SendError::TooLarge { limit_bytes });
         }
         let (memory_bytes, hash) = (connection.bounds.send_memory_bytes, connection.bounds.hash);
-        match connection.sending.push(hash, memory_bytes, now, message, receipt) {
+        let has_dropped = match connection.sending.push(hash, memory_bytes, now, message, receipt, if_full) {
             PushResult::Taken(dropped) | PushResult::Dropped(dropped) => {
                 add(&mut self.stats.messages_dropped, dropped.into());
+                dropped > 0
             }
             PushResult::Full => return Err(SendError::Full),
             PushResult::Overflow => {
@@ -264,9 +281,38 @@ impl<P: Placement> Endpoint<P> {
                 debug_assert!(closed.is_ok(), "an open connection could not be closed: {closed:?}");
                 return Err(SendError::Closed);
             }
+        };
+        if has_dropped {
+            // The caller has counted the memory of the dropped messages.
+            self.list_freed(peer);
         }
         self.reschedule(peer);
         Ok(())
+    }
+
+    /// Lists a connection for [`Endpoint::poll_freed`].
+    pub(super) fn list_freed(&mut self, peer: PeerId) {
+        if self.reports_freed
+            && let Some(connection) = self.connections.get_mut(peer)
+            && !connection.sending.set_listed(true)
+        {
+            self.freed.push_back(peer);
+        }
+    }
+
+    /// Makes [`Endpoint::poll_freed`] report connections, which it does not by default.
+    pub const fn report_freed(&mut self) {
+        self.reports_freed = true;
+    }
+
+    /// Returns a connection that has freed send memory since it was returned last. Its id can be stale. Callers that count the
+    /// memory of their messages themselves ([`IfFull::Accept`]) look at [`Endpoint::undelivered_bytes`] then.
+    pub fn poll_freed(&mut self) -> Option<PeerId> {
+        let peer = self.freed.pop_front()?;
+        if let Some(connection) = self.connections.get_mut(peer) {
+            connection.sending.set_listed(false);
+        }
+        Some(peer)
     }
 
     /// Returns how messages of a channel are treated when the send memory is full. The default for a stale id.

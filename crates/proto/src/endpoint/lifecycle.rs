@@ -78,6 +78,12 @@ impl<P: Placement> Endpoint<P> {
                 self.events.receipt(peer, receipt, outcome);
             }
         }
+        if connection.is_open() && connection.sending.take_writable() {
+            self.events.writable(peer);
+        }
+        if self.reports_freed && connection.sending.has_freed() && !connection.sending.set_listed(true) {
+            self.freed.push_back(peer);
+        }
         // The budget follows the queues only here. One step may fill and empty them several times.
         connection.count_in(&mut self.budget);
         if !connection.is_queued && connection.has_to_send(self.now) {

@@ -65,7 +65,8 @@ fn reliable(queue: &mut SendQueue, channel: u16, byte: u8) {
         usize::MAX,
         Moment::ORIGIN,
         Message::reliable_ordered(ChannelId(channel), vec![byte]),
-        None
+        None,
+        IfFull::Notify
     )));
 }
 
@@ -77,7 +78,13 @@ fn orders(taken: &Taken) -> Vec<(u64, Option<u64>)> {
 fn messages_of_both_modes_share_a_packet() {
     let mut queue = queue();
     reliable(&mut queue, 1, 10);
-    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::unreliable(ChannelId(2), vec![11]), None);
+    queue.push(
+        SEND_MEMORY_BYTES,
+        Moment::ORIGIN,
+        Message::unreliable(ChannelId(2), vec![11]),
+        None,
+        IfFull::Notify,
+    );
     reliable(&mut queue, 1, 12);
     let taken = packet(&mut queue, 0, 100);
     let payloads: Vec<_> = taken.iter().map(|(_, _, payload)| payload[0]).collect();
@@ -95,7 +102,7 @@ fn a_full_channel_drops_no_more_than_the_new_message_needs() {
     let limit_bytes = 3 * charge(1);
     let pushed = [0, 1, 2, 3].map(|byte| {
         let message = Message::reliable_ordered(ChannelId(0), vec![byte]);
-        queue.push(limit_bytes, Moment::ORIGIN, message, None)
+        queue.push(limit_bytes, Moment::ORIGIN, message, None, IfFull::Notify)
     });
     let taken = PushResult::Taken;
     assert_eq!(pushed, [taken(0), taken(0), taken(0), taken(1)]);
@@ -174,7 +181,13 @@ fn no_id_is_4096_beyond_the_oldest_in_flight() {
     let taken: usize = (0..103).map(|number| packet(&mut queue, number, 1_000).len()).sum();
     assert_eq!(taken, 4_096);
     assert!(!queue.has_sendable());
-    queue.push(usize::MAX, Moment::ORIGIN, Message::unreliable(ChannelId(0), Bytes::new()), None);
+    queue.push(
+        usize::MAX,
+        Moment::ORIGIN,
+        Message::unreliable(ChannelId(0), Bytes::new()),
+        None,
+        IfFull::Notify,
+    );
     assert_eq!(packet(&mut queue, 103, 1_000).len(), 1, "unreliable ones pass");
     queue.on_fate(PacketFate::Acknowledged, MessageId(1), 0);
     assert!(!queue.has_sendable());
@@ -189,31 +202,36 @@ fn memory_is_charged_per_message_and_ends_at_its_limit() {
         3 * 64 + 5,
         Moment::ORIGIN,
         Message::unreliable(ChannelId(0), Bytes::new()),
-        None
+        None,
+        IfFull::Notify
     )));
     assert!(took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         Message::reliable_ordered(ChannelId(0), vec![0; 5]),
-        None
+        None,
+        IfFull::Notify
     )));
     assert!(!took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         Message::unreliable(ChannelId(0), vec![0; 1]),
-        None
+        None,
+        IfFull::Notify
     )));
     assert!(took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         Message::unreliable(ChannelId(0), Bytes::new()),
-        None
+        None,
+        IfFull::Notify
     )));
     assert!(!took(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         Message::unreliable(ChannelId(0), Bytes::new()),
-        None
+        None,
+        IfFull::Notify
     )));
     packet(&mut queue, 0, 100);
     assert_eq!(queue.used_bytes, 69);
@@ -225,7 +243,7 @@ fn memory_is_charged_per_message_and_ends_at_its_limit() {
 fn a_message_that_expires_in_fragments_is_given_up_once() {
     let mut queue = open();
     let message = Message::reliable_ordered(ChannelId(0), vec![7; 3_000]).lifetime(Duration::from_millis(10));
-    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, None)));
+    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, None, IfFull::Notify)));
     let fill = |queue: &mut SendQueue, number, now| {
         let (mut buffer, mut ids) = ([0; 1_000], Vec::new());
         let packet = Packet { number, now, room_bytes: buffer.len() };
@@ -260,11 +278,29 @@ fn ids_go_on_after_memory_was_given_back() {
 fn lost_messages_precede_waiting_ones_within_their_class() {
     let mut queue = queue();
     let bulk = SendOptions::reliable_unordered().priority(Priority::Bulk);
-    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::new(ChannelId(1), vec![1], bulk), None);
+    queue.push(
+        SEND_MEMORY_BYTES,
+        Moment::ORIGIN,
+        Message::new(ChannelId(1), vec![1], bulk),
+        None,
+        IfFull::Notify,
+    );
     packet(&mut queue, 0, 100);
     queue.on_fate(PacketFate::Lost, MessageId(0), 0);
-    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::new(ChannelId(1), vec![2], bulk), None);
-    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::unreliable(ChannelId(2), vec![3]), None);
+    queue.push(
+        SEND_MEMORY_BYTES,
+        Moment::ORIGIN,
+        Message::new(ChannelId(1), vec![2], bulk),
+        None,
+        IfFull::Notify,
+    );
+    queue.push(
+        SEND_MEMORY_BYTES,
+        Moment::ORIGIN,
+        Message::unreliable(ChannelId(2), vec![3]),
+        None,
+        IfFull::Notify,
+    );
     let payloads: Vec<u8> = packet(&mut queue, 1, 100).iter().map(|(_, _, payload)| payload[0]).collect();
     assert_eq!(payloads, [3, 1, 2]);
 }
@@ -274,12 +310,24 @@ fn a_sequenced_channel_sends_its_next_after_the_last_arrived() {
     let mut queue = queue();
     let options = SendOptions::reliable_sequenced();
     for byte in 0..3 {
-        queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::new(ChannelId(1), vec![byte], options), None);
+        queue.push(
+            SEND_MEMORY_BYTES,
+            Moment::ORIGIN,
+            Message::new(ChannelId(1), vec![byte], options),
+            None,
+            IfFull::Notify,
+        );
     }
     assert_eq!(queue.used_bytes, 65, "what was replaced is free");
     assert_eq!(packet(&mut queue, 0, 100), [(1, Some((0, None)), vec![2])]);
     for byte in 3..6 {
-        queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::new(ChannelId(1), vec![byte], options), None);
+        queue.push(
+            SEND_MEMORY_BYTES,
+            Moment::ORIGIN,
+            Message::new(ChannelId(1), vec![byte], options),
+            None,
+            IfFull::Notify,
+        );
     }
     assert!(!queue.has_sendable());
     queue.on_fate(PacketFate::Lost, MessageId(0), 0);
@@ -295,7 +343,13 @@ fn a_sequenced_channel_sends_its_next_after_the_last_arrived() {
 fn unordered_messages_do_not_affect_the_order_of_others() {
     let mut queue = queue();
     reliable(&mut queue, 1, 1);
-    queue.push(SEND_MEMORY_BYTES, Moment::ORIGIN, Message::reliable_unordered(ChannelId(1), vec![2]), None);
+    queue.push(
+        SEND_MEMORY_BYTES,
+        Moment::ORIGIN,
+        Message::reliable_unordered(ChannelId(1), vec![2]),
+        None,
+        IfFull::Notify,
+    );
     reliable(&mut queue, 1, 3);
     assert_eq!(orders(&packet(&mut queue, 0, 100)), [(0, None), (1, None), (2, Some(0))]);
     queue.on_fate(PacketFate::Lost, MessageId(1), 0);
@@ -331,7 +385,8 @@ fn a_long_message_and_those_of_other_channels_ride_once() {
             SEND_MEMORY_BYTES,
             Moment::ORIGIN,
             Message::new(ChannelId(channel), vec![0; bytes], options),
-            None
+            None,
+            IfFull::Notify
         )));
     }
     packet(&mut queue, 0, 1_000);
@@ -373,7 +428,7 @@ fn an_open_receipt_survives_the_release_of_idle_memory() {
     let mut queue = queue();
     let receipt = std::num::NonZeroU64::new(1).map(ReceiptId);
     let message = Message::reliable_ordered(ChannelId(0), vec![1]);
-    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipt)));
+    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipt, IfFull::Notify)));
     packet(&mut queue, 0, 100);
     assert!(queue.shrink().is_none());
     queue.on_fate(PacketFate::Acknowledged, MessageId(0), 0);
@@ -390,7 +445,8 @@ fn resolved_receipts_and_values_in_flight_need_no_queue() {
         SEND_MEMORY_BYTES,
         Moment::ORIGIN,
         Message::new(ChannelId(1), payload, value),
-        receipt
+        receipt,
+        IfFull::Notify
     )));
     assert_eq!(packet(&mut queue, 0, 100).len(), 1);
     queue.shrink();
