@@ -425,7 +425,6 @@ impl<S: Served> World<S> {
     pub fn advance(&mut self, duration: Duration) {
         let end = self.network.now().after(duration);
         self.server.flush_front();
-        self.clients.iter_mut().for_each(Client::flush_front);
         self.network.lock().wake_all();
         self.settle();
         loop {

@@ -11,13 +11,13 @@
 //!
 //! The world around the worker is behind two traits: `Transport` for sockets or a simulation, and `Clock`.
 
+pub(crate) mod actions;
 pub(crate) mod arena;
-pub(crate) mod backlog;
 pub(crate) mod channel;
 pub(crate) mod command;
 pub(crate) mod core;
-pub(crate) mod credit;
 mod datagram;
+pub(crate) mod direct;
 mod fan_out;
 pub(crate) mod forward;
 mod groups;
@@ -28,8 +28,10 @@ pub(crate) mod park;
 pub(crate) mod pass;
 pub(crate) mod peers;
 pub(crate) mod queue;
+pub(crate) mod receipts;
 mod receive_backoff;
 pub(crate) mod reconnect;
+pub(crate) mod send_edge;
 mod send_faults;
 pub(crate) mod sessions;
 pub(crate) mod shutdown;

@@ -15,6 +15,9 @@ use crate::engine::inline::Inline;
 use crate::message::event::Event;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
+use crate::worker::actions::Actions as _;
+use crate::worker::command::Command;
+use crate::worker::sessions::SessionState;
 
 /// The state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +40,6 @@ pub enum ClientState {
 pub struct Client {
     pub(crate) inline: Inline,
     peer: PeerId,
-    state: ClientState,
 }
 
 impl Client {
@@ -68,15 +70,15 @@ impl Client {
         config.check()?;
         let socket = ClientSocket::connect(options.server, ReceiveBuffer::new(config, 1))?;
         let mut client = Self::new(Inline::new(socket, config, 1)?, &options)?;
-        client.inline.worker.send();
+        client.inline.worker.flush();
         Ok(client)
     }
 
     pub(crate) fn new(mut inline: Inline, options: &ConnectOptions) -> Result<Self, Error> {
         // The other errors cannot happen to a new client.
         let bad_key = |_| Error::setting("key", "is not one that a server can have");
-        let peer = inline.connect(options).map_err(bad_key)?;
-        Ok(Self { inline, peer, state: ClientState::Connecting })
+        let peer = inline.worker.connect(options).map_err(bad_key)?;
+        Ok(Self { inline, peer })
     }
 
     /// Connects to a server with [`ServerKey::dev`] on this host, with the default settings, for first steps and tests.
@@ -119,13 +121,13 @@ impl Client {
     /// # fn main() {}
     /// ```
     pub fn request_stats(&mut self) {
-        self.inline.front.request_stats(self.peer);
+        self.inline.worker.command(self.peer, Command::Measure { peer: self.peer });
     }
 
     /// Requests the flight record of the open connection. [`Event::FlightRecord`] contains it, unless there is no connection or it was
     /// silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
     pub fn request_flight_record(&mut self) {
-        self.inline.front.request_flight_record(self.peer);
+        self.inline.worker.command(self.peer, Command::Record { peer: self.peer });
     }
 
     /// Returns the time of the client's clock. The server knows its offset.
@@ -136,7 +138,12 @@ impl Client {
     /// Returns the state of the connection, as of the last `poll`.
     #[must_use]
     pub fn state(&self) -> ClientState {
-        self.state
+        match self.inline.worker.session_state(self.peer) {
+            SessionState::Connected => ClientState::Connected,
+            SessionState::Connecting => ClientState::Connecting,
+            SessionState::Reconnecting => ClientState::Reconnecting,
+            SessionState::Ended => ClientState::Closed,
+        }
     }
 
     /// Sends what was not flushed, receives, and waits up to `timeout` while there is no event. Returns whether there is an event;
@@ -146,15 +153,7 @@ impl Client {
     /// Take all events before the next call. While events are left it does not wait, and further events are kept back: at most
     /// 16,384 of them, or 8 MiB, before packets are no longer acknowledged.
     pub fn poll(&mut self, timeout: Duration) -> bool {
-        let until = self.inline.begin_poll(timeout);
-        loop {
-            if self.inline.events.is_empty() {
-                self.gather();
-            }
-            if let Some(has_events) = self.inline.continue_poll(&until) {
-                return has_events;
-            }
-        }
+        self.inline.poll(timeout)
     }
 
     /// Returns the longest time that a foreign event loop may wait before it calls `poll`, or `None` if nothing is due. The time is
@@ -196,7 +195,7 @@ impl Client {
 
     /// Returns the oldest event, or `None` until the next [`Client::poll`]. It does no I/O.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.inline.events.pop_front()
+        self.inline.worker.next_event()
     }
 
     /// Returns an iterator that calls [`Client::next_event`] until there is no event, for loops that do not send.
@@ -217,7 +216,7 @@ impl Client {
     /// - `NotConnected`: the client [reconnects](crate::Reconnect) and has no connection at the moment.
     /// - `UnknownPeer`: the connection has ended.
     pub fn send(&mut self, message: Message) -> Result<(), SendError> {
-        self.inline.front.send(self.peer, message)
+        self.inline.worker.send(self.peer, message)
     }
 
     /// Queues a message as [`Client::send`] does, and returns an id for its receipt. [`Event::Receipt`] reports
@@ -227,30 +226,32 @@ impl Client {
     ///
     /// As [`Client::send`]. No event follows then.
     pub fn send_with_receipt(&mut self, message: Message) -> Result<ReceiptId, SendError> {
-        self.inline.front.send_with_receipt(self.peer, message)
+        self.inline.worker.send_with_receipt(self.peer, message)
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on. The options hold for later connections of a
     /// client that reconnects too. Does nothing once the connection is over.
     pub fn set_channel_options(&mut self, channel: ChannelId, options: ChannelOptions) {
-        self.inline.front.set_channel_options(self.peer, channel, options);
+        let peer = self.peer;
+        self.inline.worker.command(peer, Command::Options { peer, channel, options });
     }
 
     /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, because the object that it stands for is gone. A
     /// busy connection remembers 2,048 keys. Beyond that it forgets all of them, and the newest value of each may arrive twice.
     pub fn forget_key(&mut self, channel: ChannelId, key: u64) {
-        self.inline.front.forget_key(self.peer, channel, key);
+        let peer = self.peer;
+        self.inline.worker.command(peer, Command::Forget { peer, channel, key });
     }
 
     /// Sends all queued messages. It does not receive: `poll` does.
     pub fn flush(&mut self) {
-        self.inline.flush();
+        self.inline.worker.flush();
     }
 
     /// Closes the connection with the next `flush` or `poll`, with an application code and a text for the log of the server, which is
     /// cut to 128 bytes. `Disconnected` is the last event, and the client does not reconnect. Does nothing once the connection is over.
     pub fn close(&mut self, code: u32, text: &str) {
-        self.inline.front.close(self.peer, code, text);
+        self.inline.worker.close(self.peer, code, text);
     }
 
     /// Returns the newest token with which this player can connect to this server again, also after the connection is lost or the
@@ -363,20 +364,7 @@ impl Client {
     /// Returns the counters of the client.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        self.inline.stats()
-    }
-
-    /// Takes the events of the worker, and follows the state of the connection.
-    fn gather(&mut self) {
-        for event in self.inline.front.gather() {
-            match event {
-                Event::Connected { .. } => self.state = ClientState::Connected,
-                Event::Reconnecting { .. } => self.state = ClientState::Reconnecting,
-                Event::ConnectFailed { .. } | Event::Disconnected { .. } => self.state = ClientState::Closed,
-                _ => {}
-            }
-            self.inline.events.push_back(event);
-        }
+        self.inline.worker.stats().clone()
     }
 }
 
@@ -394,6 +382,6 @@ impl std::os::fd::AsFd for Client {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("Client").field("state", &self.state()).finish_non_exhaustive()
     }
 }

@@ -14,6 +14,8 @@ use crate::engine::inline::Inline;
 use crate::message::event::Event;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
+use crate::worker::actions::Actions as _;
+use crate::worker::command::Command;
 
 /// Many connections over one socket, to one or several servers, without a thread.
 ///
@@ -93,7 +95,7 @@ impl Clients {
     pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, Error> {
         let options = to.into();
         options.check(self.protocol_id)?;
-        Ok(self.inline.connect(&options)?)
+        Ok(self.inline.worker.connect(&options)?)
     }
 
     /// Sends what was not flushed, receives, and waits up to `timeout` while there is no event. Returns whether there is an event;
@@ -103,15 +105,7 @@ impl Clients {
     /// Take all events before the next call. While events are left it does not wait, and further events are kept back: at most
     /// 16,384 of them, or 8 MiB, before packets are no longer acknowledged.
     pub fn poll(&mut self, timeout: Duration) -> bool {
-        let until = self.inline.begin_poll(timeout);
-        loop {
-            if self.inline.events.is_empty() {
-                self.inline.events.extend(self.inline.front.gather());
-            }
-            if let Some(has_events) = self.inline.continue_poll(&until) {
-                return has_events;
-            }
-        }
+        self.inline.poll(timeout)
     }
 
     /// Returns the longest time that a foreign event loop may wait before it calls `poll`, or `None` if nothing is due: see
@@ -123,7 +117,7 @@ impl Clients {
 
     /// Returns the oldest event, or `None` until the next [`Clients::poll`]. It does no I/O.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.inline.events.pop_front()
+        self.inline.worker.next_event()
     }
 
     /// Returns an iterator that calls [`Clients::next_event`] until there is no event, for loops that do not send.
@@ -141,7 +135,7 @@ impl Clients {
     /// - `NotConnected`: the connection [reconnects](crate::Reconnect) at the moment.
     /// - `UnknownPeer`: the connection has ended.
     pub fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
-        self.inline.front.send(peer, message)
+        self.inline.worker.send(peer, message)
     }
 
     /// Queues a message as [`Clients::send`] does, and returns an id for its receipt. [`Event::Receipt`] reports
@@ -151,47 +145,47 @@ impl Clients {
     ///
     /// As [`Clients::send`]. No event follows then.
     pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
-        self.inline.front.send_with_receipt(peer, message)
+        self.inline.worker.send_with_receipt(peer, message)
     }
 
     /// Returns the connections and the attempts to connect.
     pub fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> {
-        self.inline.front.peers()
+        self.inline.worker.peers()
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
     /// The options hold for later connections of a client that reconnects too. Does nothing for a connection that is over.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
-        self.inline.front.set_channel_options(peer, channel, options);
+        self.inline.worker.command(peer, Command::Options { peer, channel, options });
     }
 
     /// Requests the statistics of a connection and its path. [`Event::Stats`] contains them, unless the connection is over.
     pub fn request_stats(&mut self, peer: PeerId) {
-        self.inline.front.request_stats(peer);
+        self.inline.worker.command(peer, Command::Measure { peer });
     }
 
     /// Requests the flight record of an open connection. [`Event::FlightRecord`] contains it, unless the connection is over or was
     /// silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
     pub fn request_flight_record(&mut self, peer: PeerId) {
-        self.inline.front.request_flight_record(peer);
+        self.inline.worker.command(peer, Command::Record { peer });
     }
 
     /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, because the object that it stands for is gone. A
     /// busy connection remembers 2,048 keys. Beyond that it forgets all of them, and the newest value of each may arrive twice.
     pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
-        self.inline.front.forget_key(peer, channel, key);
+        self.inline.worker.command(peer, Command::Forget { peer, channel, key });
     }
 
     /// Sends all queued messages.
     pub fn flush(&mut self) {
-        self.inline.flush();
+        self.inline.worker.flush();
     }
 
     /// Closes a connection with the next `flush` or `poll`, with an application code and a text for the log of the server, which is cut
     /// to 128 bytes. `Disconnected` is the last event, and the connection is not established again. Does nothing for a connection that
     /// is over.
     pub fn close(&mut self, peer: PeerId, code: u32, text: &str) {
-        self.inline.front.close(peer, code, text);
+        self.inline.worker.close(peer, code, text);
     }
 
     /// Returns the newest token with which this player can connect to its server again: see
@@ -244,7 +238,7 @@ impl Clients {
     /// Returns the counters of all connections together.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        self.inline.stats()
+        self.inline.worker.stats().clone()
     }
 }
 

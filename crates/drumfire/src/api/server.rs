@@ -10,13 +10,17 @@ use drumfire_proto::{ChannelId, ChannelOptions, Message, Moment, PeerId, Receipt
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::config::server::ServerConfig;
-use crate::engine::app_side::Front;
+use crate::config::threads::Workers;
+use crate::engine::app_side::AppSide;
 use crate::engine::control::Control;
 use crate::engine::server_core::{ServerCore, Sinks};
 use crate::message::event::Event;
 use crate::message::group::{Audience, GroupId};
+use crate::worker::actions::Actions;
 use crate::worker::channel::WorkerChannel;
-use crate::worker::command::Broadcast;
+use crate::worker::command::{Broadcast, Command};
+use crate::worker::direct::{Counted, Direct};
+use crate::worker::pass::Worker;
 use crate::worker::queue::Queue;
 use crate::worker::sink::Sink;
 
@@ -25,9 +29,10 @@ use crate::worker::sink::Sink;
 /// Dropping it closes all connections with [`CloseCode::Shutdown`](drumfire_proto::CloseCode::Shutdown) and ends
 /// its threads.
 pub struct Server {
-    front: Front,
     core: ServerCore,
-    /// Events that the application has not taken.
+    /// The application's side of the threads. Unused with [`Workers::Inline`](crate::Workers::Inline).
+    app: AppSide,
+    /// Events of the threads that the application has not taken.
     events: VecDeque<Event>,
 }
 
@@ -50,22 +55,35 @@ impl Server {
     ///
     /// [`Error`], which names the setting that cannot be used, or has the error of the system.
     pub fn bind(config: ServerConfig) -> Result<Self, Error> {
-        ServerCore::bind(config, Self::sinks).map(Self::on)
+        let is_inline = config.workers == Workers::Inline;
+        ServerCore::bind(config, |links| Self::sinks(links, is_inline)).map(Self::on)
     }
 
-    pub(crate) fn sinks(links: &Arc<[Arc<WorkerChannel>]>) -> Sinks {
-        links.iter().map(|link| Box::new(Queue::new(link)) as Box<dyn Sink<_>>).collect()
+    /// Creates the sinks of the workers. With `is_inline`, there is one worker, which the calls of the server drive.
+    pub(crate) fn sinks(links: &Arc<[Arc<WorkerChannel>]>, is_inline: bool) -> Sinks {
+        let sink = |link| -> Box<dyn Sink<_>> {
+            if is_inline { Box::new(Direct) } else { Box::new(Queue::new(link)) }
+        };
+        links.iter().map(sink).collect()
     }
 
     /// Creates a server over workers with the sinks of [`Server::sinks`].
     pub(crate) fn on(core: ServerCore) -> Self {
-        let front = Front::new(Arc::clone(&core.links), core.message_max_bytes);
-        Self { front, core, events: VecDeque::new() }
+        let app = AppSide::new(Arc::clone(&core.links), core.message_max_bytes);
+        Self { core, app, events: VecDeque::new() }
     }
 
     #[cfg(feature = "testing")]
-    pub(crate) fn parts(&mut self) -> (&mut Front, &mut ServerCore) {
-        (&mut self.front, &mut self.core)
+    pub(crate) const fn parts(&mut self) -> (&mut AppSide, &mut ServerCore) {
+        (&mut self.app, &mut self.core)
+    }
+
+    /// Returns the worker of this thread, or the application's side of the threads.
+    fn actions(&mut self) -> &mut dyn Actions {
+        match self.core.pool.inline() {
+            Some(worker) => worker,
+            None => &mut self.app,
+        }
     }
 
     /// Returns the address to which clients connect, with its port.
@@ -81,31 +99,30 @@ impl Server {
     /// Take all events before the next call. While events are left it does not wait, and the workers keep at most 16,384 further
     /// events, or 8 MiB of them, before they stop acknowledging packets.
     pub fn poll(&mut self, timeout: Duration) -> bool {
-        self.front.flush();
-        self.core.pool.work();
+        if let Some(worker) = self.core.pool.inline() {
+            return worker.poll(timeout);
+        }
+        self.app.flush();
         let start = clock::instant();
-        loop {
-            if self.events.is_empty() {
-                self.events.extend(self.front.gather());
-            }
-            if !self.events.is_empty() {
-                return true;
-            }
+        while self.events.is_empty() {
+            self.events.extend(self.app.gather());
             let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
             if left.is_zero() {
-                return false;
+                break;
             }
-            if self.core.pool.wait(left) {
-                self.core.pool.work();
-            } else {
+            if self.events.is_empty() {
                 self.core.notifier.wait(left);
             }
         }
+        !self.events.is_empty()
     }
 
     /// Returns the oldest event, or `None` until the next [`Server::poll`]. It does no I/O.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        match self.core.pool.inline() {
+            Some(worker) => worker.next_event(),
+            None => self.events.pop_front(),
+        }
     }
 
     /// Returns an iterator that calls [`Server::next_event`] until there is no event, for loops that do not send.
@@ -158,7 +175,7 @@ impl Server {
     /// - `TooLarge`: the message is longer than its mode and the configurations of both ends allow.
     /// - `UnknownPeer`: the connection has ended.
     pub fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
-        self.front.send(peer, message)
+        self.actions().send(peer, message)
     }
 
     /// Queues a message as [`Server::send`] does, and returns an id for its receipt. [`Event::Receipt`] reports the
@@ -168,24 +185,31 @@ impl Server {
     ///
     /// As [`Server::send`]. No event follows then.
     pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
-        self.front.send_with_receipt(peer, message)
+        self.actions().send_with_receipt(peer, message)
     }
 
     /// Returns the connected peers, as of the last `poll`.
     pub fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> {
-        self.front.peers()
+        let worker = self.core.pool.inline_ref();
+        let (here, threads) = (worker.map(Worker::peers), worker.is_none().then(|| self.app.peers()));
+        let left = here.as_ref().map_or(0, ExactSizeIterator::len)
+            + threads.as_ref().map_or(0, ExactSizeIterator::len);
+        Counted { ids: here.into_iter().flatten().chain(threads.into_iter().flatten()), left }
     }
 
     /// Whether a peer is connected and was not closed by this server.
     #[must_use]
     pub fn is_connected(&self, peer: PeerId) -> bool {
-        self.front.is_connected(peer)
+        self.core
+            .pool
+            .inline_ref()
+            .map_or_else(|| self.app.is_connected(peer), |worker| worker.is_connected(peer))
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
     /// Does nothing for a peer that is gone.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
-        self.front.set_channel_options(peer, channel, options);
+        self.actions().command(peer, Command::Options { peer, channel, options });
     }
 
     /// Adds a peer to a group, with the next `flush` or `poll`. A group exists as long as it has members. A peer leaves
@@ -223,12 +247,12 @@ impl Server {
     /// # }
     /// ```
     pub fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
-        self.front.join(peer, group)
+        self.actions().join(peer, group)
     }
 
     /// Removes a peer from a group, with the next `flush` or `poll`. Does nothing if the peer is not a member.
     pub fn leave(&mut self, peer: PeerId, group: GroupId) {
-        self.front.leave(peer, group);
+        self.actions().command(peer, Command::Leave { peer, group });
     }
 
     /// Queues a message for many peers: all of them ([`Audience::ALL`]), or the members of a group. It is sent with the
@@ -241,7 +265,7 @@ impl Server {
     /// `TooLarge`, or `Full` when the workers have not processed earlier broadcasts yet. No peer receives the message
     /// then.
     pub fn broadcast(&mut self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
-        self.front.broadcast(Broadcast { audience: to.into(), message })
+        self.actions().broadcast(Broadcast { audience: to.into(), message })
     }
 
     /// Requests the statistics of a connection and its path. [`Event::Stats`] contains them, unless the peer is gone.
@@ -269,7 +293,7 @@ impl Server {
     /// # }
     /// ```
     pub fn request_stats(&mut self, peer: PeerId) {
-        self.front.request_stats(peer);
+        self.actions().command(peer, Command::Measure { peer });
     }
 
     /// Requests the flight record of an open connection. [`Event::FlightRecord`] contains it, unless the peer is gone or was silent
@@ -300,44 +324,46 @@ impl Server {
     /// # }
     /// ```
     pub fn request_flight_record(&mut self, peer: PeerId) {
-        self.front.request_flight_record(peer);
+        self.actions().command(peer, Command::Record { peer });
     }
 
     /// Returns the time of the server's clock. Clients know its offset: see
     /// [`PeerStats::clock_offset`](crate::PeerStats::clock_offset).
     pub fn now(&self) -> Moment {
-        self.core.control.now()
+        self.core.now()
     }
 
     /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, because the object that it stands for is gone. A
     /// busy connection remembers 2,048 keys. Beyond that it forgets all of them, and the newest value of each may arrive twice.
     pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
-        self.front.forget_key(peer, channel, key);
+        self.actions().command(peer, Command::Forget { peer, channel, key });
     }
 
     /// Sends all queued messages.
     pub fn flush(&mut self) {
-        self.front.flush();
-        self.core.pool.send();
+        match self.core.pool.inline() {
+            Some(worker) => worker.flush(),
+            None => _ = self.app.flush(),
+        }
     }
 
     /// Closes the connection of a peer with the next `flush` or `poll`, with an application code and a text for the log of the peer,
     /// which is cut to 128 bytes. Messages that were sent before are sent once more as far as congestion control allows. Messages of
     /// the peer that arrived before may still follow; [`Event::Disconnected`] is the last event. Does nothing for a peer that is gone.
     pub fn close(&mut self, peer: PeerId, code: u32, text: &str) {
-        self.front.close(peer, code, text);
+        self.actions().close(peer, code, text);
     }
 
     /// Returns the operator's interface, for any thread: statistics, bans, settings, threads, and shutdown.
     #[must_use]
     pub fn control(&self) -> Control {
-        self.core.control.clone()
+        self.core.control()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.front.flush();
+        self.app.flush();
         self.core.pool.stop();
     }
 }

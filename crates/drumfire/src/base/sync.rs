@@ -9,7 +9,7 @@
 //! | [`WakeFlag`] | any thread and a thread that waits for something else | a flag, set after the change that it announces; the thread that sets it wakes the other |
 //! | [`Notifier`] | any thread and a thread that waits for it | a lock and a condition variable |
 //! | [`AsyncNotify`] | any thread and tasks | `tokio`'s `Notify`, awaited in the one correct order |
-//! | `Credit` | the senders to a peer and its worker | counters, and a waker to call below a limit |
+//! | `SendEdge` | the senders to a peer and its worker | a number that the worker writes, and a waker to call when it has risen |
 //!
 //! - As a value under one lock: `ConnectionRegistry`, `Bans`, `Gate`, `Attempts`, and the counters of a worker. So are the result of
 //!   `PortMonitor`, the addresses of a group in `drumfire-socket`, and the network of a world. Wake-ups follow after the lock is
@@ -23,13 +23,13 @@
 //!
 //! | type | between | parts |
 //! | --- | --- | --- |
-//! | `WorkerChannel` | a worker and the application | a [`Mailbox`] of commands, events under a lock, `Notifier`, `Credit`, a waker that is set once |
+//! | `WorkerChannel` | a worker and the application | a [`Mailbox`] of commands, events under a lock, `Notifier`, the room for broadcasts, a waker that is set once |
 //! | [`Mailbox`] | any thread and a handler, tasks and their worker | a queue under a lock, `WakeFlag`, the wake-up of the `WorkerChannel` |
 //! | [`Pending`], [`Part`] | the workers of a server, and a thread or task that waits for a result | a count under a lock, a condition variable, and a waker to call at 0 |
 //! | `ShardPlan` | the threads of a pool, between which shards move | one lock, `WakeFlag`, and the wake-up of a `WorkerChannel`, or parking |
 //! | `AcceptQueue` | tasks and workers | one lock, `AsyncNotify` |
-//! | `Shared` | tasks and the worker of one connection | a lock for each direction, `AsyncNotify`, `Credit` |
-//! | `Senders` | tasks that wait for room, and a worker | `Credit`, `AsyncNotify`, `tokio`'s lock for the turn |
+//! | `Shared` | tasks and the worker of one connection | a lock for each direction, `AsyncNotify`, `SendEdge` |
+//! | `Senders` | tasks that wait for room, and a worker | `SendEdge`, `AsyncNotify`, `tokio`'s lock for the turn |
 //!
 //! Two tools run the same models. `loom` tries every interleaving, including those that only weak memory permits (`cargo xtask loom`).
 //! `shuttle` tries a number of random ones with sequentially consistent memory (`cargo xtask loom --shuttle N`). If three threads have
@@ -56,7 +56,7 @@ use std::time::Duration;
 pub(crate) use std::{
     sync::{
         Condvar, Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicBool, AtomicU32},
+        atomic::{AtomicBool, AtomicU32, AtomicU64},
     },
     thread,
 };
@@ -67,7 +67,7 @@ use tokio::sync::Notify;
 #[cfg(feature = "tokio")]
 pub(crate) use async_notify::AsyncNotify;
 #[cfg(loom)]
-pub(crate) use exhaustive::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, thread};
+pub(crate) use exhaustive::{AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, thread};
 pub(crate) use mailbox::{Mailbox, move_all};
 #[cfg(all(feature = "tokio", any(loom, shuttle)))]
 use modelled::Notify;
@@ -77,7 +77,7 @@ pub(crate) use notifier::Notifier;
 pub(crate) use pending::Part;
 pub use pending::Pending;
 #[cfg(shuttle)]
-pub(crate) use sampled::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, thread};
+pub(crate) use sampled::{AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, thread};
 pub(crate) use wake_flag::WakeFlag;
 
 /// Locks the mutex, also if it is poisoned. The value must be consistent after each statement under the lock, so that a panic between

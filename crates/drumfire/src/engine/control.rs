@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use drumfire_proto::{FlightRecord, Moment, PeerId};
 
-use super::app_side::close_command;
 use super::invalidate::{self, SeedSource};
 use super::threads::pool::Pool;
 use crate::admission::AdmissionControl;
@@ -126,7 +125,7 @@ impl Control {
     /// application receives [`Event::Disconnected`](crate::Event::Disconnected). Does nothing for a peer that is gone.
     pub fn close(&self, peer: PeerId, code: u32, text: &str) {
         if let Some(link) = self.link(peer) {
-            link.command_at_once(close_command(peer, code, text));
+            link.command_at_once(Command::close(peer, code, text));
         }
     }
 
@@ -169,7 +168,7 @@ impl Control {
         text: &str,
         duration: Duration,
     ) -> Pending<Result<Ban, Error>> {
-        let (admission, close) = (Arc::clone(&self.server.admission), close_command(peer, code, text));
+        let (admission, close) = (Arc::clone(&self.server.admission), Command::close(peer, code, text));
         self.query(peer, Err(Error::UnknownPeer), |part| {
             Query::CloseAndBan(BanOrder { peer, duration, admission, close, part })
         })

@@ -1,43 +1,34 @@
 //! One socket and its connections on the application's own thread. All kinds of clients use it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use drumfire_proto::{ClientConfig as CoreClient, CloseCode, ConnectError, Endpoint, PeerId, SingleWorker};
+use drumfire_proto::{ClientConfig as CoreClient, CloseCode, Endpoint, SingleWorker};
 use drumfire_socket::{Poller, Receiver, ReceiverConfig, Socket, Wait, Waiter};
 
-use super::app_side::Front;
 use super::client_socket::ClientSocket;
 use super::invalidate::SeedSource;
-use crate::base::clock::{self, SystemClock};
+use crate::base::clock::SystemClock;
 use crate::base::entropy;
 use crate::base::error::Error;
 use crate::base::sync::Notifier;
 use crate::config::DATAGRAM_START_BYTES;
 use crate::config::client::ClientConfig;
-use crate::config::connect::ConnectOptions;
-use crate::message::event::Event;
 use crate::observe::grants::SocketGrants;
-use crate::observe::stats::WorkerStats;
 use crate::worker::channel::WorkerChannel;
+use crate::worker::direct::Direct;
 use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::live_links::with_system_seeds;
 use crate::worker::network_watch::ConnectedSockets;
 use crate::worker::pass::{ClientParts, Parts, Worker};
-use crate::worker::queue::Queue;
 use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
 use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
 
-/// A worker that the application's thread drives, and the application's side of its link.
+/// The worker of a client, which the application's thread drives.
 pub(crate) struct Inline {
-    /// The application's side of the link to the worker.
-    pub(crate) front: Front,
     pub(crate) worker: Box<Worker<SingleWorker>>,
-    /// Events that the application has not taken.
-    pub(crate) events: VecDeque<Event>,
     /// The options that the system granted to the socket. `None` in a simulated world, which has no sockets.
     pub(crate) granted: Option<SocketGrants>,
     /// The source of the new seeds after [`Inline::invalidate_keys`].
@@ -47,74 +38,41 @@ pub(crate) struct Inline {
 impl Inline {
     /// Creates a client's worker for this socket, with at most this number of connections.
     pub(crate) fn new(socket: ClientSocket, config: &ClientConfig, connections: u32) -> Result<Self, Error> {
-        let (front, link, ring) = front(config.message_max_bytes)?;
-        let sink = Box::new(Queue::new(&link));
-        let (worker, granted) = worker(socket, config, connections, sink, &link, ring)?;
-        Ok(Self::of(front, worker, Some(granted), Box::new(entropy::secret)))
+        let (link, ring) = single_link()?;
+        let (worker, granted) = worker(socket, config, connections, Box::new(Direct), &link, ring)?;
+        Ok(Self::of(worker, Some(granted), Box::new(entropy::secret)))
     }
 
-    /// Combines a worker with the application's side of its link.
+    /// Creates a client from its worker.
     pub(crate) fn of(
-        front: Front,
         worker: Worker<SingleWorker>,
         granted: Option<SocketGrants>,
         seed_source: SeedSource,
     ) -> Self {
-        Self { front, worker: Box::new(worker), events: VecDeque::new(), granted, seed_source }
-    }
-
-    /// Starts to connect. The first Hello is sent with the next pass.
-    pub(crate) fn connect(&mut self, options: &ConnectOptions) -> Result<PeerId, ConnectError> {
-        let (peer, credit) = self.worker.connect(options)?;
-        self.front.add(peer, credit);
-        Ok(peer)
+        Self { worker: Box::new(worker), granted, seed_source }
     }
 
     /// Invalidates the keys of all sessions.
     pub(crate) fn invalidate_keys(&mut self) -> Result<(), Error> {
-        let mut pending = self.front.invalidate_keys(&mut self.seed_source);
-        self.worker.send();
-        // The worker runs on this thread, so it has carried out the command.
-        pending.try_take().unwrap_or(Ok(()))
+        let seed = (self.seed_source)()?;
+        self.worker.invalidate_keys(seed);
+        Ok(())
     }
 
-    /// Starts a poll that waits up to `timeout`. Hands the staged commands to the worker, and runs one pass without waiting.
-    pub(crate) fn begin_poll(&mut self, timeout: Duration) -> Deadline {
-        self.front.flush();
+    /// Sends and receives, and waits up to `timeout` while there is no event. Returns whether there is one.
+    pub(crate) fn poll(&mut self, timeout: Duration) -> bool {
         // A foreign event loop watches the poll. Linux clears the readiness of the poll when the socket is drained, but kqueue only
         // in a call of its own, without which the loop would spin. Without datagrams this call also replaces the receive call.
         if timeout.is_zero() && self.worker.has_socket() {
             self.worker.wait(Some(Duration::ZERO));
         }
-        self.worker.work();
-        Deadline { start: clock::instant(), timeout }
-    }
-
-    /// Waits for datagrams and receives them while there is no event. Returns whether there is one, or `None` if the caller must
-    /// look for events again.
-    pub(crate) fn continue_poll(&mut self, until: &Deadline) -> Option<bool> {
-        if !self.events.is_empty() {
-            return Some(true);
-        }
-        let left = until.timeout.saturating_sub(clock::instant().saturating_duration_since(until.start));
-        if left.is_zero() {
-            return Some(false);
-        }
-        self.worker.wait(Some(left));
-        self.worker.work();
-        None
-    }
-
-    /// Hands the staged commands to the worker and sends the resulting datagrams.
-    pub(crate) fn flush(&mut self) {
-        self.front.flush();
-        self.worker.send();
+        self.worker.poll(timeout)
     }
 
     /// Returns the time until the next poll is due if no datagram arrives. `None` if no poll is due.
     pub(crate) fn poll_timeout(&mut self) -> Option<Duration> {
-        // A flush can cause events, such as the end of a closed connection. No datagram or timer reports these.
-        if !self.events.is_empty() || self.front.has_work() {
+        // No datagram or timer reports a message that was queued, or an event that a call caused.
+        if self.worker.is_due() {
             return Some(Duration::ZERO);
         }
         let now = self.worker.time();
@@ -131,28 +89,22 @@ impl Inline {
         self.worker.descriptor().expect("a client of a simulated world has no descriptor")
     }
 
-    /// Replaces the socket. Commands that are staged are sent from the old one.
+    /// Replaces the socket. Messages that were queued before are sent from the old one.
     pub(crate) fn rebind(&mut self, socket: Socket) -> std::io::Result<()> {
-        self.flush();
+        self.worker.flush();
         self.worker.rebind(socket)
     }
 
     /// Replaces the socket with a new one that is connected to the server of the only connection. In a simulated world, which has no
     /// sockets, only the connection changes.
     pub(crate) fn rebind_connected(&mut self) -> std::io::Result<()> {
-        self.flush();
+        self.worker.flush();
         self.worker.rebind_connected()
-    }
-
-    /// Returns the statistics of the worker.
-    pub(crate) fn stats(&self) -> WorkerStats {
-        self.front.stats().workers.pop().unwrap_or_default()
     }
 }
 
 impl Drop for Inline {
     fn drop(&mut self) {
-        self.front.flush();
         self.worker.finish(CloseCode::Application);
     }
 }
@@ -183,8 +135,8 @@ pub(crate) fn worker(
     let jitter = Jitter::new(u64::from_le_bytes(entropy::bytes()?));
     let mut parker = Poller::new()?;
     parker.register(&mut socket, 0)?;
-    // A worker on the application's thread waits only while that thread sends no commands, so it needs no waker. With a handler,
-    // other threads can send commands.
+    // A worker on the application's thread waits only while that thread calls nothing, so it needs no waker. With a handler, other
+    // threads can send commands.
     if sink.runs_before_flush() {
         link.set_waker(parker.waker());
     }
@@ -201,7 +153,7 @@ pub(crate) fn worker(
         }),
         clock: Box::new(SystemClock::start()),
         endpoint: Endpoint::client(core.clone(), kind, entropy::secret()?)?,
-        credit_bytes: core.send_memory_bytes,
+        send_memory_bytes: core.send_memory_bytes,
         message_max_bytes: core.message_max_bytes,
         make: Box::new(move || Endpoint::client(core.clone(), kind, entropy::secret().ok()?).ok()),
         sink,
@@ -215,20 +167,11 @@ pub(crate) fn worker(
     Ok((worker, granted))
 }
 
-/// The time at which a poll ends.
-pub(crate) struct Deadline {
-    start: Instant,
-    timeout: Duration,
-}
-
-/// Creates the link to a single worker: the application's side, the link, and the worker's forward queue.
-pub(crate) fn front(
-    message_max_bytes: usize,
-) -> Result<(Front, Arc<WorkerChannel>, ForwardQueue<WorkerChannel>), Error> {
-    let links = vec![Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))];
-    match (links.first().cloned(), forward_queues(&links).pop()) {
-        (Some(link), Some(ring)) => Ok((Front::new(Arc::from(links), message_max_bytes), link, ring)),
-        // Never reached, because one link has one forward queue.
-        _ => Err(Error::Io(std::io::ErrorKind::Other.into())),
-    }
+/// Creates the channel of a single worker, and its forward queue.
+pub(crate) fn single_link() -> Result<(Arc<WorkerChannel>, ForwardQueue<WorkerChannel>), Error> {
+    let links = [Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))];
+    let ring = forward_queues(&links).pop();
+    debug_assert!(ring.is_some(), "one channel has one forward queue");
+    let [link] = links;
+    ring.map(|ring| (link, ring)).ok_or_else(|| Error::Io(std::io::ErrorKind::Other.into()))
 }

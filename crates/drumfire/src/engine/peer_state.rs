@@ -1,53 +1,48 @@
-//! The state of a peer on the application's thread: its credit for messages, its open receipts, and its groups.
+//! The state of a peer for senders on another thread than its worker: the account of its messages, and its groups.
 //!
 //! This module does no I/O. The caller hands accepted messages to the peer's worker.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use drumfire_proto::{ChannelId, ReceiptId, SendError, SendOptions, WhenFull};
+use drumfire_proto::{ChannelId, SendError, SendOptions, WhenFull};
 
 use crate::message::group::{GROUPS_PER_PEER_MAX, GroupId};
-use crate::worker::credit::Credit;
+use crate::worker::send_edge::{SendAccount, SendEdge};
 
-/// The state of a connected peer, or of a client that connects.
+/// The state of a connected peer.
 #[derive(Debug)]
-pub(crate) struct Known {
-    /// The memory for messages to the peer, shared with its worker.
-    pub(crate) credit: Arc<Credit>,
+pub(crate) struct PeerState {
+    /// The account of the messages to the peer.
+    pub(crate) account: SendAccount,
     /// Boxed, because a server has many peers, and most of them need no extras.
     extras: Option<Box<Extras>>,
 }
 
-/// The state of peers with receipts, with groups, or with channels whose messages do not wait for room.
+/// The state of peers with groups, or with channels whose messages do not wait for room.
 #[derive(Debug, Default)]
 struct Extras {
-    /// The number of receipts of the peer so far, including open ones.
-    receipts_drawn: u64,
-    /// The receipts that have no outcome yet.
-    open: BTreeSet<ReceiptId>,
     /// The settings that differ from [`WhenFull::Block`], by channel.
     when_full: BTreeMap<ChannelId, WhenFull>,
     /// The groups that the peer is in.
     groups: BTreeSet<GroupId>,
 }
 
-impl Known {
-    pub(crate) const fn new(credit: Arc<Credit>) -> Self {
-        Self { credit, extras: None }
+impl PeerState {
+    pub(crate) const fn new(edge: Arc<SendEdge>) -> Self {
+        Self { account: SendAccount::new(edge), extras: None }
     }
 
-    /// Continues with the credit of the next attempt of a client that reconnects. Keeps the settings of channels, and returns the
-    /// open receipts of the connection that ended.
-    pub(crate) fn reconnect(&mut self, credit: Arc<Credit>) -> BTreeSet<ReceiptId> {
-        self.credit = credit;
-        let Some(extras) = &mut self.extras else { return BTreeSet::new() };
-        extras.groups.clear();
-        std::mem::take(&mut extras.open)
+    /// Continues with the send edge of the next attempt of a client that reconnects. Keeps the settings of channels.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn reconnect(&mut self, edge: Arc<SendEdge>) {
+        self.account = SendAccount::new(edge);
+        if let Some(extras) = &mut self.extras {
+            extras.groups.clear();
+        }
     }
 
-    /// Reserves memory for a message.
+    /// Counts a message if there is room for it.
     ///
     /// # Errors
     ///
@@ -59,7 +54,8 @@ impl Known {
         payload_bytes: usize,
         options: &SendOptions,
     ) -> Result<(), SendError> {
-        self.credit.admit_or_ask(payload_bytes, options, self.must_wait(channel))
+        let must_wait = self.must_wait(channel);
+        self.account.admit_or_ask(payload_bytes, options, must_wait)
     }
 
     /// Whether messages of a channel are refused when there is no room. Otherwise the worker applies the [`WhenFull`] of the
@@ -78,18 +74,6 @@ impl Known {
         }
     }
 
-    /// Removes a receipt that has its outcome from the open ones.
-    pub(crate) fn answered(&mut self, receipt: ReceiptId) {
-        if let Some(extras) = &mut self.extras {
-            extras.open.remove(&receipt);
-        }
-    }
-
-    /// Returns the open receipts of a peer that is gone. The worker sends no outcome for them.
-    pub(crate) fn into_open(self) -> BTreeSet<ReceiptId> {
-        self.extras.map(|extras| extras.open).unwrap_or_default()
-    }
-
     /// Adds the peer to a group. Returns whether the peer is a new member, or `None` if it is in too many groups.
     pub(crate) fn join(&mut self, group: GroupId) -> Option<bool> {
         let groups = &mut self.extras().groups;
@@ -102,15 +86,6 @@ impl Known {
         self.extras.as_mut().is_some_and(|extras| extras.groups.remove(&group))
     }
 
-    /// Returns a new receipt, which is open until [`Known::answered`].
-    pub(crate) fn draw_receipt(&mut self) -> ReceiptId {
-        let extras = self.extras();
-        extras.receipts_drawn = extras.receipts_drawn.saturating_add(1);
-        let receipt = ReceiptId(NonZeroU64::MIN.saturating_add(extras.receipts_drawn - 1));
-        extras.open.insert(receipt);
-        receipt
-    }
-
     fn extras(&mut self) -> &mut Extras {
         self.extras.get_or_insert_default()
     }
@@ -121,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_of_a_peer_takes_16_bytes() {
-        assert_eq!(size_of::<Known>(), 16);
+    fn the_state_of_a_peer_takes_24_bytes() {
+        assert_eq!(size_of::<PeerState>(), 24);
     }
 }

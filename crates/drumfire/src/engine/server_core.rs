@@ -4,6 +4,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use drumfire_proto::Moment;
+
 use super::control::{Control, Controlled};
 use super::threads::{self, Started, ThreadPool};
 use crate::admission::AdmissionControl;
@@ -23,7 +25,7 @@ pub(crate) type Sinks = Vec<Box<dyn Sink<RegistryView>>>;
 /// The workers of a server, and what they share.
 pub(crate) struct ServerCore {
     pub(crate) pool: ThreadPool,
-    pub(crate) control: Control,
+    control: Control,
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) links: Arc<[Arc<WorkerChannel>]>,
     pub(crate) address: SocketAddr,
@@ -52,7 +54,7 @@ impl ServerCore {
         let sinks = sinks(&links);
         let Started { pool, address, sockets, clock } =
             threads::start(&config, counts, &links, sinks, &admission)?;
-        let control = Control::new(Controlled {
+        let controlled = Controlled {
             links: Arc::clone(&links),
             admission,
             config,
@@ -63,7 +65,36 @@ impl ServerCore {
                 clock.read().now.monotonic
             }),
             seed_source: Mutex::new(Box::new(entropy::secret)),
-        });
-        Ok(Self { pool, control, notifier, links, address, message_max_bytes })
+        };
+        Ok(Self::new(pool, controlled, notifier, address, message_max_bytes))
+    }
+
+    /// Creates a server from its workers.
+    pub(crate) fn new(
+        pool: ThreadPool,
+        controlled: Controlled,
+        notifier: Arc<Notifier>,
+        address: SocketAddr,
+        message_max_bytes: usize,
+    ) -> Self {
+        let links = Arc::clone(&controlled.links);
+        if pool.inline_ref().is_none() {
+            // The threads publish their statistics from the beginning, so that the first reader need not wait for a pass.
+            links.iter().for_each(|link| link.observe());
+        }
+        Self { pool, control: Control::new(controlled), notifier, links, address, message_max_bytes }
+    }
+
+    /// Returns the operator's interface. From now on, a worker on the application's thread publishes its statistics.
+    pub(crate) fn control(&self) -> Control {
+        if let Some(worker) = self.pool.inline_ref() {
+            worker.observe();
+        }
+        self.control.clone()
+    }
+
+    /// Returns the time of the server's clock.
+    pub(crate) fn now(&self) -> Moment {
+        self.control.now()
     }
 }

@@ -12,7 +12,6 @@ mod thread;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::time::Duration;
 
 use drumfire_proto::{Access, CloseCode, Config, Endpoint, Secret, ServerConfig as CoreServer};
 use drumfire_socket::{GroupConfig, ReuseportGroup, Wait};
@@ -45,33 +44,19 @@ pub(crate) enum ThreadPool {
 }
 
 impl ThreadPool {
-    /// Runs a pass of an inline worker.
-    pub(crate) fn work(&mut self) {
-        if let Some(worker) = self.only() {
-            worker.work();
-        }
-    }
-
-    /// Waits for the socket of an inline worker. Returns false if threads run the workers.
-    pub(crate) fn wait(&mut self, at_most: Duration) -> bool {
-        if let Some(worker) = self.only() {
-            worker.wait(Some(at_most));
-        }
-        matches!(self, Self::Inline(_))
-    }
-
     /// Returns the worker that runs in the calls of the application.
-    fn only(&mut self) -> Option<&mut Worker<RegistryView>> {
+    pub(crate) fn inline(&mut self) -> Option<&mut Worker<RegistryView>> {
         match self {
             Self::Inline(workers) if workers.len() == 1 => workers.first_mut(),
             _ => None,
         }
     }
 
-    /// Carries out the queued commands of an inline worker and sends the resulting datagrams. Threads do so by themselves.
-    pub(crate) fn send(&mut self) {
-        if let Some(worker) = self.only() {
-            worker.send();
+    /// Returns the worker that runs in the calls of the application.
+    pub(crate) fn inline_ref(&self) -> Option<&Worker<RegistryView>> {
+        match self {
+            Self::Inline(workers) if workers.len() == 1 => workers.first(),
+            _ => None,
         }
     }
 

@@ -153,6 +153,7 @@ impl Event {
             }
             Core::Receipt { peer, receipt, outcome } => Self::Receipt { peer, receipt, outcome },
             Core::Skipped { peer, channel, count } => Self::Skipped { peer, channel, count },
+            Core::Writable { peer } => Self::Writable { peer },
             Core::FlightRecord { peer, record } => {
                 Self::FlightRecord { peer, record: Box::new(record.clone()) }
             }

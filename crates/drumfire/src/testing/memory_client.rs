@@ -10,10 +10,10 @@ use crate::base::error::Error;
 use crate::conditioner::Random;
 use crate::config::client::{ClientConfig, Reconnect};
 use crate::config::connect::ConnectOptions;
-use crate::engine::inline::{Inline, front};
+use crate::engine::inline::{Inline, single_link};
+use crate::worker::direct::Direct;
 use crate::worker::live_links::LiveLinks;
 use crate::worker::pass::{ClientParts, Parts, Worker};
-use crate::worker::queue::Queue;
 use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
 use crate::worker::transport::SocketTransport;
@@ -29,8 +29,8 @@ impl Client {
         config.check()?;
         let core = config.core();
         core.check()?;
-        let (front, link, ring) = front(core.message_max_bytes)?;
-        let (credit_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
+        let (link, ring) = single_link()?;
+        let (send_memory_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
         let drawn = random.bits();
         let (mut seeds, mut later) = (Random::new(drawn), Random::new(!drawn));
         let mut endpoint = move || Endpoint::client(core.clone(), CoreClient::default(), secret(&mut seeds));
@@ -46,20 +46,15 @@ impl Client {
             clock: Box::new(place.clock),
             endpoint: endpoint()?,
             make: Box::new(move || endpoint().ok()),
-            sink: Box::new(Queue::new(&link)),
+            sink: Box::new(Direct),
             link,
             ring,
-            credit_bytes,
+            send_memory_bytes,
             message_max_bytes,
             client: Some(ClientParts { sessions, sockets: None }),
         });
-        let inline = Inline::of(front, worker, None, Box::new(move || Ok(secret(&mut later))));
+        let inline = Inline::of(worker, None, Box::new(move || Ok(secret(&mut later))));
         Self::new(inline, options)
-    }
-
-    /// Passes messages that were not flushed to the worker.
-    pub(crate) fn flush_front(&mut self) {
-        self.inline.front.flush();
     }
 
     /// Runs one pass, and a wait that only determines when the next one is due.

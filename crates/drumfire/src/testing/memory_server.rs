@@ -16,7 +16,7 @@ use crate::base::sync::{Mutex, Notifier};
 use crate::conditioner::Random;
 use crate::config::server::ServerConfig;
 use crate::config::threads::Workers;
-use crate::engine::control::{Control, Controlled};
+use crate::engine::control::Controlled;
 use crate::engine::server_core::{ServerCore, Sinks};
 use crate::engine::steering::Steering;
 use crate::engine::threads::ThreadPool;
@@ -70,7 +70,7 @@ impl ServerCore {
         });
         let pool = ThreadPool::Inline(workers.collect::<Result<_, _>>()?);
         let mut later = Random::new(random.bits());
-        let control = Control::new(Controlled {
+        let controlled = Controlled {
             links: Arc::clone(&links),
             admission,
             config: Arc::clone(config),
@@ -78,8 +78,8 @@ impl ServerCore {
             pool: None,
             now,
             seed_source: Mutex::new(Box::new(move || Ok(secret(&mut later)))),
-        });
-        Ok(Self { pool, control, notifier, links, address, message_max_bytes })
+        };
+        Ok(Self::new(pool, controlled, notifier, address, message_max_bytes))
     }
 
     /// Runs one pass of this worker, and registers when the next pass is due.
@@ -143,7 +143,7 @@ impl WorldServerParts {
             sink,
             link,
             ring,
-            credit_bytes: self.core.send_memory_bytes,
+            send_memory_bytes: self.core.send_memory_bytes,
             message_max_bytes: self.core.message_max_bytes,
             client: None,
         }))

@@ -97,8 +97,10 @@ impl World {
     /// # Errors
     /// The same as for [`World::new`].
     pub fn with_sockets(config: ServerConfig, sockets: Sockets, seed: u64) -> Result<Self, Error> {
-        let make = |config: &Arc<ServerConfig>, since, ports, random: &mut Random| {
-            ServerCore::in_memory(config, since, ports, random, Server::sinks).map(Server::on)
+        let make = |config: &Arc<ServerConfig>, since, ports: Vec<NetworkPort>, random: &mut Random| {
+            let is_inline = ports.len() == 1;
+            let sinks = |links: &_| Server::sinks(links, is_inline);
+            ServerCore::in_memory(config, since, ports, random, sinks).map(Server::on)
         };
         Self::made(config, sockets, seed, Box::new(make))
     }

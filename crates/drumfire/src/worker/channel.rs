@@ -1,19 +1,20 @@
 //! The channel between one worker and the application: commands in one direction, reports in the other. Batches move under one
 //! short lock per pass, so the cost of the lock is shared by many commands or reports.
 //!
-//! Messages to peers are bounded by the credit of each peer and [`SHARED_BYTES_MAX`], reports by [`REPORTS_MAX`] and
+//! Messages to peers are bounded by the send edge of each peer and [`SHARED_BYTES_MAX`], reports by [`REPORTS_MAX`] and
 //! [`REPORT_BYTES_MAX`]. Without room for reports, the worker keeps its events, and its peers' messages are not acknowledged.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use drumfire_proto::{Priority, SendError};
+use drumfire_proto::SendError;
 
 use super::command::{Broadcast, Command};
-use super::credit::Credit;
+use super::send_edge::{SendEdge, charge};
 use crate::admission::load::LoadMeter;
-use crate::base::sync::{Mailbox, Mutex, Notifier, OnceLock, lock, move_all};
+use crate::base::sync::{AtomicBool, AtomicU64, Mailbox, Mutex, Notifier, OnceLock, lock, move_all};
 use crate::base::wake::Wake;
 use crate::message::event::Event;
 use crate::observe::stats::WorkerStats;
@@ -24,31 +25,32 @@ pub(crate) const REPORTS_MAX: usize = 16_384;
 /// The largest number of bytes of messages and flight records that wait for the application. The last report may exceed it.
 pub(crate) const REPORT_BYTES_MAX: usize = 8 * 1_024 * 1_024;
 
-/// The largest number of bytes of messages without a peer's credit that wait for a worker, with the usual charge for each.
-pub(crate) const SHARED_BYTES_MAX: usize = 8 * 1_024 * 1_024;
+/// The largest number of bytes of messages that no send edge bounds and that wait for a worker, such as broadcasts, with the usual
+/// charge for each.
+const SHARED_BYTES_MAX: u64 = 8 * 1_024 * 1_024;
 
 /// Events on their way to the application, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) events: VecDeque<Event>,
-    /// The credit of the peer of each `Connected` and `Reconnecting` event.
-    pub(crate) credits: VecDeque<Arc<Credit>>,
+    /// The send edge of the peer of each `Connected` and `Reconnecting` event.
+    pub(crate) edges: VecDeque<Arc<SendEdge>>,
     /// Bytes of messages and flight records, which count against [`REPORT_BYTES_MAX`].
     bytes: usize,
 }
 
 impl Batch {
-    /// Adds an event, with the credit of the peer if it is `Connected` or `Reconnecting`.
-    pub(crate) fn push(&mut self, event: Event, credit: Option<Arc<Credit>>) {
-        let has_credit = matches!(event, Event::Connected { .. } | Event::Reconnecting { .. });
-        debug_assert_eq!(has_credit, credit.is_some(), "{event:?}");
+    /// Adds an event, with the send edge of the peer if it is `Connected` or `Reconnecting`.
+    pub(crate) fn push(&mut self, event: Event, edge: Option<Arc<SendEdge>>) {
+        let has_edge = matches!(event, Event::Connected { .. } | Event::Reconnecting { .. });
+        debug_assert_eq!(has_edge, edge.is_some(), "{event:?}");
         self.bytes += match &event {
             Event::Message { payload, .. } => payload.len(),
             Event::FlightRecord { record, .. } => record.bytes(),
             _ => 0,
         };
         self.events.push_back(event);
-        self.credits.extend(credit);
+        self.edges.extend(edge);
     }
 
     /// Whether another event fits, given room for a number of events and of bytes.
@@ -59,13 +61,13 @@ impl Batch {
     /// Moves all events to the end of `into`.
     pub(crate) fn move_to(&mut self, into: &mut Self) {
         move_all(&mut self.events, &mut into.events);
-        move_all(&mut self.credits, &mut into.credits);
+        move_all(&mut self.edges, &mut into.edges);
         into.bytes += std::mem::take(&mut self.bytes);
     }
 
-    /// Takes all events, when the credits were taken.
+    /// Takes all events, when the edges were taken.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Event> {
-        debug_assert!(self.credits.is_empty(), "a credit without its event");
+        debug_assert!(self.edges.is_empty(), "a send edge without its event");
         self.bytes = 0;
         self.events.drain(..)
     }
@@ -74,10 +76,12 @@ impl Batch {
 /// One worker's connection to the application.
 pub(crate) struct WorkerChannel {
     commands: Mailbox<Command>,
-    /// The room for messages without a peer's credit, such as broadcasts.
-    shared: Credit,
+    /// The bytes of messages that no send edge bounds, such as broadcasts, at most [`SHARED_BYTES_MAX`].
+    shared_bytes: AtomicU64,
     reports: Mutex<Reports>,
     stats: Mutex<WorkerStats>,
+    /// The statistics are read, so that each pass publishes them.
+    is_observed: AtomicBool,
     /// Wakes the worker from its wait. Empty until [`WorkerChannel::set_waker`].
     waker: OnceLock<Box<dyn Wake + Send + Sync>>,
     /// Wakes the application for reports.
@@ -107,9 +111,10 @@ impl WorkerChannel {
     pub(crate) fn new(notifier: Arc<Notifier>) -> Self {
         Self {
             commands: Mailbox::default(),
-            shared: Credit::new(SHARED_BYTES_MAX, usize::MAX),
+            shared_bytes: AtomicU64::new(0),
             reports: Mutex::default(),
             stats: Mutex::default(),
+            is_observed: AtomicBool::new(false),
             waker: OnceLock::new(),
             notifier,
             busy: Arc::default(),
@@ -151,9 +156,11 @@ impl WorkerChannel {
         self.commands.close();
     }
 
-    /// Takes shared room for a message without a peer's credit. Returns false if there is not enough.
+    /// Takes shared room for a message that no send edge bounds. Returns false if there is not enough.
     pub(crate) fn take_room(&self, payload_bytes: usize) -> bool {
-        self.shared.take(payload_bytes, Priority::Normal)
+        let fitting =
+            |used: u64| used.checked_add(charge(payload_bytes)).filter(|sum| *sum <= SHARED_BYTES_MAX);
+        self.shared_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fitting).is_ok()
     }
 
     /// Takes shared room for a message at all of these workers, or at none.
@@ -205,7 +212,11 @@ impl WorkerChannel {
 
     /// Returns the room that [`WorkerChannel::take_room`] took.
     pub(crate) fn give_room(&self, payload_bytes: usize) {
-        self.shared.give(payload_bytes);
+        let before = self.shared_bytes.fetch_sub(charge(payload_bytes), Ordering::AcqRel);
+        debug_assert!(
+            before >= charge(payload_bytes),
+            "room for {payload_bytes} bytes was returned and not taken"
+        );
     }
 
     /// Moves all commands to the end of `into`.
@@ -246,18 +257,22 @@ impl WorkerChannel {
         self.wake_if(is_held);
     }
 
-    /// Whether reports wait for the application.
-    pub(crate) fn has_reports(&self) -> bool {
-        !lock(&self.reports).batch.events.is_empty()
-    }
-
     /// Whether the application has asked for reports at least once.
     pub(crate) fn is_polled(&self) -> bool {
         lock(&self.reports).is_polled
     }
 
+    /// Makes the worker publish its statistics after each pass. A server on the application's own thread does not until its
+    /// [`Control`](crate::Control) is used, because no other thread can read them.
+    pub(crate) fn observe(&self) {
+        self.is_observed.store(true, Ordering::Release);
+    }
+
+    /// Publishes the statistics of the worker, if they are read.
     pub(crate) fn set_stats(&self, stats: &WorkerStats) {
-        lock(&self.stats).clone_from(stats);
+        if self.is_observed.load(Ordering::Acquire) {
+            lock(&self.stats).clone_from(stats);
+        }
     }
 
     pub(crate) fn stats(&self) -> WorkerStats {

@@ -8,18 +8,20 @@ use drumfire_proto::{
     ChannelId, ChannelOptions, FlightRecord, LiveConfig, Message, PeerId, ReceiptId, Secret, SendError,
 };
 
-use super::credit::message_max_bytes_of;
+use super::send_edge::message_max_bytes_of;
 use super::shutdown::ShutdownOrder;
 use crate::admission::AdmissionControl;
 use crate::admission::bans::Ban;
 use crate::base::error::Error;
 use crate::base::sync::Part;
+use crate::config::CLOSE_TEXT_MAX_BYTES;
 use crate::message::group::{Audience, GroupId};
 use crate::observe::survey::{Survey, SurveyOrder};
 
 /// A command of the application to a worker.
 #[derive(Debug)]
 pub(crate) enum Command {
+    /// A message that was admitted by the [`SendAccount`](super::send_edge::SendAccount) of the peer.
     Send {
         peer: PeerId,
         message: Message,
@@ -64,7 +66,7 @@ pub(crate) enum Command {
         seed: Box<Secret<32>>,
         part: Part<Result<(), Error>>,
     },
-    /// A message from a sender that knows only the id of the peer, not its credit.
+    /// A message from a sender that knows only the id of the peer, and not its send memory.
     Post {
         peer: PeerId,
         message: Message,
@@ -77,7 +79,13 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Returns the bytes of a message that is charged to the memory that all peers share, or `None` for other commands.
+    /// Returns the command that closes the connection of a peer. Cuts the text to [`CLOSE_TEXT_MAX_BYTES`].
+    pub(crate) fn close(peer: PeerId, code: u32, text: &str) -> Self {
+        let text = &text[..text.floor_char_boundary(CLOSE_TEXT_MAX_BYTES)];
+        Self::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) }
+    }
+
+    /// Returns the bytes of a message that is charged to the memory of the channel, which all peers share, or `None` for other commands.
     pub(crate) fn shared_bytes(&self) -> Option<usize> {
         match self {
             Self::Broadcast(broadcast) => Some(broadcast.message.payload.len()),

@@ -5,28 +5,71 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    Close, CloseCode, CloseReason, ConnectError, Endpoint, LiveConfig, Moment, Now, PeerId, PeerSummary,
-    Placement,
+    Close, CloseCode, CloseReason, ConnectError, Endpoint, LiveConfig, Message, Moment, Now, PeerId,
+    PeerSummary, Placement, ReceiptId,
 };
 
-use super::backlog::Outgoing;
+use super::arena::Arena;
 use super::command::{BanOrder, Broadcast, Command, Query};
-use super::credit::Credit;
 use super::fan_out::FanOut;
 use super::peers::Peers;
+use super::receipts::OpenReceipts;
+use super::send_edge::SendEdge;
 use super::sessions::Sessions;
 use super::shutdown::{LOOK_EVERY, Shutdown, ShutdownOrder, Undelivered};
 use super::survey::Surveys;
 use crate::admission::bans::Ban;
 use crate::base::error::Error;
 use crate::message::event::{Closed, Event, ReconnectReason};
+use crate::message::group::GroupId;
 use crate::observe::observer::Observer;
 use crate::observe::stats::WorkerStats;
 use crate::observe::survey::PeerSample;
 use crate::observe::trace::Happening;
+
+/// The time after which an application that never polled is warned.
+const POLL_EXPECTED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Whether the application has polled yet.
+#[derive(Clone, Copy)]
+enum PollWatch {
+    /// There was no pass yet.
+    New,
+    /// The first pass was at this time, and there was no poll since.
+    Since(Moment),
+    /// There was a poll, or the warning was given.
+    Over,
+}
+
+/// What follows from an event of the endpoint.
+pub(crate) struct Noted {
+    /// The outcomes of the open receipts of a connection that has ended. They come before the event.
+    pub(crate) lost: Vec<Event>,
+    /// The event, which differs for the end of a connection after which a client reconnects.
+    pub(crate) event: Event,
+    /// The send edge of a peer that connected or connects again, if it has one.
+    pub(crate) edge: Option<Arc<SendEdge>>,
+}
+
+impl Noted {
+    const fn new(event: Event) -> Self {
+        Self { lost: Vec::new(), event, edge: None }
+    }
+}
+
+/// The limits of a worker's peers.
+pub(crate) struct Limits {
+    /// The send memory of a peer, in bytes.
+    pub(crate) send_memory_bytes: usize,
+    /// The bytes of the longest reliable message to a peer, until its own limit is known.
+    pub(crate) message_max_bytes: usize,
+    /// Whether messages come from other threads.
+    pub(crate) has_remote_senders: bool,
+}
 
 /// The protocol state of one worker.
 pub(crate) struct Core<P> {
@@ -38,12 +81,19 @@ pub(crate) struct Core<P> {
     pub(crate) peers: Peers,
     /// The broadcasts that have not been sent yet.
     fan_out: FanOut,
-    /// The limit of the credit of a new peer, in bytes.
-    pub(crate) credit_bytes: usize,
+    /// The receipts of messages from the worker's own thread.
+    pub(super) receipts: OpenReceipts,
+    /// Whether messages come from other threads, so that each peer has a [`SendEdge`].
+    has_remote_senders: bool,
+    /// The send memory of a new peer, in bytes.
+    pub(crate) send_memory_bytes: usize,
     /// The bytes of the longest reliable message to a new peer, until the endpoint knows the peer's limit.
     pub(crate) message_max_bytes: usize,
     /// Stats and flight records that the application requested and has not received yet.
     answers: VecDeque<Event>,
+    /// Events that were noted and that the application has not taken. They come before all others.
+    noted: VecDeque<Event>,
+    poll_watch: PollWatch,
     pub(super) observer: Observer,
     pub(super) shutdown: Option<Shutdown>,
     /// The sessions of a client. `None` at a server.
@@ -59,11 +109,14 @@ impl<P: Placement> Core<P> {
     pub(crate) fn new(
         index: u16,
         now: Now,
-        endpoint: Endpoint<P>,
-        credit_bytes: usize,
-        message_max_bytes: usize,
+        mut endpoint: Endpoint<P>,
+        limits: Limits,
         sessions: Option<Box<Sessions>>,
     ) -> Self {
+        let Limits { send_memory_bytes, message_max_bytes, has_remote_senders } = limits;
+        if has_remote_senders {
+            endpoint.report_freed();
+        }
         debug_assert_eq!(sessions.is_none(), endpoint.is_server(), "only clients have sessions");
         let observer = Observer::new(endpoint.is_server().then_some(index));
         Self {
@@ -72,9 +125,13 @@ impl<P: Placement> Core<P> {
             endpoint,
             peers: Peers::default(),
             fan_out: FanOut::default(),
-            credit_bytes,
+            receipts: OpenReceipts::default(),
+            has_remote_senders,
+            send_memory_bytes,
             message_max_bytes,
             answers: VecDeque::new(),
+            noted: VecDeque::new(),
+            poll_watch: PollWatch::New,
             observer,
             shutdown: None,
             sessions,
@@ -92,11 +149,30 @@ impl<P: Placement> Core<P> {
         }
     }
 
-    /// Adds a connected peer, and returns its credit.
-    pub(crate) fn connected(&mut self, id: PeerId, address: SocketAddr) -> Arc<Credit> {
+    /// Replaces the endpoint with one that knows no peers.
+    pub(crate) fn replace_endpoint(&mut self, mut endpoint: Endpoint<P>) {
+        if self.has_remote_senders {
+            endpoint.report_freed();
+        }
+        // Ids of the abandoned peers are refused from now on.
+        endpoint.succeed(&self.endpoint);
+        self.endpoint = endpoint;
+        self.take_settings();
+    }
+
+    /// Creates the send edge of a peer, if it needs one.
+    pub(super) fn new_edge(&self, message_max_bytes: usize, is_connected: bool) -> Option<Arc<SendEdge>> {
+        let edge = || Arc::new(SendEdge::new(self.send_memory_bytes, message_max_bytes, is_connected));
+        self.has_remote_senders.then(edge)
+    }
+
+    /// Adds a connected peer, and returns its send edge.
+    fn connected(&mut self, id: PeerId, address: SocketAddr) -> Option<Arc<SendEdge>> {
         self.observe(id, &Happening::Connected(address));
-        let credit = self.peers.connected(id, self.credit_bytes, self.message_max_bytes);
-        credit.set_message_max_bytes(self.endpoint.message_max_bytes(id));
+        let message_max_bytes = self.endpoint.message_max_bytes(id);
+        let new_edge = self.new_edge(message_max_bytes, true);
+        let edge = self.peers.connected(id, || new_edge);
+        edge.iter().for_each(|edge| edge.set_message_max_bytes(message_max_bytes));
         if let Some(sessions) = &mut self.sessions {
             sessions.on_connected(self.now.monotonic, id);
         }
@@ -105,16 +181,19 @@ impl<P: Placement> Core<P> {
             shutdown.peers.push(id);
             shutdown.look_at = self.now.monotonic;
         }
-        credit
+        edge
     }
 
-    /// Updates the peers with an event of the endpoint. Returns the event that the application receives, which differs for the
-    /// end of a connection after which a client reconnects, and the credit of a peer that connected or connects again.
-    pub(crate) fn note(&mut self, event: Event) -> (Event, Option<Arc<Credit>>) {
+    /// Updates the peers with an event of the endpoint.
+    pub(crate) fn note(&mut self, event: Event) -> Noted {
         match event {
             Event::Connected { peer, info } => {
-                let credit = self.connected(peer, info.address);
-                (Event::Connected { peer, info }, Some(credit))
+                let edge = self.connected(peer, info.address);
+                Noted { edge, ..Noted::new(Event::Connected { peer, info }) }
+            }
+            Event::Receipt { peer, receipt, .. } => {
+                self.receipts.close(peer, receipt);
+                Noted::new(event)
             }
             Event::ConnectFailed { peer, error } => {
                 self.observe(peer, &Happening::ConnectFailed(error.clone()));
@@ -125,28 +204,76 @@ impl<P: Placement> Core<P> {
                 self.observe(peer, &Happening::Disconnected(closed.reason));
                 self.end(peer, ReconnectReason::Ended(closed))
             }
-            event => (event, None),
+            event => Noted::new(event),
         }
     }
 
-    /// Removes a peer whose connection or attempt has ended. If a client connects again, also returns the credit of the next attempt.
-    fn end(&mut self, peer: PeerId, end: ReconnectReason) -> (Event, Option<Arc<Credit>>) {
-        let gone = self.peers.gone(peer);
-        let (event, next) = self.on_session_end(peer, end);
-        if let Some((credit, waiting_count)) = gone {
-            self.stats.messages_undelivered += waiting_count;
-            if next.is_some() {
-                credit.end_for_reconnect();
-            } else {
-                credit.close();
+    /// Removes a peer whose connection or attempt has ended.
+    fn end(&mut self, peer: PeerId, end: ReconnectReason) -> Noted {
+        let ended = self.peers.gone(peer);
+        let (event, edge) = self.on_session_end(peer, end);
+        let reconnects = matches!(event, Event::Reconnecting { .. });
+        if let Some(edge) = ended {
+            if reconnects { edge.end_for_reconnect() } else { edge.close() }
+        }
+        Noted { lost: self.receipts.lose(peer), event, edge }
+    }
+
+    /// Updates the peers with an event of the endpoint, and queues it for [`Core::pop_own_event`].
+    pub(crate) fn note_later(&mut self, event: Event) {
+        let Noted { lost, event, .. } = self.note(event);
+        self.noted.extend(lost.into_iter().chain([event]));
+    }
+
+    /// Notes all events of the endpoint before the application takes them, where it must not depend on the application what follows
+    /// from them: at a client that reconnects, and during a shutdown.
+    pub(crate) fn note_early(&mut self) {
+        if self.shutdown.is_some() || self.endpoint.has_lifecycle_events() && self.reconnects() {
+            self.note_all();
+        }
+    }
+
+    /// Notes all events of the endpoint.
+    fn note_all(&mut self) {
+        while let Some(event) = self.endpoint.poll_event() {
+            if let Some(event) = Event::of(event, Bytes::copy_from_slice) {
+                self.note_later(event);
             }
         }
-        (event, next)
     }
 
-    /// Returns the next event of a worker's own: `Stats`, `FlightRecord`, `Missed`, or `Writable`.
+    /// Returns the next event. `arena` has the memory for the payloads of messages.
+    pub(crate) fn next_event(&mut self, arena: &mut Arena) -> Option<Event> {
+        if let Some(event) = self.pop_own_event() {
+            return Some(event);
+        }
+        loop {
+            let event = self.endpoint.poll_event()?;
+            if let Some(event) = Event::of(event, |payload| arena.copy(payload)) {
+                let Noted { lost, event, .. } = self.note(event);
+                if lost.is_empty() {
+                    return Some(event);
+                }
+                self.noted.extend(lost.into_iter().chain([event]));
+                return self.noted.pop_front();
+            }
+        }
+    }
+
+    /// Whether [`Core::next_event`] returns an event.
+    pub(crate) fn has_events(&self) -> bool {
+        self.endpoint.has_events()
+            || !self.noted.is_empty()
+            || self.answers.iter().any(|answer| self.peers.has(answer.peer()))
+            || self.peers.has_notices()
+    }
+
+    /// Returns the next event that was noted, or of the worker's own: `Stats`, `FlightRecord`, `Missed`, or `Writable`.
     pub(crate) fn pop_own_event(&mut self) -> Option<Event> {
         self.fan_out();
+        if let Some(event) = self.noted.pop_front() {
+            return Some(event);
+        }
         while let Some(answer) = self.answers.pop_front() {
             // No event follows the last one of a peer.
             if self.peers.has(answer.peer()) {
@@ -159,6 +286,11 @@ impl<P: Placement> Core<P> {
         self.peers.pop_writable().map(|peer| Event::Writable { peer })
     }
 
+    /// Returns the next event that was noted.
+    pub(crate) fn pop_noted(&mut self) -> Option<Event> {
+        self.noted.pop_front()
+    }
+
     /// Carries out a command of the application.
     pub(crate) fn carry_out(&mut self, command: Command) {
         // Earlier broadcasts are sent first, so that all commands take effect in their order.
@@ -166,14 +298,15 @@ impl<P: Placement> Core<P> {
             self.fan_out();
         }
         match command {
-            Command::Send { peer, message, receipt } => self.send(peer, Outgoing { message, receipt }),
+            Command::Send { peer, message, receipt } => self.send_admitted(peer, message, receipt),
             Command::Post { peer, message } => {
                 let is_taken = self.peers.offer(&mut self.endpoint, self.now, peer, message).is_ok();
+                self.peers.publish_edge(&self.endpoint, peer);
                 self.stats.messages_undelivered += u64::from(!is_taken);
             }
             Command::ShutDown(order) => self.begin_shutdown(order),
             Command::Query(query) => self.answer(*query),
-            Command::Broadcast(broadcast) => self.broadcast((*broadcast).clone()),
+            Command::Broadcast(broadcast) => self.add_broadcast((*broadcast).clone()),
             Command::Reconfigure(live) => {
                 self.live = Some(live);
                 self.take_settings();
@@ -194,9 +327,7 @@ impl<P: Placement> Core<P> {
             Command::Measure { peer } => self.measure(peer),
             Command::Record { peer } => self.record(peer),
             Command::Join { peer, group } => {
-                if self.peers.has(peer) {
-                    self.peers.groups.join(group, peer);
-                }
+                self.join_group(peer, group);
             }
             Command::Leave { peer, group } => self.peers.groups.leave(group, peer),
             Command::Close { peer, code, text } => {
@@ -212,16 +343,20 @@ impl<P: Placement> Core<P> {
         self.endpoint.clear_current();
     }
 
-    /// Gives a message, for which room was taken, to its connection.
-    pub(crate) fn send(&mut self, peer: PeerId, outgoing: Outgoing) {
-        self.fan_out();
-        let is_taken = self.peers.send(&mut self.endpoint, self.now, peer, outgoing);
+    /// Gives a message that was admitted on another thread to its connection.
+    fn send_admitted(&mut self, peer: PeerId, message: Message, receipt: Option<ReceiptId>) {
+        let is_taken = self.peers.send(&mut self.endpoint, self.now, peer, message, receipt);
         self.stats.messages_undelivered += u64::from(!is_taken);
+    }
+
+    /// Adds a peer to a group. Returns whether it is a member now.
+    pub(super) fn join_group(&mut self, peer: PeerId, group: GroupId) -> bool {
+        self.peers.has(peer) && self.peers.groups.join(group, peer)
     }
 
     /// Queues a message for the peers of this worker in its audience. [`Core::fan_out`] sends it before any other message or
     /// event of a peer.
-    pub(crate) fn broadcast(&mut self, broadcast: Broadcast) {
+    pub(crate) fn add_broadcast(&mut self, broadcast: Broadcast) {
         if !self.fan_out.may_take(&broadcast) {
             self.fan_out();
         }
@@ -238,9 +373,26 @@ impl<P: Placement> Core<P> {
         self.endpoint.clear_current();
     }
 
-    /// Moves waiting messages into connections with room for them.
-    pub(crate) fn send_waiting(&mut self) {
-        self.stats.messages_undelivered += self.peers.send_waiting(&mut self.endpoint, self.now);
+    /// Warns once if the application never polls. Passes come from flushes too.
+    pub(crate) fn watch_polls(&mut self, is_polled: bool) {
+        let now = self.now.monotonic;
+        self.poll_watch = match self.poll_watch {
+            PollWatch::Over => return,
+            _ if is_polled => PollWatch::Over,
+            PollWatch::New => PollWatch::Since(now),
+            PollWatch::Since(begun) if now.since(begun) < POLL_EXPECTED_WITHIN => return,
+            PollWatch::Since(_) => {
+                self.observer.never_polled();
+                PollWatch::Over
+            }
+        };
+    }
+
+    /// Publishes how much memory the senders of each peer have, where that has changed.
+    pub(crate) fn publish_edges(&mut self) {
+        if self.has_remote_senders {
+            self.peers.publish_freed(&mut self.endpoint);
+        }
     }
 
     fn measure(&mut self, peer: PeerId) {
@@ -330,14 +482,15 @@ impl<P: Placement> Core<P> {
     }
 
     /// Returns the bytes of messages to a peer that wait or were not acknowledged, charges included.
-    pub(crate) fn undelivered_bytes(&self, id: PeerId) -> usize {
+    fn undelivered_bytes(&self, id: PeerId) -> usize {
         self.endpoint.undelivered_bytes(id).saturating_add(self.peers.waiting_bytes(id))
     }
 
     /// Starts to close each connection as soon as its peer has acknowledged everything. Replaces an earlier shutdown.
     fn begin_shutdown(&mut self, order: ShutdownOrder) {
         let ShutdownOrder { deadline, application_code, part } = order;
-        let peers = self.peers.ids();
+        self.note_all();
+        let peers = self.peers.ids().collect();
         let look_at = self.now.monotonic;
         self.shutdown = Some(Shutdown { deadline, application_code, part: Some(part), peers, look_at });
     }
@@ -377,11 +530,18 @@ impl<P: Placement> Core<P> {
 
     /// Closes all connections, with the application code of the shutdown if there is one.
     pub(crate) fn close_all(&mut self, code: CloseCode) {
+        self.note_all();
         // A handshake can complete after the shutdown. The application code tells its client whether the server comes back.
         let application_code = self.shutdown.as_ref().map_or(0, |shutdown| shutdown.application_code);
-        for id in self.peers.ids() {
+        for id in self.peers.ids().collect::<Vec<_>>() {
             self.close(id, code, application_code);
         }
+    }
+
+    /// Forgets all peers, and queues the last event of each for [`Core::next_event`].
+    pub(crate) fn abandon_later(&mut self) {
+        let ends: Vec<Event> = self.abandon().collect();
+        self.noted.extend(ends);
     }
 
     /// Forgets all peers, and returns the last event of each. A client does not reconnect then.
@@ -392,16 +552,18 @@ impl<P: Placement> Core<P> {
         let ends: Vec<Event> = self
             .peers
             .take_all()
-            .map(|(peer, is_connected)| {
+            .flat_map(|(peer, is_connected)| {
                 let sessions = self.sessions.as_deref_mut();
-                if is_connected {
+                let lost = self.receipts.lose(peer);
+                let end = if is_connected {
                     let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
                     Event::disconnected(peer, Closed::new(reason, Bytes::new()))
                 } else if let Some(sessions) = sessions {
                     sessions.give_up(peer, ConnectError::Closed).event(peer)
                 } else {
                     Event::ConnectFailed { peer, error: ConnectError::Closed }
-                }
+                };
+                lost.into_iter().chain([end])
             })
             .collect();
         if let Some(sessions) = &mut self.sessions {

@@ -50,6 +50,11 @@ pub fn forward_queues<W>(workers: &[Arc<W>]) -> Vec<ForwardQueue<W>> {
 }
 
 impl<W: Wake> ForwardQueue<W> {
+    /// Whether there are other workers.
+    pub(crate) fn has_others(&self) -> bool {
+        self.outboxes.len() > 1
+    }
+
     /// Gives the endpoint the datagrams from other workers, and returns their number.
     pub fn receive<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> u64 {
         let mut count = 0;

@@ -1,30 +1,31 @@
-//! The groups of the peers of one worker, for broadcasts.
+//! The groups of the peers of one worker.
 //!
-//! Memory grows with the number of memberships, and the time of a broadcast with the number of members. A group without members needs
-//! no memory.
+//! Each membership takes memory, and each broadcast takes time per member. A group without members does not exist.
 
 use std::collections::HashMap;
 
 use drumfire_proto::PeerId;
 
 use crate::base::peer_map::PeerMap;
-use crate::message::group::GroupId;
+use crate::message::group::{GROUPS_PER_PEER_MAX, GroupId};
 
 /// The groups of one worker's peers.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     /// The members of each group, in no order. No group is empty.
     members: HashMap<GroupId, Vec<PeerId>>,
-    /// The groups of each peer, and its index in `members` of each. With the index, a peer leaves a group without a
-    /// search among its members.
+    /// The groups of each peer, with its index among the members.
     places: PeerMap<Vec<(GroupId, usize)>>,
 }
 
 impl Groups {
-    /// Adds a peer to a group. Does nothing if it is a member already.
-    pub(crate) fn join(&mut self, group: GroupId, peer: PeerId) {
+    /// Adds a peer to a group. Returns whether it is a member now: false if it is in [`GROUPS_PER_PEER_MAX`] other groups.
+    pub(crate) fn join(&mut self, group: GroupId, peer: PeerId) -> bool {
         if self.place(group, peer).is_some() {
-            return;
+            return true;
+        }
+        if self.places.get(peer).is_some_and(|places| places.len() >= GROUPS_PER_PEER_MAX) {
+            return false;
         }
         let members = self.members.entry(group).or_default();
         let place = (group, members.len());
@@ -33,6 +34,7 @@ impl Groups {
             Some(places) => places.push(place),
             None => self.places.insert(peer, vec![place]),
         }
+        true
     }
 
     /// Removes a peer from a group.
@@ -68,7 +70,7 @@ impl Groups {
         places.find_map(|(of, place)| (*of == group).then_some(*place))
     }
 
-    /// Removes the member at `place`. The last member takes its place.
+    /// Removes a member. The last member takes its index.
     fn take_out(&mut self, group: GroupId, place: usize) {
         let Some(members) = self.members.get_mut(&group) else { return };
         members.swap_remove(place);

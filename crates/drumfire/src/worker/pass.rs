@@ -18,10 +18,10 @@ use std::time::Duration;
 use drumfire_proto::{CloseCode, ConnectError, Endpoint, Moment, PeerId, Placement};
 use drumfire_socket::Socket;
 
+use super::arena::Arena;
 use super::channel::WorkerChannel;
 use super::command::Command;
-use super::core::Core;
-use super::credit::Credit;
+use super::core::{Core, Limits};
 use super::forward::ForwardQueue;
 #[cfg(feature = "conditioner")]
 use super::live_links::{self, LinkSettings};
@@ -45,9 +45,6 @@ const STALL: Duration = Duration::from_secs(1);
 /// The largest number of passes for which late timers wait. It is bounded, so that a flood cannot suspend timers.
 const STALLED_PASSES_MAX: u32 = 64;
 
-/// The largest number of flushes in one `transmit`. Waiting messages move into their connections before each flush.
-const ROUNDS_PER_PASS: usize = 16;
-
 /// The largest number of runs in a pass of a sink that runs before the flush. It runs again if its messages caused new events.
 const ANSWERS_PER_PASS: usize = 4;
 
@@ -64,7 +61,9 @@ pub(crate) struct Parts<P> {
     pub(crate) sink: Box<dyn Sink<P>>,
     pub(crate) link: Arc<WorkerChannel>,
     pub(crate) ring: ForwardQueue<WorkerChannel>,
-    pub(crate) credit_bytes: usize,
+    /// The send memory of a peer, in bytes.
+    pub(crate) send_memory_bytes: usize,
+    /// The bytes of the longest reliable message to a peer.
     pub(crate) message_max_bytes: usize,
     /// The parts of a client's worker. `None` at a server.
     pub(crate) client: Option<ClientParts>,
@@ -82,12 +81,18 @@ pub(crate) struct Worker<P> {
     transport: Box<dyn Transport<P>>,
     clock: Box<dyn Clock>,
     now: Reading,
-    core: Core<P>,
+    /// A pass has ended since the clock was read.
+    pub(super) is_clock_stale: bool,
+    /// The application has called since the last pass, so there may be something to send.
+    pub(super) is_pass_due: bool,
+    pub(super) core: Core<P>,
+    /// The payloads of events that [`Worker::next_event`] returned.
+    pub(super) arena: Arena,
     make: Make<P>,
     /// `None` unless the socket is connected to the server of a client's only session.
     sockets: Option<ConnectedSockets>,
     sink: Box<dyn Sink<P>>,
-    link: Arc<WorkerChannel>,
+    pub(super) link: Arc<WorkerChannel>,
     ring: ForwardQueue<WorkerChannel>,
     /// The commands that were taken from the link and not carried out yet.
     commands: VecDeque<Command>,
@@ -103,16 +108,21 @@ pub(crate) struct Worker<P> {
 
 impl<P: Placement> Worker<P> {
     pub(crate) fn new(parts: Parts<P>) -> Self {
-        let Parts { index, transport, mut clock, endpoint, credit_bytes, message_max_bytes, .. } = parts;
+        let Parts { index, transport, mut clock, endpoint, send_memory_bytes, message_max_bytes, .. } = parts;
         let now = clock.read();
         let (sessions, sockets) = match parts.client {
             Some(ClientParts { sessions, sockets }) => (Some(Box::new(sessions)), sockets),
             None => (None, None),
         };
-        let core = Core::new(index, now.now, endpoint, credit_bytes, message_max_bytes, sessions);
+        let has_remote_senders = parts.sink.has_remote_senders();
+        let limits = Limits { send_memory_bytes, message_max_bytes, has_remote_senders };
+        let core = Core::new(index, now.now, endpoint, limits, sessions);
         Self {
             transport,
             now,
+            is_clock_stale: true,
+            is_pass_due: false,
+            arena: Arena::default(),
             clock,
             core,
             make: parts.make,
@@ -159,7 +169,7 @@ impl<P: Placement> Worker<P> {
 
     /// Before the next attempt of a client, connects a new socket to its server. The server may have another address, and the device
     /// may have changed its network, which a connected socket does not follow.
-    fn follow_attempt(&mut self) {
+    pub(super) fn follow_attempt(&mut self) {
         let Some(next) = self.core.take_new_attempt() else { return };
         let Some(sockets) = &mut self.sockets else { return };
         let socket = sockets.connect(next.server);
@@ -213,7 +223,7 @@ impl<P: Placement> Worker<P> {
     }
 
     /// Carries out commands and sends their datagrams, but receives nothing and runs no timers.
-    pub(crate) fn send(&mut self) {
+    pub(crate) fn flush(&mut self) {
         self.guarded(Self::outbound);
     }
 
@@ -234,14 +244,9 @@ impl<P: Placement> Worker<P> {
     }
 
     /// Starts to connect to a server.
-    pub(crate) fn connect(
-        &mut self,
-        options: &ConnectOptions,
-    ) -> Result<(PeerId, Arc<Credit>), ConnectError> {
+    pub(crate) fn connect(&mut self, options: &ConnectOptions) -> Result<PeerId, ConnectError> {
         self.read_clock();
-        let (id, credit) = self.core.connect(options)?;
-        self.sink.begin(id, &credit);
-        Ok((id, credit))
+        self.core.connect(options)
     }
 
     /// Returns the newest token with which a client can reconnect to its server, also after the end of its last session.
@@ -254,7 +259,7 @@ impl<P: Placement> Worker<P> {
         self.clock.read().now.monotonic
     }
 
-    fn read_clock(&mut self) {
+    pub(super) fn read_clock(&mut self) {
         self.now = self.clock.read();
         self.core.now = self.now.now;
     }
@@ -267,17 +272,7 @@ impl<P: Placement> Worker<P> {
         if catch_unwind(AssertUnwindSafe(|| work(self))).is_ok() {
             self.panics_in_a_row = 0;
         } else {
-            self.core.stats.panics += 1;
-            let is_made_good = catch_unwind(AssertUnwindSafe(|| self.core.endpoint.end_panicked()));
-            // A panic that ended its connection does not count: the endpoint itself is intact.
-            if !matches!(is_made_good, Ok(Some(_))) {
-                self.panics_in_a_row += 1;
-            }
-            // The panic may have skipped the sink, so the next pass follows immediately.
-            self.is_sink_busy = true;
-            if self.panics_in_a_row >= PANICS_IN_A_ROW {
-                self.restart();
-            }
+            self.recover();
         }
         if self.transport.is_gone() {
             self.sink.abandon(&mut self.core);
@@ -286,6 +281,23 @@ impl<P: Placement> Worker<P> {
         }
         self.publish();
         self.link.busy().on_pass(&self.now, &self.core.stats.protocol, &mut *self.clock);
+        (self.is_clock_stale, self.is_pass_due) = (true, false);
+    }
+
+    /// Recovers from a panic: ends the connection in whose code it occurred, or replaces the endpoint after several panics that
+    /// belong to no connection.
+    pub(super) fn recover(&mut self) {
+        self.core.stats.panics += 1;
+        let ended = catch_unwind(AssertUnwindSafe(|| self.core.endpoint.end_panicked()));
+        // A panic that ended its connection does not count: the endpoint itself is intact.
+        if !matches!(ended, Ok(Some(_))) {
+            self.panics_in_a_row += 1;
+        }
+        // The panic may have skipped the sink, so the next pass follows immediately.
+        self.is_sink_busy = true;
+        if self.panics_in_a_row >= PANICS_IN_A_ROW {
+            self.restart();
+        }
     }
 
     /// Replaces the socket of a client when its path is silent and the system would use another local address now.
@@ -305,7 +317,10 @@ impl<P: Placement> Worker<P> {
     fn stages(&mut self) {
         self.core.stats.panics +=
             self.transport.receive(&mut self.core.endpoint, &self.now, &mut *self.clock);
-        self.core.stats.forwarded_in += self.ring.receive(&mut self.core.endpoint, self.now.now);
+        // A single worker gets no datagrams from others, and looking for them would cost an exchange.
+        if self.ring.has_others() {
+            self.core.stats.forwarded_in += self.ring.receive(&mut self.core.endpoint, self.now.now);
+        }
         self.follow_network();
         self.timers();
         self.outbound();
@@ -335,7 +350,7 @@ impl<P: Placement> Worker<P> {
         for _ in 0..ANSWERS_PER_PASS {
             self.deliver();
             self.transmit();
-            if !self.core.endpoint.has_events() && !self.core.peers.has_writable() {
+            if !self.core.endpoint.has_events() {
                 return;
             }
         }
@@ -383,16 +398,8 @@ impl<P: Placement> Worker<P> {
     }
 
     fn transmit(&mut self) {
-        let now = self.now.now;
-        self.core.send_waiting();
-        for _ in 0..ROUNDS_PER_PASS {
-            let before = self.core.endpoint.stats().datagrams_sent;
-            self.transport.transmit(&mut self.core.endpoint, now);
-            if !self.core.peers.has_waiting() || self.core.endpoint.stats().datagrams_sent == before {
-                return;
-            }
-            self.core.send_waiting();
-        }
+        self.transport.transmit(&mut self.core.endpoint, self.now.now);
+        self.core.publish_edges();
     }
 
     /// Reports all peers as gone, and replaces the endpoint.
@@ -401,12 +408,7 @@ impl<P: Placement> Worker<P> {
         self.panics_in_a_row = 0;
         self.core.stats.restarts += 1;
         match (self.make)() {
-            Some(mut endpoint) => {
-                // Ids of the abandoned peers are refused from now on.
-                endpoint.succeed(&self.core.endpoint);
-                self.core.endpoint = endpoint;
-                self.core.take_settings();
-            }
+            Some(endpoint) => self.core.replace_endpoint(endpoint),
             // Without randomness there is no new endpoint. Keep the old one, and try again after the next panic.
             None => self.panics_in_a_row = PANICS_IN_A_ROW - 1,
         }

@@ -1,17 +1,16 @@
-//! The peers of a worker: the credit of each, and the messages for which its connection has no memory yet.
+//! The peers of a worker, from `Connected` to their last event, and the broadcasts to them.
 //!
-//! A pass visits only peers with waiting messages, so its cost does not grow with the number of idle peers. Only broadcasts,
-//! surveys, and the end of the worker visit others.
+//! A pass visits only peers with news, so its cost does not grow with the number of idle peers. Only broadcasts, surveys, and the
+//! end of the worker visit others.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use drumfire_proto::{ChannelId, Endpoint, Message, Now, PeerId, Placement, SendError, WhenFull};
+use drumfire_proto::{ChannelId, Endpoint, IfFull, Message, Now, PeerId, Placement, ReceiptId, SendError};
 
-use super::backlog::{Backlog, Outgoing};
-use super::credit::Credit;
 use super::fan_out::FanOut;
 use super::groups::Groups;
+use super::send_edge::{SendEdge, charge};
 use crate::base::peer_map::PeerMap;
 
 /// The peers of one worker, from `Connected` to their last event. On a client, also its attempts to connect.
@@ -23,90 +22,68 @@ pub(crate) struct Peers {
     pub(super) groups: Groups,
     /// The number of broadcasts that a peer missed on a channel and that were not reported yet.
     missed: BTreeMap<(PeerId, ChannelId), u32>,
-    /// The peers with a backlog, each once. It may still contain peers that are gone.
-    waiting: VecDeque<PeerId>,
-    /// The peers with room again after a message was refused with `Full`, and that were not reported yet.
+    /// The peers with room again after a message was refused on another thread, and that were not reported yet.
     writable: BTreeSet<PeerId>,
 }
 
-#[derive(Debug)]
+/// What the worker keeps of a peer for senders on other threads.
+#[derive(Debug, Default)]
 struct Peer {
-    credit: Arc<Credit>,
-    /// `None` unless messages wait. Boxed to keep the table small, because few peers ever have a backlog.
-    backlog: Option<Box<Backlog>>,
+    /// `None` if all senders are on the worker's thread.
+    edge: Option<Arc<SendEdge>>,
+    /// The sum of the bytes that arrived from senders on other threads, charges included.
+    received_bytes: u64,
 }
 
 impl Peer {
-    const fn new(credit: Arc<Credit>) -> Self {
-        Self { credit, backlog: None }
+    fn waiting_bytes(&self) -> usize {
+        self.edge.as_ref().map_or(0, |edge| edge.on_the_way_bytes(self.received_bytes))
     }
-
-    fn waiting_count(&self) -> usize {
-        self.backlog.as_ref().map_or(0, |backlog| backlog.len())
-    }
-}
-
-/// The result of a message's hand-over to its connection.
-enum Taken {
-    /// The connection accepted the message.
-    ByConnection,
-    /// The connection has no memory for the message, which must wait.
-    NotYet(Outgoing),
-    /// The connection is over or refused the message, which is lost.
-    ByNobody,
 }
 
 impl Peers {
     /// Adds a client's attempt to connect. Its id may be that of an earlier connection.
-    pub(super) fn begin(&mut self, id: PeerId, credit: &Arc<Credit>) {
-        self.waiting.retain(|waiting| *waiting != id);
+    pub(super) fn begin(&mut self, id: PeerId, edge: Option<Arc<SendEdge>>) {
         self.attempts.insert(id);
-        self.peers.insert(id, Peer::new(Arc::clone(credit)));
+        self.peers.insert(id, Peer { edge, received_bytes: 0 });
     }
 
-    /// Adds a connected peer, or marks a client's attempt as connected. Returns the credit of the peer.
+    /// Adds a connected peer, or marks a client's attempt as connected. Returns the edge of the peer, which `make` creates for a new
+    /// peer.
     pub(super) fn connected(
         &mut self,
         id: PeerId,
-        limit_bytes: usize,
-        message_max_bytes: usize,
-    ) -> Arc<Credit> {
+        make: impl FnOnce() -> Option<Arc<SendEdge>>,
+    ) -> Option<Arc<SendEdge>> {
         if let Some(peer) = self.peers.get(id) {
             self.attempts.remove(&id);
-            peer.credit.set_connected();
-            return Arc::clone(&peer.credit);
+            peer.edge.iter().for_each(|edge| edge.set_connected());
+            return peer.edge.clone();
         }
-        let credit = Arc::new(Credit::new(limit_bytes, message_max_bytes));
-        self.peers.insert(id, Peer::new(Arc::clone(&credit)));
-        credit
+        let edge = make();
+        self.peers.insert(id, Peer { edge: edge.clone(), received_bytes: 0 });
+        edge
     }
 
-    /// Removes a peer. Returns its credit, which the caller ends, and the number of its messages that waited.
-    pub(super) fn gone(&mut self, id: PeerId) -> Option<(Arc<Credit>, u64)> {
+    /// Removes a peer. Returns its edge, which the caller ends.
+    pub(super) fn gone(&mut self, id: PeerId) -> Option<Arc<SendEdge>> {
         let peer = self.peers.remove(id)?;
         self.attempts.remove(&id);
         self.writable.remove(&id);
         self.groups.gone(id);
-        let waiting_count = peer.waiting_count() as u64;
-        Some((peer.credit, waiting_count))
+        peer.edge
     }
 
     /// Removes and returns all peers, and whether each was connected.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = (PeerId, bool)> {
-        self.waiting.clear();
         self.groups.clear();
         self.missed.clear();
         self.writable.clear();
         let attempts = std::mem::take(&mut self.attempts);
         self.peers.take_all().map(move |(id, peer)| {
-            peer.credit.close();
+            peer.edge.iter().for_each(|edge| edge.close());
             (id, !attempts.contains(&id))
         })
-    }
-
-    /// Returns the bytes of messages to a peer that wait for room in its connection or for the worker, charges included.
-    pub(super) fn waiting_bytes(&self, id: PeerId) -> usize {
-        self.peers.get(id).map_or(0, |peer| peer.credit.used_bytes())
     }
 
     /// Whether the peer is present: it was added, and its last event has not been reported yet.
@@ -119,57 +96,51 @@ impl Peers {
         self.peers.slot_count()
     }
 
+    /// Returns the bytes of messages to a peer that wait for the worker, charges included.
+    pub(super) fn waiting_bytes(&self, id: PeerId) -> usize {
+        self.peers.get(id).map_or(0, Peer::waiting_bytes)
+    }
+
     /// Visits the peers in `count` slots from `from` on, with the [`Peers::waiting_bytes`] of each.
     pub(super) fn look(&mut self, from: usize, count: usize, mut look: impl FnMut(PeerId, usize)) {
-        self.peers.walk(from, count, |id, peer| look(id, peer.credit.used_bytes()));
+        self.peers.walk(from, count, |id, peer| look(id, peer.waiting_bytes()));
     }
 
     /// Returns the ids of all peers, including attempts.
-    pub(super) fn ids(&self) -> Vec<PeerId> {
-        self.peers.iter().map(|(id, _)| *id).collect()
+    pub(crate) fn ids(&self) -> impl Iterator<Item = PeerId> {
+        self.peers.iter().map(|(id, _)| *id)
     }
 
-    /// Whether messages wait for room in a connection.
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// The number of peers, including attempts.
+    pub(crate) const fn len(&self) -> usize {
+        self.peers.len()
     }
 
-    /// Gives a message, for which room was taken, to the connection, or appends it to the backlog. Returns false if the
-    /// message is lost.
+    /// Gives a message that a [`SendAccount`](super::send_edge::SendAccount) has admitted to its connection. Returns false if the
+    /// message is lost, because the connection is over or its peer accepts only shorter messages.
     pub(super) fn send<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
         now: Now,
         id: PeerId,
-        outgoing: Outgoing,
+        message: Message,
+        receipt: Option<ReceiptId>,
     ) -> bool {
-        // Another thread may have got room at the connection before this attempt. The attempt does not know of that room.
-        let Some(peer) = self.peers.get_mut(id).filter(|peer| !peer.credit.is_connecting()) else {
+        let Some(peer) = self.peers.get_mut(id) else { return false };
+        let Some(edge) = &peer.edge else { return false };
+        // The message was admitted for an earlier connection of a client. The edge of this attempt does not count it.
+        if edge.is_not_connected() {
             return false;
-        };
-        // A message must not overtake others of its channel, or others that are at least as urgent. It does not wait behind
-        // them unless its channel blocks when full.
-        if let Some(backlog) = &mut peer.backlog
-            && backlog.holds_up(&outgoing)
-            && endpoint.when_full(id, outgoing.message.channel) == WhenFull::Block
-        {
-            backlog.push(outgoing);
-            return true;
         }
-        match push(endpoint, now, id, outgoing, &peer.credit, &mut self.writable) {
-            Taken::ByConnection => true,
-            Taken::ByNobody => false,
-            Taken::NotYet(outgoing) => {
-                if peer.backlog.is_none() {
-                    self.waiting.push_back(id);
-                }
-                peer.backlog.get_or_insert_default().push(outgoing);
-                true
-            }
+        peer.received_bytes = peer.received_bytes.saturating_add(charge(message.payload.len()));
+        let is_taken = endpoint.send_with(now, id, message, receipt, IfFull::Accept).is_ok();
+        if !is_taken {
+            self.publish_edge(endpoint, id);
         }
+        is_taken
     }
 
-    /// Takes room for a message and sends it.
+    /// Sends a message of the worker's own thread, or of a sender that is not notified, if there is room for it.
     pub(super) fn offer<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
@@ -177,11 +148,29 @@ impl Peers {
         id: PeerId,
         message: Message,
     ) -> Result<(), SendError> {
-        let peer = self.peers.get(id).ok_or(SendError::UnknownPeer)?;
-        let must_wait = endpoint.when_full(id, message.channel) == WhenFull::Block;
-        peer.credit.admit(message.payload.len(), &message.options, must_wait)?;
-        let is_taken = self.send(endpoint, now, id, Outgoing { message, receipt: None });
-        if is_taken { Ok(()) } else { Err(SendError::Closed) }
+        if !self.has(id) {
+            return Err(SendError::UnknownPeer);
+        }
+        endpoint.send_with(now, id, message, None, IfFull::Refuse)
+    }
+
+    /// Publishes the send edge of a peer after a change of its send memory.
+    pub(super) fn publish_edge<P>(&mut self, endpoint: &Endpoint<P>, id: PeerId)
+    where
+        P: Placement,
+    {
+        let Some(peer) = self.peers.get(id) else { return };
+        let Some(edge) = &peer.edge else { return };
+        if edge.publish(peer.received_bytes, endpoint.undelivered_bytes(id)) {
+            self.writable.insert(id);
+        }
+    }
+
+    /// Publishes the send edges of all peers whose send queues have freed memory.
+    pub(super) fn publish_freed<P: Placement>(&mut self, endpoint: &mut Endpoint<P>) {
+        while let Some(id) = endpoint.poll_freed() {
+            self.publish_edge(endpoint, id);
+        }
     }
 
     /// Sends broadcasts to their audience. A peer misses a message that it has no room for or that is too long for it. Adds
@@ -204,6 +193,7 @@ impl Peers {
                     Err(_) => *undelivered += 1,
                 }
             }
+            self.publish_edge(endpoint, id);
         }
         fan_out.clear();
     }
@@ -231,77 +221,18 @@ impl Peers {
         }
     }
 
-    /// Removes and returns a connected peer that has room again after a refused message.
+    /// Removes and returns a connected peer that has room again after a refused message. No event precedes `Connected`, so attempts
+    /// are skipped.
     pub(super) fn pop_writable(&mut self) -> Option<PeerId> {
-        let id = self.next_writable()?;
+        let id = self.writable.iter().copied().find(|id| !self.attempts.contains(id))?;
         self.writable.remove(&id);
         Some(id)
     }
 
-    /// Whether [`Peers::pop_writable`] returns a peer.
-    pub(super) fn has_writable(&self) -> bool {
-        self.next_writable().is_some()
+    /// Whether [`Peers::pop_missed`] or [`Peers::pop_writable`] may return a peer.
+    pub(super) fn has_notices(&self) -> bool {
+        self.missed.keys().any(|(id, _)| self.has(*id)) || !self.writable.is_empty()
     }
-
-    /// Returns the first writable peer that is connected. No event precedes `Connected`, so attempts are skipped.
-    fn next_writable(&self) -> Option<PeerId> {
-        self.writable.iter().copied().find(|id| !self.attempts.contains(id))
-    }
-
-    /// Moves waiting messages into connections with room for them. Returns the number of lost messages.
-    pub(super) fn send_waiting<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> u64 {
-        let mut lost = 0;
-        for _ in 0..self.waiting.len() {
-            // The peer stays in the queue until it is done, so that a panic does not strand its remaining messages.
-            let Some(&id) = self.waiting.front() else { break };
-            let mut is_waiting = false;
-            if let Some(peer) = self.peers.get_mut(id) {
-                while let Some(outgoing) = peer.backlog.as_mut().and_then(|backlog| backlog.pop()) {
-                    match push(endpoint, now, id, outgoing, &peer.credit, &mut self.writable) {
-                        Taken::ByConnection => {}
-                        Taken::ByNobody => lost += 1,
-                        Taken::NotYet(outgoing) => {
-                            peer.backlog.get_or_insert_default().put_back(outgoing);
-                            is_waiting = true;
-                            break;
-                        }
-                    }
-                }
-                if !is_waiting {
-                    peer.backlog = None;
-                }
-            }
-            self.waiting.pop_front();
-            if is_waiting {
-                self.waiting.push_back(id);
-            }
-        }
-        lost
-    }
-}
-
-/// Gives a message to its connection. Unless the message must wait, returns its room to `credit`, and adds the peer to `writable`
-/// if a refused sender must be notified.
-fn push<P: Placement>(
-    endpoint: &mut Endpoint<P>,
-    now: Now,
-    id: PeerId,
-    outgoing: Outgoing,
-    credit: &Credit,
-    writable: &mut BTreeSet<PeerId>,
-) -> Taken {
-    let Outgoing { message, receipt } = &outgoing;
-    let payload_bytes = message.payload.len();
-    let answer = endpoint.send_with_receipt(now, id, message.clone(), *receipt);
-    if answer == Err(SendError::Full) {
-        return Taken::NotYet(outgoing);
-    }
-    // `Writable` for a closed connection would be useless.
-    let is_over = matches!(answer, Err(SendError::Closed | SendError::UnknownPeer));
-    if credit.give(payload_bytes) && !is_over {
-        writable.insert(id);
-    }
-    if answer.is_ok() { Taken::ByConnection } else { Taken::ByNobody }
 }
 
 #[cfg(test)]
@@ -309,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_takes_24_bytes_of_the_table() {
-        assert_eq!(size_of::<Option<(PeerId, Peer)>>(), 24);
+    fn a_peer_takes_32_bytes_of_the_table() {
+        assert_eq!(size_of::<Option<(PeerId, Peer)>>(), 32);
     }
 }

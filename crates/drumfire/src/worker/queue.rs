@@ -4,14 +4,12 @@
 //! If there is no room, events stay in the endpoint, and peers are not acknowledged.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use drumfire_proto::{Moment, PeerId, Placement};
+use drumfire_proto::{Moment, Placement};
 
 use super::arena::Arena;
 use super::channel::{Batch, WorkerChannel};
-use super::core::Core;
-use super::credit::Credit;
+use super::core::{Core, Noted};
 use super::sink::Sink;
 use crate::message::event::Event;
 
@@ -20,46 +18,11 @@ pub(crate) struct Queue {
     link: Arc<WorkerChannel>,
     batch: Batch,
     arena: Arena,
-    poll_watch: PollWatch,
-}
-
-/// The time after which an application that never polled is warned.
-const POLL_EXPECTED_WITHIN: Duration = Duration::from_secs(1);
-
-/// Whether the application has polled yet.
-#[derive(Clone, Copy)]
-enum PollWatch {
-    /// No pass was made.
-    New,
-    /// No poll was seen since the first pass.
-    Since(Moment),
-    /// A poll was seen, or the warning was given: nothing is looked at any more.
-    Over,
 }
 
 impl Queue {
     pub(crate) fn new(link: &Arc<WorkerChannel>) -> Self {
-        Self {
-            link: Arc::clone(link),
-            batch: Batch::default(),
-            arena: Arena::default(),
-            poll_watch: PollWatch::New,
-        }
-    }
-
-    /// Warns once when the application never polls. It runs in passes, which a flush makes too.
-    fn watch_polls<P: Placement>(&mut self, core: &mut Core<P>) {
-        let now = core.now.monotonic;
-        self.poll_watch = match self.poll_watch {
-            PollWatch::Over => return,
-            _ if self.link.is_polled() => PollWatch::Over,
-            PollWatch::New => PollWatch::Since(now),
-            PollWatch::Since(begun) if now.since(begun) < POLL_EXPECTED_WITHIN => return,
-            PollWatch::Since(_) => {
-                core.observer.never_polled();
-                PollWatch::Over
-            }
-        };
+        Self { link: Arc::clone(link), batch: Batch::default(), arena: Arena::default() }
     }
 
     /// Moves the next event into the batch. Returns whether there was one.
@@ -70,8 +33,9 @@ impl Queue {
         }
         let Some(event) = core.endpoint.poll_event() else { return false };
         if let Some(event) = Event::of(event, |payload| self.arena.copy(payload)) {
-            let (event, credit) = core.note(event);
-            self.batch.push(event, credit);
+            let Noted { lost, event, edge } = core.note(event);
+            debug_assert!(lost.is_empty(), "the application's thread has the receipts");
+            self.batch.push(event, edge);
         }
         true
     }
@@ -82,12 +46,12 @@ impl<P: Placement> Sink<P> for Queue {
         false
     }
 
-    fn begin(&mut self, _: PeerId, _: &Arc<Credit>) {
-        // The caller of `begin` has the credit already.
+    fn has_remote_senders(&self) -> bool {
+        true
     }
 
     fn deliver(&mut self, core: &mut Core<P>) -> bool {
-        self.watch_polls(core);
+        core.watch_polls(self.link.is_polled());
         let mut room = self.link.room();
         loop {
             if !self.batch.fits(room) {

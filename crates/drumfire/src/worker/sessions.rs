@@ -13,8 +13,8 @@ use std::time::Duration;
 use drumfire_proto::{ChannelId, ChannelOptions, ConnectError, IssuedToken, Moment, PeerId, Placement};
 
 use super::core::Core;
-use super::credit::Credit;
 use super::reconnect::{Jitter, NextStep, ReconnectState};
+use super::send_edge::SendEdge;
 use crate::base::address::check_server;
 use crate::base::peer_map::PeerMap;
 use crate::config::client::{ClientConfig, Reconnect};
@@ -42,6 +42,16 @@ pub(super) struct NewAttempt {
     pub(super) server: SocketAddr,
     /// Whether the server has another address than before.
     pub(super) is_redirected: bool,
+}
+
+/// The state of a client's session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionState {
+    Connecting,
+    Connected,
+    /// A connection or an attempt has ended, and another attempt follows or runs.
+    Reconnecting,
+    Ended,
 }
 
 struct Session {
@@ -154,45 +164,71 @@ impl Sessions {
 }
 
 impl<P: Placement> Core<P> {
-    /// Starts a session of a client, and returns its id and the credit of its first attempt.
-    pub(super) fn connect(
-        &mut self,
-        options: &ConnectOptions,
-    ) -> Result<(PeerId, Arc<Credit>), ConnectError> {
+    /// Starts a session of a client, and returns its id.
+    pub(super) fn connect(&mut self, options: &ConnectOptions) -> Result<PeerId, ConnectError> {
         debug_assert!(check_server(options.server).is_ok(), "options and redirects are checked");
         let peer = self.endpoint.connect_with(self.now, &options.request(Duration::ZERO))?;
         if let Some(sessions) = &mut self.sessions {
             sessions.begin(self.now.monotonic, peer, options);
         }
-        Ok((peer, self.begin_attempt(peer)))
+        self.begin_attempt(peer);
+        Ok(peer)
     }
 
-    /// Adds an attempt to the peers, and returns its credit.
-    fn begin_attempt(&mut self, peer: PeerId) -> Arc<Credit> {
-        let credit = Credit::new(self.credit_bytes, self.message_max_bytes);
-        let reconnects = |sessions: &Sessions| sessions.policy != Reconnect::Never;
-        if self.sessions.as_deref().is_some_and(reconnects) {
-            // A failed attempt would lose messages without notice, so they are refused until the connection is established.
-            credit.set_connecting();
+    /// Adds an attempt to the peers, and returns its send edge.
+    fn begin_attempt(&mut self, peer: PeerId) -> Option<Arc<SendEdge>> {
+        let edge = self.new_edge(self.message_max_bytes, !self.reconnects());
+        self.peers.begin(peer, edge.clone());
+        edge
+    }
+
+    /// Whether another attempt follows the end of a peer's connection, as far as is known.
+    pub(super) fn connects_again(&self, peer: PeerId) -> bool {
+        let session = self.sessions.as_ref().and_then(|sessions| sessions.sessions.get(peer));
+        session.and_then(|session| session.reconnect.as_ref()).is_some_and(|reconnect| !reconnect.is_closed())
+    }
+
+    /// Returns the state of a session, also before the application has taken the events about it.
+    pub(crate) fn session_state(&self, peer: PeerId) -> SessionState {
+        if self.endpoint.is_open(peer) {
+            SessionState::Connected
+        } else if self.is_reconnecting(peer) {
+            SessionState::Reconnecting
+        } else if self.endpoint.is_connecting(peer) {
+            SessionState::Connecting
+        } else if self.connects_again(peer) {
+            SessionState::Reconnecting
+        } else {
+            SessionState::Ended
         }
-        let credit = Arc::new(credit);
-        self.peers.begin(peer, &credit);
-        credit
+    }
+
+    /// Whether a connection or an attempt of a session has ended, and another attempt runs.
+    fn is_reconnecting(&self, peer: PeerId) -> bool {
+        let session = self.sessions.as_ref().and_then(|sessions| sessions.sessions.get(peer));
+        let reconnect = session.and_then(|session| session.reconnect.as_ref());
+        self.endpoint.is_connecting(peer) && reconnect.is_some_and(|reconnect| reconnect.has_ended())
+    }
+
+    /// Whether this is a client that reconnects. Its messages are refused until a connection is established, because a failed attempt
+    /// would lose them without notice.
+    pub(super) fn reconnects(&self) -> bool {
+        self.sessions.as_deref().is_some_and(|sessions| sessions.policy != Reconnect::Never)
     }
 
     /// Returns what the application of a client receives at the end of a connection or an attempt. If another attempt follows, it
-    /// has started, and the credit is that of the attempt.
+    /// has started, and the send edge is that of the attempt.
     pub(super) fn on_session_end(
         &mut self,
         peer: PeerId,
         end: ReconnectReason,
-    ) -> (Event, Option<Arc<Credit>>) {
+    ) -> (Event, Option<Arc<SendEdge>>) {
         let (now, token) = (self.now.monotonic, self.issued_token(peer));
         let Some(sessions) = &mut self.sessions else { return (NextStep::of(end).event(peer), None) };
         let mut step = sessions.on_end(now, peer, token, end);
         if let NextStep::Again { delay, .. } = step {
             match self.connect_again(peer, delay) {
-                Ok(credit) => return (step.event(peer), Some(credit)),
+                Ok(edge) => return (step.event(peer), edge),
                 Err(gave_up) => step = gave_up,
             }
         }
@@ -204,7 +240,7 @@ impl<P: Placement> Core<P> {
     }
 
     /// Starts another attempt of a session after `delay`. Returns what follows if it cannot.
-    fn connect_again(&mut self, peer: PeerId, delay: Duration) -> Result<Arc<Credit>, NextStep> {
+    fn connect_again(&mut self, peer: PeerId, delay: Duration) -> Result<Option<Arc<SendEdge>>, NextStep> {
         let closed = NextStep::Failed(ConnectError::Closed);
         let Some(sessions) = &mut self.sessions else { return Err(closed) };
         let Some(session) = sessions.sessions.get_mut(peer) else { return Err(closed) };

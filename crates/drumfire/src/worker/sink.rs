@@ -1,20 +1,17 @@
 //! The interface between a worker and the application. Each way to use drumfire has a sink, which is called once per pass and not
 //! once per event.
 
-use std::sync::Arc;
-
-use drumfire_proto::{Moment, PeerId, Placement};
+use drumfire_proto::{Moment, Placement};
 
 use super::core::Core;
-use super::credit::Credit;
 
 /// Delivers the events of one worker to the application.
 pub(crate) trait Sink<P: Placement>: Send {
     /// Whether it runs before the flush of a pass, because it answers events itself. Otherwise it runs after the flush.
     fn runs_before_flush(&self) -> bool;
 
-    /// Starts a client's attempt to connect. Messages to the peer are accepted from now on.
-    fn begin(&mut self, peer: PeerId, credit: &Arc<Credit>);
+    /// Whether messages come from other threads, so that each peer needs a send edge.
+    fn has_remote_senders(&self) -> bool;
 
     /// Delivers the events of a pass. Returns whether it has more to do immediately.
     fn deliver(&mut self, core: &mut Core<P>) -> bool;

@@ -126,9 +126,9 @@ fn broadcasts_keep_their_order_among_other_commands() {
         Command::Close { peer: peers[0], code: 7, text: Bytes::new() },
         broadcast(to(group), "h"),
     ]);
-    let Some(Command::Broadcast(shared)) = commands.last() else { panic!("the last one") };
-    let shared = Arc::downgrade(shared);
-    world.servers[0].link.command(&mut commands);
+    let Some(Command::Broadcast(last)) = commands.last() else { panic!("the last command") };
+    let last = Arc::downgrade(last);
+    world.servers[0].command(commands);
     let heard = [
         vec!["a", "b", "d", "e", "f", "g", "all"],
         vec!["a", "c", "d", "f", "g", "h"],
@@ -136,7 +136,7 @@ fn broadcasts_keep_their_order_among_other_commands() {
     ];
     world.until("all heard theirs", |world| (0..3).all(|client| world.texts(client) == heard[client]));
     assert_eq!(world.servers[0].stats().broadcasts_undelivered, 1, "the one that was closing");
-    assert!(shared.upgrade().is_none(), "nothing is kept");
+    assert!(last.upgrade().is_none(), "a broadcast is not kept");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_thousand_queued_broadcasts_reach_all_peers_in_order() {
         let message = Message::reliable_ordered(ChannelId(0), number.to_be_bytes().to_vec());
         Command::Broadcast(Arc::new(Broadcast { audience: Audience::group(group), message }))
     }));
-    world.servers[0].link.command(&mut commands);
+    world.servers[0].command(commands);
     let numbers: Vec<_> = (0..COUNT).map(|number| Bytes::copy_from_slice(&number.to_be_bytes())).collect();
     world.until("both heard all", |world| (0..2).all(|client| world.texts(client) == numbers));
 }
@@ -250,7 +250,7 @@ fn datagrams_of_a_stall_are_read_before_timeouts_fire() {
     for _ in 0..200 {
         world.step();
     }
-    let (client, _, peer, _) = &world.clients[0];
+    let (client, _, peer) = &world.clients[0];
     client.send(*peer, "I am here");
     // The junk before it exceeds the budget of one pass.
     let junk = (0..2 * BUDGET_DATAGRAMS).map(|_| (client.address, vec![0; 40]));

@@ -11,17 +11,17 @@ use super::connection::{ClientThread, Connection};
 use super::sink::{AcceptTarget, TaskSink};
 use super::task_queues::TaskQueues;
 use crate::base::error::Error;
-use crate::base::sync::{Mutex, Notifier, WakeFlag, lock};
+use crate::base::sync::{Mutex, WakeFlag, lock};
 use crate::base::wake::Wake;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
 use crate::engine::client_socket::ClientSocket;
+use crate::engine::inline::single_link;
 use crate::engine::{inline, invalidate};
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::WorkerChannel;
-use crate::worker::forward::forward_queues;
 #[cfg(feature = "conditioner")]
 use crate::worker::live_links;
 use crate::worker::pass::Worker;
@@ -46,13 +46,11 @@ impl ClientDriver {
         config: &ClientConfig,
         connections: u32,
     ) -> Result<Arc<Self>, Error> {
-        let link = Arc::new(WorkerChannel::new(Arc::new(Notifier::default())));
+        let (link, ring) = single_link()?;
+        link.observe();
         let (attempts, end) = (Arc::new(Attempts::default()), Arc::new(WakeFlag::default()));
         let queues = Arc::new(TaskQueues::new(&link, config.receive_memory_bytes));
         let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
-        // One link has one forward queue.
-        let ring = forward_queues(std::slice::from_ref(&link)).pop();
-        let ring = ring.ok_or_else(|| Error::Io(std::io::ErrorKind::Other.into()))?;
         #[cfg(feature = "conditioner")]
         let has_links = config.conditioner.is_some();
         let (worker, granted) = inline::worker(socket, config, connections, Box::new(sink), &link, ring)?;
@@ -167,9 +165,9 @@ impl DriverLoop {
                     return;
                 }
                 match self.worker.connect(&options) {
-                    Ok((peer, _)) => {
+                    Ok(peer) => {
                         self.attempts.begin(peer, answer);
-                        self.worker.send();
+                        self.worker.flush();
                     }
                     Err(error) => {
                         let _ = answer.send(Err(error));

@@ -6,10 +6,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use drumfire_proto::{ChannelId, FlightRecord, PeerId};
 
 use crate::message::event::{Closed, Event};
-use crate::worker::credit::charge;
 
 /// The most entries in an inbox that are not messages. The receive memory does not limit these.
 pub(super) const NOTICES_MAX: usize = 256;
@@ -251,6 +251,11 @@ impl Inbox {
     pub(super) fn taken_bytes(&mut self) -> Option<usize> {
         Some(std::mem::take(&mut self.taken_bytes)).filter(|bytes| *bytes > 0)
     }
+}
+
+/// Returns the receive memory that a message of this length takes, in bytes.
+const fn charge(payload_bytes: usize) -> usize {
+    payload_bytes.saturating_add(ITEM_CHARGE_BYTES)
 }
 
 #[cfg(test)]

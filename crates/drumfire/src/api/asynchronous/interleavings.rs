@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, CloseCode, CloseReason, PeerId, Priority};
+use drumfire_proto::limits::ITEM_CHARGE_BYTES;
+use drumfire_proto::{ChannelId, CloseCode, CloseReason, PeerId, Priority, SendOptions};
 
 use super::accept_queue::AcceptQueue;
 use super::connection::Connection;
@@ -12,10 +13,10 @@ use super::senders::{QueuePosition, Senders};
 use super::shared::Shared;
 use super::task_queues::TaskQueues;
 use crate::base::sync::models::{check, check_in_part, run};
-use crate::base::sync::thread;
+use crate::base::sync::{Mutex, lock, thread};
 use crate::message::event::{Closed, Event, PeerInfo};
 use crate::worker::channel::{WorkerChannel, tests};
-use crate::worker::credit::{Credit, charge};
+use crate::worker::send_edge::{SendAccount, SendEdge, charge};
 
 const RECEIVE_MEMORY_BYTES: usize = 65_536;
 
@@ -23,10 +24,10 @@ const RECEIVE_MEMORY_BYTES: usize = 65_536;
 fn connection(peer: PeerId) -> Arc<Shared> {
     let queues =
         Arc::new(TaskQueues::new(&Arc::new(WorkerChannel::new(Arc::default())), RECEIVE_MEMORY_BYTES));
-    let credit = Arc::new(Credit::new(charge(0), 1_200));
+    let edge = Arc::new(SendEdge::new(ITEM_CHARGE_BYTES, 1_200, true));
     let address = "192.0.2.1:1".parse().unwrap();
     let info = PeerInfo::new(address);
-    Arc::new(Shared::new(&queues, peer, info, credit))
+    Arc::new(Shared::new(&queues, peer, info, edge))
 }
 
 fn closed() -> Closed {
@@ -140,47 +141,51 @@ fn interleavings_of_a_stats_request_and_the_end_always_complete() {
     });
 }
 
-/// Returns a credit for two messages, with all its room taken, and the senders that it wakes.
-fn full() -> (Arc<Senders>, Arc<Credit>) {
-    let (senders, credit) = (Arc::new(Senders::default()), Arc::new(Credit::new(2 * charge(0), 1_200)));
-    credit.set_waiter(Waker::from(Arc::clone(&senders)));
-    assert!(credit.take(0, Priority::Normal) && credit.take(0, Priority::Normal));
-    (senders, credit)
+/// Returns the account of a connection with room for two messages, all of which is used, and the senders that its edge wakes.
+fn full() -> (Arc<Senders>, Arc<Mutex<SendAccount>>) {
+    let (senders, edge) = (Arc::new(Senders::default()), SendEdge::new(2 * ITEM_CHARGE_BYTES, 1_200, true));
+    edge.set_waker(Waker::from(Arc::clone(&senders)));
+    let mut account = SendAccount::new(Arc::new(edge));
+    assert!((0..2).all(|_| account.admit(0, &OPTIONS, true).is_ok()));
+    (senders, Arc::new(Mutex::new(account)))
 }
 
-/// Waits for room and takes it, as a task that sends does.
-fn take(senders: &Senders, credit: &Credit) {
-    let standing = QueuePosition { priority: Priority::Normal, must_wait: true };
-    let offer = || credit.take(0, Priority::Normal).then_some(());
-    run(senders.wait(credit, standing, 0, offer));
+const OPTIONS: SendOptions = SendOptions::reliable_ordered();
+
+/// Waits for room and sends a message, as a task does.
+fn send(senders: &Senders, account: &Mutex<SendAccount>) {
+    let position = QueuePosition { priority: Priority::Normal, must_wait: true };
+    let offer = || lock(account).admit(0, &OPTIONS, true).ok();
+    let register = || lock(account).ask(0, &OPTIONS, true, 4);
+    run(senders.wait(position, register, offer));
 }
 
 #[test]
 fn interleavings_of_returned_room_wake_the_first_sender() {
     check(|| {
-        let (senders, credit) = full();
-        let of_worker = Arc::clone(&credit);
-        let worker = thread::spawn(move || of_worker.give(0));
-        take(&senders, &credit);
+        let (senders, account) = full();
+        let edge = Arc::clone(&lock(&account).edge);
+        let worker = thread::spawn(move || edge.publish(2 * charge(0), ITEM_CHARGE_BYTES));
+        send(&senders, &account);
         worker.join().unwrap();
-        assert_eq!(credit.used_bytes(), 2 * charge(0));
+        assert!(lock(&account).admit(0, &OPTIONS, true).is_err(), "there was room for one");
     });
 }
 
 #[test]
 fn interleavings_of_returned_room_serve_all_senders() {
     check_in_part(|| {
-        let (senders, credit) = full();
-        let (of_other, its_credit) = (Arc::clone(&senders), Arc::clone(&credit));
-        let other = thread::spawn(move || take(&of_other, &its_credit));
-        let of_worker = Arc::clone(&credit);
+        let (senders, account) = full();
+        let (of_other, its_account) = (Arc::clone(&senders), Arc::clone(&account));
+        let edge = Arc::clone(&lock(&account).edge);
+        let other = thread::spawn(move || send(&of_other, &its_account));
         let worker = thread::spawn(move || {
-            of_worker.give(0);
-            of_worker.give(0);
+            edge.publish(2 * charge(0), ITEM_CHARGE_BYTES);
+            edge.publish(2 * charge(0), 0);
         });
-        take(&senders, &credit);
+        send(&senders, &account);
         other.join().unwrap();
         worker.join().unwrap();
-        assert_eq!(credit.used_bytes(), 2 * charge(0));
+        assert!(lock(&account).admit(0, &OPTIONS, true).is_err(), "there was room for two");
     });
 }

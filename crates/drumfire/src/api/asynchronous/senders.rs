@@ -11,10 +11,8 @@ use drumfire_proto::Priority;
 use tokio::sync::Mutex;
 
 use crate::base::sync::AsyncNotify;
-use crate::worker::credit::Credit;
 
-/// One queue per priority, and one for messages that the worker may drop. Their limit is twice as high, see
-/// [`Credit::take_for_dropping`].
+/// One queue per priority, and one for messages that the worker may drop. They may use twice the memory.
 const QUEUES: usize = Priority::COUNT + 1;
 
 /// The tasks that wait for room in one connection.
@@ -52,39 +50,36 @@ impl QueuePosition {
 
 impl Senders {
     /// Whether a task waits in this queue.
-    pub(super) fn is_waited(&self, standing: QueuePosition) -> bool {
-        self.queue(standing).count.load(Ordering::Acquire) > 0
+    pub(super) fn is_waited(&self, position: QueuePosition) -> bool {
+        self.queue(position).count.load(Ordering::Acquire) > 0
     }
 
     /// Waits until the task is first in its queue, and then calls `offer` whenever there may be room, until it returns `Some`.
+    /// `register` asks for a wake-up of these senders when there is room.
     ///
     /// Cancel-safe: no await follows an `offer` that returned `Some`. A canceled task leaves its queue, and the next task becomes
     /// the first.
     pub(super) async fn wait<T>(
         &self,
-        credit: &Credit,
-        standing: QueuePosition,
-        payload_bytes: usize,
+        position: QueuePosition,
+        register: impl Fn(),
         mut offer: impl FnMut() -> Option<T>,
     ) -> T {
-        let queue = self.queue(standing);
+        let queue = self.queue(position);
         let _place = Place::take(&queue.count);
         let _turn = queue.turn.lock().await;
-        // Waking at a quarter of the room, not at any room, lets each wake-up serve many messages.
-        let QueuePosition { priority, must_wait } = standing;
-        let wake_below = credit.look_below_bytes(payload_bytes, priority, must_wait, 4);
         let look = || {
             offer().or_else(|| {
-                credit.wake_below(wake_below);
-                // `Credit::give` does not report room that was returned before `wake_below`, so try again.
+                register();
+                // Room that was freed before `register` causes no wake-up, so try again.
                 offer()
             })
         };
         self.room.until(look).await
     }
 
-    fn queue(&self, standing: QueuePosition) -> &Queue {
-        &self.queues[standing.index()]
+    fn queue(&self, position: QueuePosition) -> &Queue {
+        &self.queues[position.index()]
     }
 }
 
@@ -116,21 +111,55 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::cell::RefCell;
     use std::pin::pin;
     use std::task::{Context, Waker};
 
+    use drumfire_proto::SendOptions;
+
+    use super::*;
+    use crate::worker::send_edge::{SendAccount, SendEdge};
+
     const LIMIT: usize = 10_000;
 
-    fn setting() -> (Arc<Senders>, Credit) {
-        let senders = Arc::new(Senders::default());
-        let credit = Credit::new(LIMIT, 65_536);
-        credit.set_waiter(Waker::from(Arc::clone(&senders)));
-        (senders, credit)
+    const PAYLOAD: usize = 936;
+
+    /// The senders and the account of one connection, whose edge the test publishes.
+    struct Setting {
+        senders: Arc<Senders>,
+        account: RefCell<SendAccount>,
     }
 
-    const fn normal() -> QueuePosition {
-        QueuePosition { priority: Priority::Normal, must_wait: true }
+    impl Setting {
+        /// Returns a connection whose room for this priority is used up.
+        fn full(priority: Priority) -> Self {
+            let senders = Arc::new(Senders::default());
+            let edge = Arc::new(SendEdge::new(LIMIT, 65_536, true));
+            edge.set_waker(Waker::from(Arc::clone(&senders)));
+            let setting = Self { senders, account: RefCell::new(SendAccount::new(edge)) };
+            while setting.offer(priority).is_some() {}
+            setting
+        }
+
+        fn offer(&self, priority: Priority) -> Option<()> {
+            let options = SendOptions::reliable_ordered().priority(priority);
+            self.account.borrow_mut().admit(PAYLOAD, &options, true).ok()
+        }
+
+        /// Publishes that this number of messages was acknowledged.
+        fn acknowledge(&self, count: usize) {
+            self.account.borrow().edge.publish(LIMIT as u64, LIMIT - 1_000 * count);
+        }
+
+        async fn wait(&self, priority: Priority) {
+            let options = SendOptions::reliable_ordered().priority(priority);
+            let register = || self.account.borrow().ask(PAYLOAD, &options, true, 4);
+            self.senders.wait(position(priority), register, || self.offer(priority)).await;
+        }
+    }
+
+    const fn position(priority: Priority) -> QueuePosition {
+        QueuePosition { priority, must_wait: true }
     }
 
     /// A waker that counts its calls.
@@ -145,38 +174,30 @@ mod tests {
 
     #[test]
     fn a_task_is_woken_once_when_a_quarter_of_the_room_is_free() {
-        let (senders, credit) = setting();
-        while credit.take(936, Priority::Normal) {}
+        let setting = Setting::full(Priority::Normal);
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
         let mut context = Context::from_waker(&waker);
-        let offer = || credit.take(936, Priority::Normal).then_some(());
-        let mut waiting = pin!(senders.wait(&credit, normal(), 936, offer));
+        let mut waiting = pin!(setting.wait(Priority::Normal));
         assert!(waiting.as_mut().poll(&mut context).is_pending());
-        credit.give(936);
-        credit.give(936);
+        setting.acknowledge(1);
+        setting.acknowledge(2);
         assert_eq!(count.0.load(Ordering::Relaxed), 0, "8,000 of 10,000 are used");
-        for _ in 0..8 {
-            credit.give(936);
-        }
+        (3..=10).for_each(|count| setting.acknowledge(count));
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
         assert!(waiting.as_mut().poll(&mut context).is_ready());
-        assert!(!senders.is_waited(normal()));
+        assert!(!setting.senders.is_waited(position(Priority::Normal)));
     }
 
     #[test]
     fn tasks_are_served_in_order_and_a_canceled_one_is_skipped() {
-        let (senders, credit) = setting();
-        while credit.take(936, Priority::Normal) {}
+        let setting = Setting::full(Priority::Normal);
         let mut context = Context::from_waker(Waker::noop());
-        let offer = || credit.take(936, Priority::Normal).then_some(());
-        let mut first = Box::pin(senders.wait(&credit, normal(), 936, offer));
-        let mut second = pin!(senders.wait(&credit, normal(), 936, offer));
+        let mut first = Box::pin(setting.wait(Priority::Normal));
+        let mut second = pin!(setting.wait(Priority::Normal));
         assert!(first.as_mut().poll(&mut context).is_pending());
         assert!(second.as_mut().poll(&mut context).is_pending());
-        for _ in 0..3 {
-            credit.give(936);
-        }
+        setting.acknowledge(3);
         assert!(second.as_mut().poll(&mut context).is_pending(), "the first task has its turn");
         drop(first);
         assert!(second.as_mut().poll(&mut context).is_ready());
@@ -184,28 +205,25 @@ mod tests {
 
     #[test]
     fn urgent_messages_do_not_wait_for_bulk_messages() {
-        let (senders, credit) = setting();
-        let bulk = QueuePosition { priority: Priority::Bulk, must_wait: true };
-        while credit.take(936, Priority::Bulk) {}
+        let setting = Setting::full(Priority::Bulk);
         let mut context = Context::from_waker(Waker::noop());
-        let credit = &credit;
-        let offer_bulk = || credit.take(936, Priority::Bulk).then_some(());
-        let mut waiting = pin!(senders.wait(credit, bulk, 936, offer_bulk));
+        let mut waiting = pin!(setting.wait(Priority::Bulk));
         assert!(waiting.as_mut().poll(&mut context).is_pending());
-        assert!(senders.is_waited(bulk) && !senders.is_waited(normal()));
-        let offer_normal = || credit.take(936, Priority::Normal).then_some(());
-        assert!(pin!(senders.wait(credit, normal(), 936, offer_normal)).poll(&mut context).is_ready());
+        assert!(setting.senders.is_waited(position(Priority::Bulk)));
+        assert!(!setting.senders.is_waited(position(Priority::Normal)));
+        assert!(pin!(setting.wait(Priority::Normal)).poll(&mut context).is_ready());
     }
 
     #[test]
-    fn a_closed_credit_wakes_the_waiting_task() {
-        let (senders, credit) = setting();
-        while credit.take(936, Priority::Normal) {}
+    fn the_end_of_a_connection_wakes_the_waiting_task() {
+        let setting = Setting::full(Priority::Normal);
         let mut context = Context::from_waker(Waker::noop());
-        let offer = || if credit.is_closed() { Some("closed") } else { None };
-        let mut waiting = pin!(senders.wait(&credit, normal(), 936, offer));
+        let (options, account) = (SendOptions::reliable_ordered(), &setting.account);
+        let offer = || account.borrow().is_closed().then_some("closed");
+        let register = || account.borrow().ask(PAYLOAD, &options, true, 4);
+        let mut waiting = pin!(setting.senders.wait(position(Priority::Normal), register, offer));
         assert!(waiting.as_mut().poll(&mut context).is_pending());
-        credit.close();
+        account.borrow().edge.close();
         assert!(waiting.as_mut().poll(&mut context).is_ready());
     }
 }

@@ -86,7 +86,8 @@ impl Server {
             });
             sinks.collect()
         })?;
-        let ServerCore { pool, control, links, address, message_max_bytes, .. } = core;
+        let control = core.control();
+        let ServerCore { pool, links, address, message_max_bytes, .. } = core;
         let ThreadPool::Threads(pool) = pool else { return Err(Error::NoThreads) };
         Ok(Self { pool, control, links, address, message_max_bytes, accept_queue })
     }

@@ -3,6 +3,7 @@
 //! The worker holds the state from the connection's first event to its last. Tasks hold it through handles.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
@@ -16,13 +17,12 @@ use super::senders::{QueuePosition, Senders};
 use super::task_queues::{Return, TaskQueues};
 use crate::base::error::Error;
 use crate::base::sync::{AsyncNotify, AtomicBool, Mutex, MutexGuard, OnceLock, lock};
-use crate::engine::app_side::close_command;
 use crate::engine::invalidate;
-use crate::engine::peer_state::Known;
+use crate::engine::peer_state::PeerState;
 use crate::message::event::{Closed, Event, PeerInfo};
 use crate::message::group::GroupId;
 use crate::worker::command::Command;
-use crate::worker::credit::Credit;
+use crate::worker::send_edge::SendEdge;
 
 /// The state of a connection that its tasks and its worker share.
 #[derive(Debug)]
@@ -54,23 +54,43 @@ pub(super) struct Shared {
 /// The requests of tasks that have no result yet.
 #[derive(Debug)]
 struct Sending {
-    /// The credit, the receipts, and the groups of the peer. After `close` or the end of the connection, the credit admits no message.
-    known: Known,
+    /// The account and the groups of the peer. After `close` or the end of the connection, the account admits no message.
+    state: PeerState,
+    /// The number of receipts so far.
+    receipts_drawn: u64,
     /// The senders of the outcomes of messages with a receipt.
     receipts: BTreeMap<ReceiptId, oneshot::Sender<Outcome>>,
     /// The senders of the results of [`Shared::stats`].
     curious: Vec<oneshot::Sender<Box<PeerStats>>>,
 }
 
+/// A waiting task is woken when a part of this many of the room for its messages is free. A quarter lets each wake-up serve many
+/// messages.
+const SHARES: usize = 4;
+
+impl Sending {
+    /// Returns a new receipt id.
+    fn draw_receipt(&mut self) -> ReceiptId {
+        let receipt = ReceiptId(NonZeroU64::MIN.saturating_add(self.receipts_drawn));
+        self.receipts_drawn = self.receipts_drawn.saturating_add(1);
+        receipt
+    }
+}
+
 impl Shared {
-    pub(super) fn new(queues: &Arc<TaskQueues>, peer: PeerId, info: PeerInfo, credit: Arc<Credit>) -> Self {
-        let known = Known::new(credit);
+    pub(super) fn new(queues: &Arc<TaskQueues>, peer: PeerId, info: PeerInfo, edge: Arc<SendEdge>) -> Self {
+        let state = PeerState::new(edge);
         Self {
             peer,
             info,
             queues: Arc::clone(queues),
             inbox: Mutex::default(),
-            sending: Mutex::new(Sending { known, receipts: BTreeMap::new(), curious: Vec::new() }),
+            sending: Mutex::new(Sending {
+                state,
+                receipts_drawn: 0,
+                receipts: BTreeMap::new(),
+                curious: Vec::new(),
+            }),
             senders: OnceLock::new(),
             arrivals: AsyncNotify::default(),
             end: AsyncNotify::default(),
@@ -134,17 +154,21 @@ impl Shared {
         {
             return answer;
         }
-        let payload_bytes = draft.message.payload.len();
+        let (payload_bytes, options) = (draft.message.payload.len(), draft.message.options);
         let offer = || match self.offer(&mut draft) {
             Poll::Ready(answer) => Some(answer),
             Poll::Pending => None,
         };
-        let (senders, credit) = self.senders();
-        senders.wait(&credit, standing, payload_bytes, offer).await
+        let register = || {
+            let sending = lock(&self.sending);
+            sending.state.account.edge.set_waker(Waker::from(Arc::clone(self.senders())));
+            sending.state.account.ask(payload_bytes, &options, standing.must_wait, SHARES);
+        };
+        self.senders().wait(standing, register, offer).await
     }
 
     pub(super) fn try_send(&self, message: Message) -> Result<(), SendError> {
-        if self.is_waited(self.standing(&message)) && !self.credit().is_closed() {
+        if self.is_waited(self.standing(&message)) && !lock(&self.sending).state.account.is_closed() {
             return Err(SendError::Full);
         }
         match self.offer(&mut Draft { message, wants_receipt: false }) {
@@ -158,12 +182,12 @@ impl Shared {
         let Message { channel, payload, options, .. } = &draft.message;
         let (channel, options) = (*channel, *options);
         let mut sending = lock(&self.sending);
-        match sending.known.admit(channel, payload.len(), &options) {
+        match sending.state.admit(channel, payload.len(), &options) {
             Ok(()) => {}
             Err(SendError::Full) => return Poll::Pending,
             Err(error) => return Poll::Ready(Err(error)),
         }
-        let receipt = draft.wants_receipt.then(|| sending.known.draw_receipt());
+        let receipt = draft.wants_receipt.then(|| sending.draw_receipt());
         let answer = receipt.map(|receipt| {
             let (answer, answered) = oneshot::channel();
             sending.receipts.insert(receipt, answer);
@@ -178,7 +202,7 @@ impl Shared {
     }
 
     fn standing(&self, message: &Message) -> QueuePosition {
-        let must_wait = lock(&self.sending).known.must_wait(message.channel);
+        let must_wait = lock(&self.sending).state.must_wait(message.channel);
         QueuePosition { priority: message.options.priority, must_wait }
     }
 
@@ -187,17 +211,9 @@ impl Shared {
         self.senders.get().is_some_and(|senders| senders.is_waited(standing))
     }
 
-    /// Returns the waiting tasks, and the credit that wakes them.
-    fn senders(&self) -> (&Senders, Arc<Credit>) {
-        let senders = self.senders.get_or_init(Arc::default);
-        let credit = self.credit();
-        // Only the first call of `set_waiter` for a credit has an effect.
-        credit.set_waiter(Waker::from(Arc::clone(senders)));
-        (senders, credit)
-    }
-
-    fn credit(&self) -> Arc<Credit> {
-        Arc::clone(&lock(&self.sending).known.credit)
+    /// Returns the waiting tasks.
+    fn senders(&self) -> &Arc<Senders> {
+        self.senders.get_or_init(Arc::default)
     }
 
     /// Requests the state of the connection from the worker and waits for it.
@@ -227,7 +243,7 @@ impl Shared {
     }
 
     pub(super) fn set_channel_options(&self, channel: ChannelId, options: ChannelOptions) {
-        lock(&self.sending).known.set_when_full(channel, options.when_full);
+        lock(&self.sending).state.set_when_full(channel, options.when_full);
         self.command_if_there(Command::Options { peer: self.peer, channel, options });
     }
 
@@ -240,7 +256,7 @@ impl Shared {
         if self.is_over() {
             return false;
         }
-        let Some(is_new) = lock(&self.sending).known.join(group) else { return false };
+        let Some(is_new) = lock(&self.sending).state.join(group) else { return false };
         if is_new {
             self.command(Command::Join { peer: self.peer, group });
         }
@@ -248,17 +264,17 @@ impl Shared {
     }
 
     pub(super) fn leave(&self, group: GroupId) {
-        if lock(&self.sending).known.leave(group) {
+        if lock(&self.sending).state.leave(group) {
             self.command_if_there(Command::Leave { peer: self.peer, group });
         }
     }
 
     pub(super) fn close(&self, code: u32, text: &str) {
         // Under the lock, so that the command closes the attempt too that may start at this moment.
-        let sending = lock(&self.sending);
-        if !self.is_over() && !sending.known.credit.is_closed() {
-            sending.known.credit.close();
-            self.command(close_command(self.peer, code, text));
+        let mut sending = lock(&self.sending);
+        if !self.is_over() && !sending.state.account.is_closed() {
+            sending.state.account.close();
+            self.command(Command::close(self.peer, code, text));
         }
     }
 
@@ -290,7 +306,6 @@ impl Shared {
     /// Passes the outcome of a message to the task that holds its receipt.
     pub(super) fn on_receipt(&self, receipt: ReceiptId, outcome: Outcome) {
         let mut sending = lock(&self.sending);
-        sending.known.answered(receipt);
         let answer = sending.receipts.remove(&receipt);
         drop(sending);
         // Sending fails if the task has dropped its receipt.
@@ -309,7 +324,7 @@ impl Shared {
     pub(super) fn on_end(&self, closed: Closed) {
         let mut sending = lock(&self.sending);
         // After this, no message is admitted, so no new receipt can miss the cleanup below.
-        sending.known.credit.close();
+        sending.state.account.close();
         self.is_over.store(true, Ordering::Release);
         let receipts = std::mem::take(&mut sending.receipts);
         let curious = std::mem::take(&mut sending.curious);
@@ -319,11 +334,11 @@ impl Shared {
         lock(&self.inbox).end(closed);
     }
 
-    /// Continues with the credit of the next attempt. Receipts of the last connection are lost. Requests for the state of the connection
+    /// Continues with the send edge of the next attempt. Receipts of the last connection are lost. Requests for the state of the connection
     /// wait for the next one. Returns false if too many events wait for tasks.
-    pub(super) fn on_reconnecting(&self, credit: Arc<Credit>, event: Event) -> bool {
+    pub(super) fn on_reconnecting(&self, edge: Arc<SendEdge>, event: Event) -> bool {
         let mut sending = lock(&self.sending);
-        sending.known.reconnect(credit);
+        sending.state.reconnect(edge);
         let receipts = std::mem::take(&mut sending.receipts);
         drop(sending);
         // Dropping a sender wakes its task, so the lock is free here.

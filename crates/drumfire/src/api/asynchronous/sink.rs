@@ -21,8 +21,7 @@ use super::task_queues::{Return, TaskQueues};
 use crate::base::peer_map::PeerMap;
 use crate::message::event::{Closed, Event};
 use crate::worker::command::Command;
-use crate::worker::core::Core;
-use crate::worker::credit::Credit;
+use crate::worker::core::{Core, Noted};
 use crate::worker::sink::Sink;
 
 /// The receiver of new connections.
@@ -162,7 +161,7 @@ impl ConnectionTable {
             core.endpoint.release(peer, bytes);
         }
         let Some(event) = Event::of(event, Bytes::copy_from_slice) else { return };
-        let (event, credit) = core.note(event);
+        let Noted { event, edge, .. } = core.note(event);
         match event {
             Event::Connected { peer, .. } if self.entries.get(peer).is_some() => {
                 let Some(shared) = self.mark_ready(peer) else { return };
@@ -173,8 +172,8 @@ impl ConnectionTable {
                 }
             }
             Event::Connected { peer, info } => {
-                let Some(credit) = credit else { return };
-                let shared = Arc::new(Shared::new(&self.queues, peer, *info, credit));
+                let Some(edge) = edge else { return };
+                let shared = Arc::new(Shared::new(&self.queues, peer, *info, edge));
                 let entry = ConnectionEntry { shared: Arc::clone(&shared), is_ready: false, attempt: 0 };
                 self.entries.insert(peer, entry);
                 self.enter(Connection::new(shared));
@@ -183,8 +182,8 @@ impl ConnectionTable {
             Event::Reconnecting { peer, .. } => {
                 let Some(entry) = self.entries.get_mut(peer) else { return };
                 entry.attempt = entry.attempt.wrapping_add(1);
-                let Some((shared, credit)) = self.mark_ready(peer).zip(credit) else { return };
-                let is_stored = shared.on_reconnecting(credit, event);
+                let Some((shared, edge)) = self.mark_ready(peer).zip(edge) else { return };
+                let is_stored = shared.on_reconnecting(edge, event);
                 core.stats.notices_left_out += u64::from(!is_stored);
             }
             Event::ConnectFailed { peer, error } => self.fail(peer, error),
@@ -282,8 +281,8 @@ impl<P: Placement> Sink<P> for TaskSink {
         true
     }
 
-    fn begin(&mut self, _: PeerId, _: &Arc<Credit>) {
-        // Tasks receive a connection only when it is established.
+    fn has_remote_senders(&self) -> bool {
+        true
     }
 
     fn deliver(&mut self, core: &mut Core<P>) -> bool {

@@ -27,7 +27,6 @@ use crate::worker::pass::Worker;
 /// the servers once.
 pub struct Client<N> {
     worker: Box<Worker<SingleWorker>>,
-    link: Arc<WorkerChannel>,
     remote: Remote<N>,
     address: SocketAddr,
     protocol_id: u64,
@@ -98,9 +97,8 @@ impl<N: Send + 'static> Client<N> {
         let mailbox = Arc::new(Mailbox::default());
         let engine = Box::new(HandlerSink::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
         let (worker, _) = worker(socket, config, connections, engine, link, ring)?;
-        let link = Arc::clone(link);
         let remote = Remote::new(links, Arc::from([mailbox]), config.message_max_bytes);
-        Ok(Self { worker: Box::new(worker), link, remote, address, protocol_id: config.protocol_id })
+        Ok(Self { worker: Box::new(worker), remote, address, protocol_id: config.protocol_id })
     }
 }
 
@@ -129,8 +127,8 @@ impl<N> Client<N> {
         options.check(self.protocol_id)?;
         let begun = self.worker.connect(&options);
         // The Hello is sent immediately, and the attempt counts as a connection.
-        self.worker.send();
-        Ok(begun?.0)
+        self.worker.flush();
+        Ok(begun?)
     }
 
     /// Returns a handle that sends to the handler and its peers from any thread.
@@ -171,13 +169,13 @@ impl<N> Client<N> {
     /// Returns the number of connections, including attempts and connections that close.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.stats().connections
+        self.worker.stats().connections
     }
 
     /// Returns the counters of all connections together.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        self.link.stats()
+        self.worker.stats().clone()
     }
 }
 

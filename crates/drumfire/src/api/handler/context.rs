@@ -6,18 +6,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, ChannelOptions, Message, Moment, PeerId, Placement, ReceiptId, SendError};
 
-use crate::base::peer_map::PeerMap;
-use crate::engine::app_side::close_command;
-use crate::engine::peer_state::Known;
 use crate::message::group::{Audience, GroupId};
+use crate::worker::actions::Actions;
 use crate::worker::arena::Arena;
-use crate::worker::backlog::Outgoing;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::core::Core;
 
 /// The worker, as its handler sees it. It knows the peers of this worker; a [`Remote`](crate::handler::Remote) reaches all.
-pub struct Context<'a>(pub(super) &'a mut dyn Actions);
+pub struct Context<'a>(pub(super) &'a mut dyn HandlerActions);
 
 impl Context<'_> {
     /// Queues a message for a peer of this worker. It is sent when the handler has processed all events of this pass.
@@ -56,7 +53,7 @@ impl Context<'_> {
 
     /// Removes a peer from a group. Does nothing if the peer is not a member.
     pub fn leave(&mut self, peer: PeerId, group: GroupId) {
-        self.0.leave(peer, group);
+        self.0.command(peer, Command::Leave { peer, group });
     }
 
     /// Queues a message for many peers, as [`Server::broadcast`](crate::Server::broadcast) does. Peers of this worker
@@ -71,24 +68,24 @@ impl Context<'_> {
 
     /// Sets how the messages of a channel are sent. Does nothing for a peer that is gone.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
-        self.0.set_channel_options(peer, channel, options);
+        self.0.command(peer, Command::Options { peer, channel, options });
     }
 
     /// Requests the statistics of a peer's connection and its path. [`Event::Stats`](crate::Event::Stats) returns them, unless the
     /// peer is gone.
     pub fn request_stats(&mut self, peer: PeerId) {
-        self.0.carry_out(Command::Measure { peer });
+        self.0.command(peer, Command::Measure { peer });
     }
 
     /// Requests the flight record of a peer's connection. [`Event::FlightRecord`](crate::Event::FlightRecord) returns it, unless the
     /// peer is gone or was silent for five seconds.
     pub fn request_flight_record(&mut self, peer: PeerId) {
-        self.0.carry_out(Command::Record { peer });
+        self.0.command(peer, Command::Record { peer });
     }
 
-    /// Forgets what came last of a key, as [`Server::forget_key`](crate::Server::forget_key) does.
+    /// Forgets the last value of a key, as [`Server::forget_key`](crate::Server::forget_key) does.
     pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
-        self.0.carry_out(Command::Forget { peer, channel, key });
+        self.0.command(peer, Command::Forget { peer, channel, key });
     }
 
     /// Closes the connection of a peer with an application code and a text for the log of the peer, which is cut to 128 bytes. Messages
@@ -117,93 +114,51 @@ impl std::fmt::Debug for Context<'_> {
     }
 }
 
-/// The actions of a context, for endpoints of servers and of clients.
-pub(super) trait Actions {
-    fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError>;
-    fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError>;
+/// A worker as its handler sees it, for endpoints of servers and of clients.
+pub(super) trait HandlerActions: Actions {
     fn copy(&self, payload: &[u8]) -> Bytes;
-    fn join(&mut self, peer: PeerId, group: GroupId) -> bool;
-    fn leave(&mut self, peer: PeerId, group: GroupId);
-    fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError>;
-    fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions);
-    fn close(&mut self, peer: PeerId, code: u32, text: &str);
-    fn carry_out(&mut self, command: Command);
     fn now(&self) -> Moment;
     fn worker(&self) -> usize;
 }
 
-/// A worker's core with what the handler's side knows of its peers.
+/// The core of a worker, and what only handlers use.
 pub(super) struct HandlerContext<'a, P> {
     pub(super) core: &'a mut Core<P>,
-    pub(super) known: &'a mut PeerMap<Known>,
     pub(super) arena: &'a RefCell<Arena>,
     pub(super) links: &'a [Arc<WorkerChannel>],
 }
 
-impl<P: Placement> HandlerContext<'_, P> {
-    /// Takes room for a message to a peer of this worker.
-    fn admit(&mut self, peer: PeerId, message: &Message) -> Result<&mut Known, SendError> {
-        let known = self.known.get_mut(peer).ok_or(SendError::UnknownPeer)?;
-        known.admit(message.channel, message.payload.len(), &message.options)?;
-        Ok(known)
-    }
-}
-
 impl<P: Placement> Actions for HandlerContext<'_, P> {
     fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
-        self.admit(peer, &message)?;
-        self.core.send(peer, Outgoing { message, receipt: None });
-        Ok(())
+        self.core.send(peer, message)
     }
 
     fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
-        let receipt = self.admit(peer, &message)?.draw_receipt();
-        self.core.send(peer, Outgoing { message, receipt: Some(receipt) });
-        Ok(receipt)
-    }
-
-    fn copy(&self, payload: &[u8]) -> Bytes {
-        self.arena.borrow_mut().copy(payload)
-    }
-
-    fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
-        let Some(is_new) = self.known.get_mut(peer).and_then(|known| known.join(group)) else { return false };
-        if is_new {
-            self.carry_out(Command::Join { peer, group });
-        }
-        true
-    }
-
-    fn leave(&mut self, peer: PeerId, group: GroupId) {
-        if self.known.get_mut(peer).is_some_and(|known| known.leave(group)) {
-            self.carry_out(Command::Leave { peer, group });
-        }
+        self.core.send_with_receipt(peer, message)
     }
 
     fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError> {
         broadcast.check(self.core.message_max_bytes)?;
         WorkerChannel::broadcast_elsewhere(self.links, self.worker(), &broadcast)?;
-        self.core.broadcast(broadcast);
-        Ok(())
+        self.core.broadcast(broadcast)
     }
 
-    fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
-        if let Some(known) = self.known.get_mut(peer) {
-            known.set_when_full(channel, options.when_full);
-            self.carry_out(Command::Options { peer, channel, options });
-        }
+    fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
+        self.core.join(peer, group)
     }
 
-    fn close(&mut self, peer: PeerId, code: u32, text: &str) {
-        let Some(known) = self.known.get(peer) else { return };
-        if !known.credit.is_closed() {
-            known.credit.close();
-            self.carry_out(close_command(peer, code, text));
-        }
+    fn command(&mut self, peer: PeerId, command: Command) {
+        self.core.command(peer, command);
     }
 
-    fn carry_out(&mut self, command: Command) {
-        self.core.carry_out(command);
+    fn is_connected(&self, peer: PeerId) -> bool {
+        self.core.is_connected(peer)
+    }
+}
+
+impl<P: Placement> HandlerActions for HandlerContext<'_, P> {
+    fn copy(&self, payload: &[u8]) -> Bytes {
+        self.arena.borrow_mut().copy(payload)
     }
 
     fn now(&self) -> Moment {

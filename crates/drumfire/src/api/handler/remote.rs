@@ -6,11 +6,10 @@ use drumfire_proto::{Message, PeerId, SendError};
 
 use crate::base::sync::Mailbox;
 use crate::config::NOTES_MAX;
-use crate::engine::app_side::close_command;
 use crate::message::group::Audience;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::command::{Broadcast, Command};
-use crate::worker::credit::message_max_bytes_of;
+use crate::worker::send_edge::message_max_bytes_of;
 
 /// Reaches the handlers of a server and all peers from any thread. Clones reach the same server.
 ///
@@ -117,7 +116,7 @@ impl<N> Remote<N> {
     /// nothing for a peer that is gone.
     pub fn close(&self, peer: PeerId, code: u32, text: &str) {
         if let Some(link) = self.links.get(peer.worker()) {
-            link.command_at_once(close_command(peer, code, text));
+            link.command_at_once(Command::close(peer, code, text));
         }
     }
 

@@ -9,6 +9,7 @@ use drumfire_proto::Moment;
 use super::Handler;
 use super::remote::Remote;
 use super::sink::HandlerSink;
+use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::sync::Mailbox;
 use crate::config::server::ServerConfig;
@@ -74,7 +75,7 @@ impl<N> Server<N> {
     /// Returns the operator's interface, for any thread: statistics, bans, settings, threads, and shutdown.
     #[must_use]
     pub fn control(&self) -> Control {
-        self.core.control.clone()
+        self.core.control()
     }
 
     /// Returns a handle that sends to the handlers and all peers from any thread.
@@ -86,23 +87,25 @@ impl<N> Server<N> {
     /// With [`Workers::Inline`](crate::Workers::Inline), receives, calls the handlers, and sends for this long. With threads it only
     /// waits.
     pub fn poll(&mut self, timeout: Duration) {
-        let start = crate::base::clock::instant();
+        let start = clock::instant();
         loop {
-            let left = timeout.saturating_sub(crate::base::clock::instant().saturating_duration_since(start));
+            let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
             if left.is_zero() {
                 return;
             }
-            if self.core.pool.wait(left) {
-                self.core.pool.work();
-            } else {
-                self.core.notifier.wait(left);
+            match self.core.pool.inline() {
+                Some(worker) => {
+                    worker.wait(Some(left));
+                    worker.work();
+                }
+                None => self.core.notifier.wait(left),
             }
         }
     }
 
     /// Returns the time of the server's clock. Clients know its offset.
     pub fn now(&self) -> Moment {
-        self.core.control.now()
+        self.core.now()
     }
 }
 

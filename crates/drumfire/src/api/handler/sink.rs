@@ -4,26 +4,21 @@
 //! A panic in a note or a tick closes no connection. The note that was being handled is lost.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{
-    CloseCode, Event as CoreEvent, EventBatch, Moment, Outcome, PeerId, Placement, ReceiptId,
-};
+use drumfire_proto::{CloseCode, Event as CoreEvent, EventBatch, Moment, PeerId, Placement};
 
 use super::Handler;
 use super::context::{Context, HandlerContext};
-use crate::base::peer_map::PeerMap;
 use crate::base::sync::Mailbox;
-use crate::engine::peer_state::Known;
 use crate::message::event::Event;
 use crate::worker::arena::Arena;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::core::Core;
-use crate::worker::credit::Credit;
 use crate::worker::sink::Sink;
 
 /// The number of panics of a handler in one pass after which the remaining events wait for the next pass.
@@ -33,10 +28,7 @@ const PANICS_PER_PASS: usize = 16;
 pub(super) struct HandlerSink<H: Handler> {
     handler: H,
     batch: EventBatch,
-    /// Connections that have ended, with events that the handler has not received.
-    endings: VecDeque<Ending>,
     notes: VecDeque<H::Note>,
-    known: PeerMap<Known>,
     arena: RefCell<Arena>,
     mailbox: Arc<Mailbox<H::Note>>,
     links: Arc<[Arc<WorkerChannel>]>,
@@ -47,23 +39,13 @@ pub(super) struct HandlerSink<H: Handler> {
     current: Option<PeerId>,
 }
 
-/// The end of a connection.
-struct Ending {
-    /// The receipts without an outcome. They are reported as `Lost` before `event`.
-    open: BTreeSet<ReceiptId>,
-    /// The last event of the peer, or `Reconnecting`.
-    event: Event,
-}
-
 impl<H: Handler> HandlerSink<H> {
     pub(super) fn new(handler: H, mailbox: Arc<Mailbox<H::Note>>, links: Arc<[Arc<WorkerChannel>]>) -> Self {
         let period = handler.tick_period().map(|period| period.max(Duration::from_millis(1)));
         Self {
             handler,
             batch: EventBatch::default(),
-            endings: VecDeque::new(),
             notes: VecDeque::new(),
-            known: PeerMap::default(),
             arena: RefCell::default(),
             mailbox,
             links,
@@ -79,14 +61,13 @@ impl<H: Handler> HandlerSink<H> {
         while let Some(note) = self.notes.pop_front() {
             self.call(core, |handler, context| handler.on_note(context, note));
         }
-        self.end_peers(core);
+        self.deliver_noted(core);
         core.endpoint.take_events(&mut self.batch);
         // The batch is moved out of `self`, because messages borrow from it while the handler is called with `self`.
         let mut batch = std::mem::take(&mut self.batch);
         let delivered = catch_unwind(AssertUnwindSafe(|| {
             while let Some(event) = batch.pop() {
                 self.on_event(core, event);
-                self.end_peers(core);
             }
         }));
         self.batch = batch;
@@ -110,46 +91,14 @@ impl<H: Handler> HandlerSink<H> {
             return;
         }
         let Some(event) = Event::of(event, Bytes::copy_from_slice) else { return };
-        let (event, credit) = core.note(event);
-        match &event {
-            Event::Connected { peer, .. } => {
-                if let Some(credit) = credit
-                    && self.known.get(*peer).is_none()
-                {
-                    self.known.insert(*peer, Known::new(credit));
-                }
-            }
-            Event::Reconnecting { peer, .. } => {
-                let known = self.known.get_mut(*peer).zip(credit);
-                let open = known.map(|(known, credit)| known.reconnect(credit)).unwrap_or_default();
-                return self.endings.push_back(Ending { open, event });
-            }
-            Event::Receipt { peer, receipt, .. } => {
-                if let Some(known) = self.known.get_mut(*peer) {
-                    known.answered(*receipt);
-                }
-            }
-            Event::ConnectFailed { .. } | Event::Disconnected { .. } => return self.end(event),
-            _ => {}
-        }
-        self.call_for(core, event);
+        core.note_later(event);
+        self.deliver_noted(core);
     }
 
-    /// Forgets the peer of its last event, and queues its open receipts and the event.
-    fn end(&mut self, event: Event) {
-        let open = self.known.remove(event.peer()).map(Known::into_open).unwrap_or_default();
-        self.endings.push_back(Ending { open, event });
-    }
-
-    /// Calls the handler with the open receipts of each peer that is gone, and then with its last event.
-    fn end_peers<P: Placement>(&mut self, core: &mut Core<P>) {
-        while let Some(Ending { open, event }) = self.endings.front_mut() {
-            let peer = event.peer();
-            if let Some(receipt) = open.pop_first() {
-                self.call_for(core, Event::Receipt { peer, receipt, outcome: Outcome::Lost });
-            } else if let Some(Ending { event, .. }) = self.endings.pop_front() {
-                self.call_for(core, event);
-            }
+    /// Calls the handler with the events that were noted.
+    fn deliver_noted<P: Placement>(&mut self, core: &mut Core<P>) {
+        while let Some(event) = core.pop_noted() {
+            self.call_for(core, event);
         }
     }
 
@@ -173,8 +122,8 @@ impl<H: Handler> HandlerSink<H> {
     }
 
     fn call<P: Placement>(&mut self, core: &mut Core<P>, call: impl FnOnce(&mut H, &mut Context<'_>)) {
-        let Self { handler, known, arena, links, .. } = self;
-        call(handler, &mut Context(&mut HandlerContext { core, known, arena, links }));
+        let Self { handler, arena, links, .. } = self;
+        call(handler, &mut Context(&mut HandlerContext { core, arena, links }));
     }
 }
 
@@ -183,8 +132,9 @@ impl<P: Placement, H: Handler> Sink<P> for HandlerSink<H> {
         true
     }
 
-    fn begin(&mut self, peer: PeerId, credit: &Arc<Credit>) {
-        self.known.insert(peer, Known::new(Arc::clone(credit)));
+    fn has_remote_senders(&self) -> bool {
+        // A `Remote` posts messages that no send edge bounds.
+        false
     }
 
     fn deliver(&mut self, core: &mut Core<P>) -> bool {
@@ -206,11 +156,11 @@ impl<P: Placement, H: Handler> Sink<P> for HandlerSink<H> {
     }
 
     fn abandon(&mut self, core: &mut Core<P>) {
-        // Their peers are gone. `core.abandon` below returns the last event of each peer.
+        // Their peers are gone. the core queues the last event of each peer.
         while self.batch.pop().is_some() {}
-        core.abandon().for_each(|event| self.end(event));
+        core.abandon_later();
         for _ in 0..PANICS_PER_PASS {
-            if catch_unwind(AssertUnwindSafe(|| self.end_peers(core))).is_ok() {
+            if catch_unwind(AssertUnwindSafe(|| self.deliver_noted(core))).is_ok() {
                 return;
             }
             core.stats.panics += 1;

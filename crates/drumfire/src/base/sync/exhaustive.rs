@@ -52,25 +52,39 @@ impl AtomicU32 {
     pub(crate) fn store(&self, value: u32, order: Ordering) {
         fenced(order, || self.0.swap(value, order));
     }
+}
 
-    pub(crate) fn swap(&self, value: u32, order: Ordering) -> u32 {
+/// `loom`'s, with fences where they are needed.
+#[derive(Debug)]
+pub(crate) struct AtomicU64(atomic::AtomicU64);
+
+impl AtomicU64 {
+    pub(crate) fn new(value: u64) -> Self {
+        Self(atomic::AtomicU64::new(value))
+    }
+
+    pub(crate) fn load(&self, order: Ordering) -> u64 {
+        fenced(order, || self.0.load(order))
+    }
+
+    pub(crate) fn store(&self, value: u64, order: Ordering) {
+        fenced(order, || self.0.swap(value, order));
+    }
+
+    pub(crate) fn swap(&self, value: u64, order: Ordering) -> u64 {
         fenced(order, || self.0.swap(value, order))
     }
 
-    pub(crate) fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
+    pub(crate) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
         fenced(order, || self.0.fetch_sub(value, order))
-    }
-
-    pub(crate) fn fetch_max(&self, value: u32, order: Ordering) -> u32 {
-        fenced(order, || self.0.fetch_max(value, order))
     }
 
     pub(crate) fn fetch_update(
         &self,
         set: Ordering,
         fetch: Ordering,
-        next: impl FnMut(u32) -> Option<u32>,
-    ) -> Result<u32, u32> {
+        next: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<u64, u64> {
         fenced(set, || self.0.fetch_update(set, fetch, next))
     }
 }

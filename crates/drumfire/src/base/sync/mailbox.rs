@@ -69,8 +69,9 @@ impl<T> Mailbox<T> {
 
     /// Moves all items to the end of `into`, if the flag was set, and clears the flag.
     pub(crate) fn take(&self, into: &mut VecDeque<T>) {
-        // The flag is cleared before the queue is read, so an item that this call misses sets the flag again.
-        if self.take_call() {
+        // The load avoids an exchange in each pass without items. If it misses a flag that is set at this moment, the thread is woken
+        // for it. The flag is cleared before the queue is read, so an item that this call misses sets the flag again.
+        if self.call.is_set() && self.take_call() {
             move_all(&mut self.state().queue, into);
         }
     }

@@ -49,7 +49,7 @@ impl ShardSeed {
             transport: Box::new(transport),
             clock: Box::new(shared.clock),
             endpoint: shared.endpoint(index)?,
-            credit_bytes: shared.core.send_memory_bytes,
+            send_memory_bytes: shared.core.send_memory_bytes,
             message_max_bytes: shared.core.message_max_bytes,
             make: Box::new(move || {
                 shared.owners.forget(index);

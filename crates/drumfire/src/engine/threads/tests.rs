@@ -13,7 +13,7 @@ use crate::admission::AdmissionControl;
 use crate::base::clock;
 use crate::base::sync::Notifier;
 use crate::base::wake::Wake as _;
-use crate::engine::app_side::Front;
+use crate::engine::app_side::AppSide;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::queue::Queue;
 use crate::worker::sink::Sink;
@@ -63,7 +63,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Workers on threads, and clients that have each sent their number.
 struct World {
     pool: ThreadPool,
-    front: Front,
+    app: AppSide,
     links: Vec<Arc<WorkerChannel>>,
     address: SocketAddr,
     clients: Vec<Client>,
@@ -89,9 +89,10 @@ impl World {
         let admission = AdmissionControl::new(&config.admission, WorkerChannel::loads(&links));
         let Started { pool, address, .. } =
             start(&Arc::new(config), counts, &links, sinks, &admission).unwrap();
+        links.iter().for_each(|link| link.observe());
         let mut world = Self {
             pool,
-            front: Front::new(Arc::from(links.clone()), 65_536),
+            app: AppSide::new(Arc::from(links.clone()), 65_536),
             links,
             address,
             clients: Vec::new(),
@@ -121,7 +122,7 @@ impl World {
         let deadline = clock::instant() + PATIENCE;
         while !is_true(self) {
             assert!(clock::instant() < deadline, "not in time: {what}");
-            for event in self.front.gather() {
+            for event in self.app.gather() {
                 match event {
                     Event::Message { peer, payload, .. } => {
                         let number = usize::from(u16::from_be_bytes([payload[0], payload[1]]));
@@ -150,7 +151,7 @@ impl World {
     }
 
     fn restarts(&self) -> Vec<u64> {
-        self.front.stats().workers.iter().map(|worker| worker.restarts).collect()
+        self.links.iter().map(|link| link.stats().restarts).collect()
     }
 
     /// Whether the last event of a client is its disconnect.

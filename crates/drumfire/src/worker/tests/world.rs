@@ -23,7 +23,6 @@ use crate::credentials::keys::ServerKey;
 use crate::message::event::Event;
 use crate::worker::channel::{Batch, WorkerChannel};
 use crate::worker::command::Command;
-use crate::worker::credit::Credit;
 use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::park::Park;
 use crate::worker::pass::{ClientParts, Parts, Worker};
@@ -221,10 +220,11 @@ impl<P: Placement> Node<P> {
             sink: Box::new(Queue::new(link)),
             link: Arc::clone(link),
             ring,
-            credit_bytes: 65_536,
+            send_memory_bytes: 65_536,
             message_max_bytes: 65_536,
             client,
         });
+        link.observe();
         Self { worker, wire, link: Arc::clone(link), address, heard: VecDeque::new() }
     }
 
@@ -239,8 +239,14 @@ impl<P: Placement> Node<P> {
     /// Commands the worker to send a message on channel 0.
     pub(super) fn send(&self, peer: PeerId, text: &'static str) {
         let message = Message::reliable_ordered(ChannelId(0), text);
-        // Unlike a real sender, this takes no room from the credit of the peer, so the counter of the credit wraps.
         self.link.command(&mut vec![Command::Send { peer, message, receipt: None }]);
+    }
+
+    /// Passes commands to the worker, with the room that broadcasts and posts take.
+    pub(super) fn command(&self, mut commands: Vec<Command>) {
+        let mut payloads = commands.iter().filter_map(Command::shared_bytes);
+        assert!(payloads.all(|payload_bytes| self.link.take_room(payload_bytes)));
+        self.link.command(&mut commands);
     }
 
     pub(super) fn stats(&self) -> crate::observe::stats::WorkerStats {
@@ -253,8 +259,8 @@ pub(super) struct World {
     pub(super) time: Time,
     /// The workers of the server, by index.
     pub(super) servers: Vec<Node<RegistryView>>,
-    /// Each client, the index of the worker that receives its datagrams, the client's id of the server, and its credit.
-    pub(super) clients: Vec<(Node<SingleWorker>, usize, PeerId, Arc<Credit>)>,
+    /// Each client, the index of the worker that receives its datagrams, and the client's id of the server.
+    pub(super) clients: Vec<(Node<SingleWorker>, usize, PeerId)>,
     /// A part of the entropy of the last client. It increases with each client.
     pub(super) seed: u8,
 }
@@ -307,8 +313,8 @@ impl World {
         let ring = forward_queues(&links).pop().unwrap();
         let mut node = Node::new(address, &self.time, &links[0], (0, ring), Box::new(make));
         let options = ConnectOptions::new(SERVER.into(), ServerKey::dev().public());
-        let (peer, credit) = node.worker.connect(&options).unwrap();
-        self.clients.push((node, worker, peer, credit));
+        let peer = node.worker.connect(&options).unwrap();
+        self.clients.push((node, worker, peer));
     }
 
     /// Advances the clock.

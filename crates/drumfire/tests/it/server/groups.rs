@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::world::{World, config};
 use drumfire::config::GROUPS_PER_PEER_MAX;
-use drumfire::{Audience, Bytes, ChannelId, Event, GroupId, Message, SendError, Workers};
+use drumfire::{Audience, Bytes, ChannelId, Event, GroupId, Message, SendError, Workers, testing};
 
 const TALK: ChannelId = ChannelId(0);
 
@@ -183,7 +183,9 @@ fn invalid_broadcasts_and_joins_are_refused() {
 
 #[test]
 fn broadcasts_that_no_worker_processes_are_bounded() {
-    let mut world = World::connected(config(Workers::Inline), 1);
+    // Its workers run only while time passes.
+    let config = testing::server_config().workers(Workers::Count(2));
+    let mut world = testing::World::new(config, 1).unwrap();
     let message = Bytes::from_static(&[0; 60_000]);
     let mut taken = 0;
     let full = loop {
@@ -194,6 +196,6 @@ fn broadcasts_that_no_worker_processes_are_bounded() {
     };
     assert_eq!(full, SendError::Full);
     assert!((100..=140).contains(&taken), "{taken}");
-    world.server.flush();
+    world.advance(Duration::from_millis(1));
     assert_eq!(world.server.broadcast(GroupId(0), Message::reliable_ordered(TALK, message)), Ok(()));
 }

@@ -52,9 +52,9 @@ fn send_returns_not_connected_before_the_loss_is_polled() {
     let mut world = connected(1, 9);
     world.crash_server();
     say(&mut world, 0, "lost with the connection");
-    // The client notices the loss, and the application has not taken the event.
+    // The client notices the loss and connects again, and the application has not taken the event.
     world.advance(12 * SECOND);
-    assert_eq!(world.clients[0].state(), ClientState::Connected);
+    assert_eq!(world.clients[0].state(), ClientState::Reconnecting);
     assert_eq!(try_to_say(&mut world, "too early"), Err(SendError::NotConnected));
     assert!(matches!(events(&mut world, 0).last(), Some(Event::Reconnecting { .. })));
     assert_eq!(try_to_say(&mut world, "too early"), Err(SendError::NotConnected));

@@ -225,8 +225,12 @@ fn a_worker_with_a_blocked_socket_rarely_wakes_up() {
     let turns = world.socket_counts(0).turns - before;
     assert!(turns < 2_000, "it woke up {turns} times in 5 s");
     world.set_trouble(0, Trouble::default());
-    world.advance(10 * SECOND);
-    assert_eq!(heard + world.server.polled().count(), 90);
+    // The clients get credit for more messages as the application takes them.
+    for _ in 0..100 {
+        world.advance(Duration::from_millis(100));
+        heard += world.server.polled().count();
+    }
+    assert_eq!(heard, 90);
 }
 
 #[test]

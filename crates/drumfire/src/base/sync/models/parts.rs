@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
-use drumfire_proto::{ChannelId, Moment, PeerId, Priority, SendOptions};
+use drumfire_proto::limits::ITEM_CHARGE_BYTES;
+use drumfire_proto::{ChannelId, Moment, PeerId, SendError, SendOptions};
 
-use super::{Alarm, EVER, check, link};
-use crate::base::sync::{AtomicBool, AtomicU32, Mailbox, Notifier, Pending, thread};
+use super::{Alarm, EVER, check, check_in_part, link};
+use crate::base::sync::{AtomicBool, AtomicU32, Mailbox, Mutex, Notifier, Pending, lock, thread};
 use crate::base::wake::Wake;
 use crate::message::event::Event;
 use crate::worker::channel::{Batch, REPORT_BYTES_MAX, WorkerChannel, tests};
 use crate::worker::command::Command;
-use crate::worker::credit::{Credit, charge};
+use crate::worker::send_edge::{SendAccount, SendEdge, charge};
 use crate::worker::shutdown::ShutdownOrder;
 
 static LONGEST: [u8; REPORT_BYTES_MAX] = [0; REPORT_BYTES_MAX];
@@ -182,81 +183,110 @@ fn interleavings_of_two_workers_reports_ring_the_bell_for_both() {
     });
 }
 
-/// A credit with room for one message, which is taken, and who waits for it.
-fn full_credit() -> (Arc<Credit>, Alarm) {
-    let (credit, alarm) = (Credit::new(charge(0), usize::MAX), Alarm::default());
-    credit.set_waiter(Waker::from(Arc::new(alarm.clone())));
-    assert!(credit.take(0, Priority::Normal));
-    (Arc::new(credit), alarm)
+/// Returns the account of a sender to a peer with room for one message, which is used up, and the alarm that wakes the sender.
+fn full_account() -> (SendAccount, Alarm) {
+    let (edge, alarm) = (SendEdge::new(ROOM_BYTES, usize::MAX, true), Alarm::default());
+    edge.set_waker(Waker::from(Arc::new(alarm.clone())));
+    let mut account = SendAccount::new(Arc::new(edge));
+    assert_eq!(account.admit(0, &OPTIONS, true), Ok(()));
+    (account, alarm)
 }
 
-/// Waits as a task does: says so first, and then looks again.
-fn wait_for_room(credit: &Credit, alarm: &Alarm) -> bool {
+const OPTIONS: SendOptions = SendOptions::reliable_ordered();
+
+/// Room for one empty message.
+const ROOM_BYTES: usize = ITEM_CHARGE_BYTES;
+
+/// Sends another message as a task does: it registers, and then tries again.
+fn send_when_writable(account: &mut SendAccount, alarm: &Alarm) -> Result<(), SendError> {
     loop {
-        if credit.is_closed() {
-            return false;
+        let mut sent = account.admit(0, &OPTIONS, true);
+        if sent == Err(SendError::Full) {
+            account.ask(0, &OPTIONS, true, 4);
+            sent = account.admit(0, &OPTIONS, true);
         }
-        if credit.take(0, Priority::Normal) {
-            return true;
-        }
-        credit.wake_below(1);
-        if credit.is_closed() {
-            return false;
-        }
-        if credit.take(0, Priority::Normal) {
-            return true;
+        if sent != Err(SendError::Full) {
+            return sent;
         }
         alarm.wait();
     }
 }
 
 #[test]
-fn interleavings_of_room_that_is_given_back_wake_who_waits_for_it() {
+fn interleavings_of_an_edge_that_rises_wake_a_waiting_sender() {
     check(|| {
-        let (credit, alarm) = full_credit();
-        let of_worker = Arc::clone(&credit);
-        let worker = thread::spawn(move || of_worker.give(0));
-        assert!(wait_for_room(&credit, &alarm));
+        let (mut account, alarm) = full_account();
+        let edge = Arc::clone(&account.edge);
+        // The worker has received the first message, and then its acknowledgment.
+        let worker = thread::spawn(move || {
+            edge.publish(charge(0), ROOM_BYTES);
+            edge.publish(charge(0), 0);
+        });
+        assert_eq!(send_when_writable(&mut account, &alarm), Ok(()));
         worker.join().unwrap();
-        assert_eq!(credit.used_bytes(), charge(0));
+        assert_eq!(account.admit(0, &OPTIONS, true), Err(SendError::Full), "there was room for one");
     });
 }
 
 #[test]
-fn interleavings_of_room_that_is_given_back_while_somebody_is_refused_let_him_in_or_tell_him() {
+fn interleavings_of_an_edge_and_a_refusal_accept_or_notify() {
     check(|| {
-        let credit = Arc::new(Credit::new(charge(0), usize::MAX));
-        assert!(credit.take(0, Priority::Normal));
-        let of_worker = Arc::clone(&credit);
-        let worker = thread::spawn(move || of_worker.give(0));
-        let answer = credit.admit_or_ask(0, &SendOptions::reliable_ordered(), true);
-        let is_told = worker.join().unwrap();
-        assert!(answer.is_ok() || is_told);
+        let mut account = SendAccount::new(Arc::new(SendEdge::new(ROOM_BYTES, usize::MAX, true)));
+        assert_eq!(account.admit(0, &OPTIONS, true), Ok(()));
+        let edge = Arc::clone(&account.edge);
+        let worker = thread::spawn(move || edge.publish(charge(0), 0));
+        let answer = account.admit_or_ask(0, &OPTIONS, true);
+        let is_notified = worker.join().unwrap();
+        assert!(answer.is_ok() || is_notified);
     });
 }
 
 #[test]
-fn interleavings_of_a_credit_that_closes_leave_nobody_waiting() {
+fn interleavings_of_an_edge_that_closes_leave_no_sender_waiting() {
     check(|| {
-        let (credit, alarm) = full_credit();
-        let of_worker = Arc::clone(&credit);
-        let worker = thread::spawn(move || of_worker.close());
-        assert!(!wait_for_room(&credit, &alarm));
+        let (mut account, alarm) = full_account();
+        let edge = Arc::clone(&account.edge);
+        let worker = thread::spawn(move || edge.close());
+        assert_eq!(send_when_writable(&mut account, &alarm), Err(SendError::Closed));
         worker.join().unwrap();
     });
 }
 
 #[test]
-fn interleavings_of_two_senders_never_take_more_than_there_is() {
+fn interleavings_of_the_end_of_an_attempt_leave_no_sender_waiting() {
     check(|| {
-        let credit = Arc::new(Credit::new(2 * charge(0), usize::MAX));
-        let begin = || {
-            let credit = Arc::clone(&credit);
-            thread::spawn(move || (0..2).filter(|_| credit.take(0, Priority::Normal)).count())
+        let (mut account, alarm) = full_account();
+        let edge = Arc::clone(&account.edge);
+        let worker = thread::spawn(move || edge.end_for_reconnect());
+        assert_eq!(send_when_writable(&mut account, &alarm), Err(SendError::NotConnected));
+        worker.join().unwrap();
+    });
+}
+
+/// Two tasks share the account under a lock, and register one after another.
+#[test]
+fn interleavings_of_two_senders_and_an_edge_wake_both() {
+    check_in_part(|| {
+        let (account, alarm) = full_account();
+        let edge = Arc::clone(&account.edge);
+        let account = Arc::new(Mutex::new(account));
+        let of_other = Arc::clone(&account);
+        let sends = |account: &Mutex<SendAccount>| {
+            let mut account = lock(account);
+            let sent = account.admit(0, &OPTIONS, true).is_ok();
+            if !sent {
+                account.ask(0, &OPTIONS, true, 4);
+            }
+            sent || account.admit(0, &OPTIONS, true).is_ok()
         };
-        let senders = [begin(), begin()];
-        let taken: usize = senders.into_iter().map(|sender| sender.join().unwrap()).sum();
-        assert_eq!((taken, credit.used_bytes()), (2, 2 * charge(0)));
+        let other = thread::spawn(move || sends(&of_other));
+        let has_sent = sends(&account);
+        // There is room for both messages now.
+        let worker = thread::spawn(move || edge.publish(2 * charge(0), 0));
+        worker.join().unwrap();
+        if !(other.join().unwrap() && has_sent) {
+            alarm.wait();
+        }
     });
 }
 

@@ -1,0 +1,178 @@
+//! A worker on the application's own thread. Its calls reach the core directly: without a channel, a lock, or a send edge.
+//!
+//! Each call runs as a small pass: it reads the clock if a pass has ended since, and a panic in it costs one connection.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use drumfire_proto::{Message, Moment, PeerId, Placement, ReceiptId, Secret, SendError};
+
+use super::actions::Actions;
+use super::command::{Broadcast, Command};
+use super::core::Core;
+use super::pass::Worker;
+use super::sessions::SessionState;
+use super::sink::Sink;
+use crate::base::clock;
+use crate::message::event::Event;
+use crate::message::group::GroupId;
+use crate::observe::stats::WorkerStats;
+
+/// The sink of a worker whose application takes the events itself. Until then they wait in the endpoint, and keep their peers from
+/// sending more.
+pub(crate) struct Direct;
+
+impl<P: Placement> Sink<P> for Direct {
+    fn runs_before_flush(&self) -> bool {
+        false
+    }
+
+    fn has_remote_senders(&self) -> bool {
+        false
+    }
+
+    fn deliver(&mut self, core: &mut Core<P>) -> bool {
+        core.watch_polls(false);
+        core.note_early();
+        false
+    }
+
+    fn timer(&self) -> Option<Moment> {
+        None
+    }
+
+    fn abandon(&mut self, core: &mut Core<P>) {
+        core.abandon_later();
+    }
+}
+
+impl<P: Placement> Worker<P> {
+    /// Runs a call of the application. Returns `None` if it panicked. The connection in whose code it panicked has ended then.
+    fn call<T>(&mut self, act: impl FnOnce(&mut Core<P>) -> T) -> Option<T> {
+        if std::mem::take(&mut self.is_clock_stale) {
+            self.read_clock();
+        }
+        self.is_pass_due = true;
+        let answer = catch_unwind(AssertUnwindSafe(|| act(&mut self.core))).ok();
+        if answer.is_none() {
+            self.recover();
+        }
+        answer
+    }
+
+    /// Returns the oldest event.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        if !self.has_events() {
+            return None;
+        }
+        let mut arena = std::mem::take(&mut self.arena);
+        let event = self.call(|core| core.next_event(&mut arena)).flatten();
+        self.arena = arena;
+        if matches!(event, Some(Event::Reconnecting { .. })) {
+            self.follow_attempt();
+        }
+        event
+    }
+
+    /// Whether [`Worker::next_event`] returns an event.
+    pub(crate) fn has_events(&self) -> bool {
+        self.core.has_events()
+    }
+
+    /// Whether a pass is due now: the application has called, or events wait for it.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_pass_due || self.has_events()
+    }
+
+    /// Returns the peers, including a client's attempts to connect.
+    pub(crate) fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> {
+        Counted { left: self.core.peers.len(), ids: self.core.peers.ids() }
+    }
+
+    /// Returns the state of a client's session.
+    pub(crate) fn session_state(&self, peer: PeerId) -> SessionState {
+        self.core.session_state(peer)
+    }
+
+    /// Runs passes until there is an event, but no longer than `timeout`. Returns whether there is one.
+    pub(crate) fn poll(&mut self, timeout: Duration) -> bool {
+        self.core.watch_polls(true);
+        self.work();
+        let start = clock::instant();
+        while !self.has_events() {
+            let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
+            if left.is_zero() {
+                return false;
+            }
+            self.wait(Some(left));
+            self.work();
+        }
+        true
+    }
+
+    /// Invalidates the keys of all sessions. From now on, the endpoint takes its randomness from the seed.
+    pub(crate) fn invalidate_keys(&mut self, seed: Secret<32>) {
+        let _ = self.call(|core| core.endpoint.invalidate_all_keys(core.now, seed));
+        self.flush();
+    }
+
+    /// Publishes the statistics now and after each later pass, because another thread reads them.
+    pub(crate) fn observe(&self) {
+        self.link.observe();
+        self.link.set_stats(&self.core.stats);
+    }
+
+    /// Returns the counters as of the last pass.
+    pub(crate) const fn stats(&self) -> &WorkerStats {
+        &self.core.stats
+    }
+}
+
+impl<P: Placement> Actions for Worker<P> {
+    fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
+        self.call(|core| core.send(peer, message)).unwrap_or(Err(SendError::Closed))
+    }
+
+    fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
+        self.call(|core| core.send_with_receipt(peer, message)).unwrap_or(Err(SendError::Closed))
+    }
+
+    fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError> {
+        self.call(|core| core.broadcast(broadcast)).unwrap_or(Err(SendError::Closed))
+    }
+
+    fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
+        self.call(|core| core.join(peer, group)).unwrap_or(false)
+    }
+
+    fn command(&mut self, peer: PeerId, command: Command) {
+        // After a panic, the end of the connection is the answer.
+        let _ = self.call(|core| core.command(peer, command));
+    }
+
+    fn is_connected(&self, peer: PeerId) -> bool {
+        self.core.is_connected(peer)
+    }
+}
+
+/// An iterator with a known number of items.
+pub(crate) struct Counted<I> {
+    pub(crate) ids: I,
+    pub(crate) left: usize,
+}
+
+impl<I: Iterator> Iterator for Counted<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        let item = self.ids.next()?;
+        self.left -= 1;
+        Some(item)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<I: Iterator> ExactSizeIterator for Counted<I> {}
