@@ -14,10 +14,12 @@
 pub(crate) mod actions;
 pub(crate) mod arena;
 pub(crate) mod channel;
+mod closing;
 pub(crate) mod command;
 pub(crate) mod core;
 mod datagram;
 pub(crate) mod direct;
+pub(crate) mod events;
 mod fan_out;
 pub(crate) mod forward;
 mod groups;

@@ -157,16 +157,16 @@ pub enum WhenFull {
     Disconnect,
 }
 
-/// What a call of [`Endpoint::send_with`](crate::Endpoint::send_with) does if the send memory is full and the message's channel
-/// has [`WhenFull::Block`].
+/// The answer of [`Endpoint::send_with`](crate::Endpoint::send_with) if the send memory is full and the message's channel has
+/// [`WhenFull::Block`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum IfFull {
-    /// It refuses the message. [`Event::Writable`](crate::Event::Writable) follows.
+    /// The message is refused. [`Event::Writable`](crate::Event::Writable) follows.
     #[default]
     Notify,
-    /// It refuses the message, and no event follows. For senders that do not try again.
+    /// The message is refused, and no event follows. For senders that do not try again.
     Refuse,
-    /// It accepts the message. For a caller that has counted the memory of its messages itself.
+    /// The message is accepted, for a caller that has counted the memory of its messages itself.
     Accept,
 }
 

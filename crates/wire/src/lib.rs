@@ -48,6 +48,7 @@
 //! | skip | the notice that a sender gave up a message, so that later ones are delivered (PROTOCOL 8.7, "Skip") |
 //! | receipt | reports the outcome of one message to its sender: acknowledged, lost, or expired |
 //! | credit | the number of bytes of reliable messages that a peer may send (PROTOCOL 10, "Flow control") |
+//! | send edge | the sum of bytes that senders on other threads may have sent to a peer, as in the flow control of QUIC |
 //! | memory budget | the number of bytes of messages that all connections of an endpoint may hold together |
 //! | transfer | a long series of bytes, sent as messages on a channel of its own |
 //!

@@ -17,7 +17,7 @@ const FILES_MAX: usize = 2;
 const FACADE: &str = "crates/drumfire/src/lib.rs";
 const ROOT_NAMES_MAX: usize = 45;
 /// The types that each interface of the facade has, in a module of its own.
-const OF_EACH_INTERFACE: [&str; 2] = ["Client", "Server"];
+const OF_EACH_INTERFACE: [&str; 3] = ["Client", "Clients", "Server"];
 const INTERFACES: &str = "crates/drumfire/src/api/";
 
 /// The folders of each layer of the facade.

@@ -21,7 +21,7 @@ use crate::worker::channel::WorkerChannel;
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::direct::{Counted, Direct};
 use crate::worker::pass::Worker;
-use crate::worker::queue::Queue;
+use crate::worker::queue::EventQueue;
 use crate::worker::sink::Sink;
 
 /// A UDP server for game clients.
@@ -62,7 +62,7 @@ impl Server {
     /// Creates the sinks of the workers. With `is_inline`, there is one worker, which the calls of the server drive.
     pub(crate) fn sinks(links: &Arc<[Arc<WorkerChannel>]>, is_inline: bool) -> Sinks {
         let sink = |link| -> Box<dyn Sink<_>> {
-            if is_inline { Box::new(Direct) } else { Box::new(Queue::new(link)) }
+            if is_inline { Box::new(Direct) } else { Box::new(EventQueue::new(link)) }
         };
         links.iter().map(sink).collect()
     }
@@ -347,8 +347,8 @@ impl Server {
         }
     }
 
-    /// Closes the connection of a peer with the next `flush` or `poll`, with an application code and a text for the log of the peer,
-    /// which is cut to 128 bytes. Messages that were sent before are sent once more as far as congestion control allows. Messages of
+    /// Closes the connection of a peer with the next `flush` or `poll`. The peer receives the application code, and the text for its
+    /// log, which is cut to 128 bytes. Messages that were sent before are sent once more as far as congestion control allows. Messages of
     /// the peer that arrived before may still follow; [`Event::Disconnected`] is the last event. Does nothing for a peer that is gone.
     pub fn close(&mut self, peer: PeerId, code: u32, text: &str) {
         self.actions().close(peer, code, text);

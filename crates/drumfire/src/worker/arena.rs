@@ -1,21 +1,21 @@
-//! Memory that messages share on their way to the application: a few large pieces in turn, each used again once
-//! the application has dropped all that was in it.
+//! The memory of messages on their way to the application: a few large pieces, which messages share.
 //!
-//! What the application keeps is its own affair: the piece it lies in is then replaced by a new one.
+//! A piece is used again when the application has dropped all messages in it. If the application keeps one, the piece is replaced by a
+//! new one, and stays allocated as long as that message.
 
 use bytes::{Bytes, BytesMut};
 
-/// Bytes of one piece.
+/// The bytes of one piece.
 const PIECE_BYTES: usize = 64 * 1_024;
 
-/// Pieces that are waited for, at most; more is what the application keeps.
+/// The most full pieces that may be used again. The application keeps messages in all others.
 const PIECES: usize = 4;
 
 /// The pieces of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     current: BytesMut,
-    /// Full ones, the oldest first.
+    /// Full pieces, oldest first.
     full: Vec<BytesMut>,
 }
 
@@ -25,7 +25,7 @@ impl Arena {
         self.copy_parts(payload, &[])
     }
 
-    /// The same for a payload that lies in two parts.
+    /// Copies a payload in two parts.
     pub(crate) fn copy_parts(&mut self, head: &[u8], tail: &[u8]) -> Bytes {
         let payload_bytes = head.len().saturating_add(tail.len());
         if payload_bytes == 0 {
@@ -39,7 +39,7 @@ impl Arena {
         self.current.split().freeze()
     }
 
-    /// Takes a piece whose messages are all gone, or a new one.
+    /// Replaces the current piece by one whose messages were all dropped, or by a new one.
     fn turn(&mut self, bytes: usize) {
         // The current piece may be free itself.
         if self.current.try_reclaim(bytes) {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_used_again_when_nothing_in_it_is_kept() {
+    fn a_piece_is_used_again_when_its_messages_are_dropped() {
         let mut arena = Arena::default();
         let first = pointers(&mut arena, 65);
         let second = pointers(&mut arena, 65);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_kept_stay_as_they_are() {
+    fn messages_that_are_kept_do_not_change() {
         let mut arena = Arena::default();
         let kept: Vec<Bytes> =
             (0..2_000_u32).map(|number| arena.copy(&number.to_be_bytes().repeat(100))).collect();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_held_in_every_batch_does_not_keep_pieces_from_coming_back() {
+    fn one_kept_message_per_batch_does_not_use_up_pieces() {
         let mut arena = Arena::default();
         let mut held = arena.copy(b"x");
         let mut seen = std::collections::HashSet::new();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_longer_than_a_piece_gets_one_of_its_length() {
+    fn a_message_longer_than_a_piece_gets_its_own() {
         let mut arena = Arena::default();
         let long = vec![3; PIECE_BYTES + 1];
         assert_eq!(arena.copy(&long), long);

@@ -21,7 +21,7 @@ use drumfire_socket::Socket;
 use super::arena::Arena;
 use super::channel::WorkerChannel;
 use super::command::Command;
-use super::core::{Core, Limits};
+use super::core::{Core, PeerLimits};
 use super::forward::ForwardQueue;
 #[cfg(feature = "conditioner")]
 use super::live_links::{self, LinkSettings};
@@ -115,7 +115,7 @@ impl<P: Placement> Worker<P> {
             None => (None, None),
         };
         let has_remote_senders = parts.sink.has_remote_senders();
-        let limits = Limits { send_memory_bytes, message_max_bytes, has_remote_senders };
+        let limits = PeerLimits { send_memory_bytes, message_max_bytes, has_remote_senders };
         let core = Core::new(index, now.now, endpoint, limits, sessions);
         Self {
             transport,

@@ -26,7 +26,7 @@ pub(crate) struct Peers {
     writable: BTreeSet<PeerId>,
 }
 
-/// What the worker keeps of a peer for senders on other threads.
+/// The state of a peer for senders on other threads.
 #[derive(Debug, Default)]
 struct Peer {
     /// `None` if all senders are on the worker's thread.

@@ -9,18 +9,19 @@ use drumfire_proto::{Moment, Placement};
 
 use super::arena::Arena;
 use super::channel::{Batch, WorkerChannel};
-use super::core::{Core, Noted};
+use super::core::Core;
+use super::events::EventResult;
 use super::sink::Sink;
 use crate::message::event::Event;
 
 /// Events on their way into a link.
-pub(crate) struct Queue {
+pub(crate) struct EventQueue {
     link: Arc<WorkerChannel>,
     batch: Batch,
     arena: Arena,
 }
 
-impl Queue {
+impl EventQueue {
     pub(crate) fn new(link: &Arc<WorkerChannel>) -> Self {
         Self { link: Arc::clone(link), batch: Batch::default(), arena: Arena::default() }
     }
@@ -33,7 +34,7 @@ impl Queue {
         }
         let Some(event) = core.endpoint.poll_event() else { return false };
         if let Some(event) = Event::of(event, |payload| self.arena.copy(payload)) {
-            let Noted { lost, event, edge } = core.note(event);
+            let EventResult { lost, event, edge } = core.note(event);
             debug_assert!(lost.is_empty(), "the application's thread has the receipts");
             self.batch.push(event, edge);
         }
@@ -41,7 +42,7 @@ impl Queue {
     }
 }
 
-impl<P: Placement> Sink<P> for Queue {
+impl<P: Placement> Sink<P> for EventQueue {
     fn runs_before_flush(&self) -> bool {
         false
     }

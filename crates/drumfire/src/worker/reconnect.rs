@@ -34,7 +34,7 @@ const STEADY: Duration = Duration::from_secs(10);
 /// How long a server may keep the token of an attempt that timed out: until it has forgotten its half of it.
 const TOKEN_HELD: Duration = Duration::from_secs(10);
 
-/// What follows the end of a connection or of an attempt.
+/// The step after the end of a connection or of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NextStep {
     /// Another attempt, after a delay.

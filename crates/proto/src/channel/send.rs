@@ -183,11 +183,7 @@ impl SendQueue {
 
     /// Returns whether a refused sender must be notified now. Returns true once per refusal.
     pub(crate) fn take_writable(&mut self) -> bool {
-        let is_writable = self.used_bytes < self.notify_below_bytes;
-        if is_writable {
-            self.notify_below_bytes = 0;
-        }
-        is_writable
+        self.used_bytes < self.notify_below_bytes && std::mem::take(&mut self.notify_below_bytes) > 0
     }
 
     /// Returns whether memory was freed since the last call.

@@ -21,7 +21,8 @@ use super::task_queues::{Return, TaskQueues};
 use crate::base::peer_map::PeerMap;
 use crate::message::event::{Closed, Event};
 use crate::worker::command::Command;
-use crate::worker::core::{Core, Noted};
+use crate::worker::core::Core;
+use crate::worker::events::EventResult;
 use crate::worker::sink::Sink;
 
 /// The receiver of new connections.
@@ -161,7 +162,7 @@ impl ConnectionTable {
             core.endpoint.release(peer, bytes);
         }
         let Some(event) = Event::of(event, Bytes::copy_from_slice) else { return };
-        let Noted { event, edge, .. } = core.note(event);
+        let EventResult { event, edge, .. } = core.note(event);
         match event {
             Event::Connected { peer, .. } if self.entries.get(peer).is_some() => {
                 let Some(shared) = self.mark_ready(peer) else { return };

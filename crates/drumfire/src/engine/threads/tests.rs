@@ -15,7 +15,7 @@ use crate::base::sync::Notifier;
 use crate::base::wake::Wake as _;
 use crate::engine::app_side::AppSide;
 use crate::worker::channel::WorkerChannel;
-use crate::worker::queue::Queue;
+use crate::worker::queue::EventQueue;
 use crate::worker::sink::Sink;
 use crate::{Access, Client, Event, PeerId, ServerConfig, ServerKey, Workers};
 
@@ -85,7 +85,7 @@ impl World {
         let notifier = Arc::new(Notifier::default());
         let links: Vec<_> =
             (0..sockets).map(|_| Arc::new(WorkerChannel::new(Arc::clone(&notifier)))).collect();
-        let sinks = links.iter().map(|link| Box::new(Queue::new(link)) as Box<dyn Sink<_>>).collect();
+        let sinks = links.iter().map(|link| Box::new(EventQueue::new(link)) as Box<dyn Sink<_>>).collect();
         let admission = AdmissionControl::new(&config.admission, WorkerChannel::loads(&links));
         let Started { pool, address, .. } =
             start(&Arc::new(config), counts, &links, sinks, &admission).unwrap();

@@ -26,7 +26,7 @@ use crate::worker::command::Command;
 use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::park::Park;
 use crate::worker::pass::{ClientParts, Parts, Worker};
-use crate::worker::queue::Queue;
+use crate::worker::queue::EventQueue;
 use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
 use crate::worker::transport::SocketTransport;
@@ -217,7 +217,7 @@ impl<P: Placement> Node<P> {
             clock: Box::new(time.clone()),
             endpoint,
             make,
-            sink: Box::new(Queue::new(link)),
+            sink: Box::new(EventQueue::new(link)),
             link: Arc::clone(link),
             ring,
             send_memory_bytes: 65_536,

@@ -28,7 +28,7 @@ fn message(peer: PeerId, payload: &'static [u8]) -> Batch {
     batch
 }
 
-/// Sleeps by the alarm until so many commands are there.
+/// Sleeps by the alarm until there are `count` commands.
 fn take_commands(link: &WorkerChannel, alarm: &Alarm, count: usize) {
     let mut taken = VecDeque::new();
     loop {
@@ -290,10 +290,10 @@ fn interleavings_of_two_senders_and_an_edge_wake_both() {
     });
 }
 
-/// That the models can fail: a flag which is looked at before it is said that somebody waits.
+/// Proves that models can fail: this sleeper checks the flag before it registers.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn interleavings_of_a_sleeper_who_looks_too_early_are_found() {
+fn interleavings_of_a_sleeper_that_checks_too_early_are_found() {
     check(|| {
         let shared = Arc::new((AtomicBool::new(false), AtomicU32::new(0)));
         let alarm = Alarm::default();

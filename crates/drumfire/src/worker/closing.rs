@@ -1,0 +1,65 @@
+//! The steps of a shutdown, and the end of all connections.
+
+use drumfire_proto::{CloseCode, Moment, PeerId, Placement};
+
+use super::core::Core;
+use super::shutdown::{LOOK_EVERY, Shutdown, ShutdownOrder, Undelivered};
+
+impl<P: Placement> Core<P> {
+    /// Returns the bytes of messages to a peer that wait or were not acknowledged, charges included.
+    fn undelivered_bytes(&self, id: PeerId) -> usize {
+        self.endpoint.undelivered_bytes(id).saturating_add(self.peers.waiting_bytes(id))
+    }
+
+    /// Starts to close each connection as soon as its peer has acknowledged everything. Replaces an earlier shutdown.
+    pub(super) fn begin_shutdown(&mut self, order: ShutdownOrder) {
+        let ShutdownOrder { deadline, application_code, part } = order;
+        self.note_all();
+        let peers = self.peers.ids().collect();
+        let look_at = self.now.monotonic;
+        self.shutdown = Some(Shutdown { deadline, application_code, part: Some(part), peers, look_at });
+    }
+
+    /// Returns the time of the next check for peers that have acknowledged everything.
+    pub(super) fn shutdown_timer(&self) -> Option<Moment> {
+        let shutdown = self.shutdown.as_ref()?;
+        (shutdown.part.is_some() || !shutdown.peers.is_empty()).then_some(shutdown.look_at)
+    }
+
+    /// During a shutdown, closes the connections of peers that have acknowledged everything, and all connections at the deadline.
+    /// Returns true when the last connection is closed.
+    pub(super) fn advance_shutdown(&mut self) -> bool {
+        let now = self.now.monotonic;
+        let Some(mut shutdown) = self.shutdown.take_if(|shutdown| shutdown.look_at <= now) else {
+            return false;
+        };
+        let Shutdown { deadline, application_code, part, peers, look_at } = &mut shutdown;
+        *look_at = now.after(LOOK_EVERY).min((*deadline).max(now));
+        peers.retain(|id| {
+            let bytes = self.undelivered_bytes(*id);
+            if bytes > 0 && now < *deadline {
+                return true;
+            }
+            if bytes > 0
+                && let Some(part) = part
+            {
+                part.update(|result| result.push(Undelivered { peer: *id, bytes }));
+            }
+            self.close(*id, CloseCode::Shutdown, *application_code);
+            false
+        });
+        let is_complete = peers.is_empty() && part.take().is_some();
+        self.shutdown = Some(shutdown);
+        is_complete
+    }
+
+    /// Closes all connections, with the application code of the shutdown if there is one.
+    pub(crate) fn close_all(&mut self, code: CloseCode) {
+        self.note_all();
+        // A handshake can complete after the shutdown. The application code tells its client whether the server comes back.
+        let application_code = self.shutdown.as_ref().map_or(0, |shutdown| shutdown.application_code);
+        for id in self.peers.ids().collect::<Vec<_>>() {
+            self.close(id, code, application_code);
+        }
+    }
+}

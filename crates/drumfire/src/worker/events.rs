@@ -1,0 +1,193 @@
+//! The events of a worker on their way to the application, and their effects on the peers.
+//!
+//! An event is *noted* when the worker has updated its peers with it. That happens when a sink takes the event from the endpoint.
+//! Some events are noted before, because their consequences must not wait for the application.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drumfire_proto::{CloseCode, CloseReason, ConnectError, PeerId, Placement};
+
+use super::arena::Arena;
+use super::core::Core;
+use super::send_edge::SendEdge;
+use crate::message::event::{Closed, Event, ReconnectReason};
+use crate::observe::trace::Happening;
+
+/// The consequences of an event of the endpoint.
+pub(crate) struct EventResult {
+    /// The outcomes of the open receipts of a connection that has ended. They come before the event.
+    pub(crate) lost: Vec<Event>,
+    /// The event, which differs for the end of a connection after which a client reconnects.
+    pub(crate) event: Event,
+    /// The send edge of a peer that connected or connects again, if it has one.
+    pub(crate) edge: Option<Arc<SendEdge>>,
+}
+
+impl EventResult {
+    const fn new(event: Event) -> Self {
+        Self { lost: Vec::new(), event, edge: None }
+    }
+}
+
+impl<P: Placement> Core<P> {
+    /// Adds a connected peer, and returns its send edge.
+    fn connected(&mut self, id: PeerId, address: SocketAddr) -> Option<Arc<SendEdge>> {
+        self.observe(id, &Happening::Connected(address));
+        let message_max_bytes = self.endpoint.message_max_bytes(id);
+        let new_edge = self.new_edge(message_max_bytes, true);
+        let edge = self.peers.connected(id, || new_edge);
+        edge.iter().for_each(|edge| edge.set_message_max_bytes(message_max_bytes));
+        if let Some(sessions) = &mut self.sessions {
+            sessions.on_connected(self.now.monotonic, id);
+        }
+        if let Some(shutdown) = &mut self.shutdown {
+            // The handshake began before the shutdown.
+            shutdown.peers.push(id);
+            shutdown.look_at = self.now.monotonic;
+        }
+        edge
+    }
+
+    /// Updates the peers with an event of the endpoint.
+    pub(crate) fn note(&mut self, event: Event) -> EventResult {
+        match event {
+            Event::Connected { peer, info } => {
+                let edge = self.connected(peer, info.address);
+                EventResult { edge, ..EventResult::new(Event::Connected { peer, info }) }
+            }
+            Event::Receipt { peer, receipt, .. } => {
+                self.receipts.close(peer, receipt);
+                EventResult::new(event)
+            }
+            Event::ConnectFailed { peer, error } => {
+                self.observe(peer, &Happening::ConnectFailed(error.clone()));
+                self.end(peer, ReconnectReason::Failed(error))
+            }
+            Event::Disconnected { peer, closed } => {
+                self.fan_out();
+                self.observe(peer, &Happening::Disconnected(closed.reason));
+                self.end(peer, ReconnectReason::Ended(closed))
+            }
+            event => EventResult::new(event),
+        }
+    }
+
+    /// Removes a peer whose connection or attempt has ended.
+    fn end(&mut self, peer: PeerId, end: ReconnectReason) -> EventResult {
+        let ended = self.peers.gone(peer);
+        let (event, edge) = self.on_session_end(peer, end);
+        let reconnects = matches!(event, Event::Reconnecting { .. });
+        if let Some(edge) = ended {
+            if reconnects { edge.end_for_reconnect() } else { edge.close() }
+        }
+        EventResult { lost: self.receipts.lose(peer), event, edge }
+    }
+
+    /// Updates the peers with an event of the endpoint, and queues it for [`Core::pop_own_event`].
+    pub(crate) fn note_later(&mut self, event: Event) {
+        let EventResult { lost, event, .. } = self.note(event);
+        self.noted.extend(lost.into_iter().chain([event]));
+    }
+
+    /// Notes all events of the endpoint before the application takes them, at a client that reconnects and during a shutdown. The next
+    /// attempt and the end of the shutdown then do not wait for the application.
+    pub(crate) fn note_early(&mut self) {
+        if self.shutdown.is_some() || self.endpoint.has_lifecycle_events() && self.reconnects() {
+            self.note_all();
+        }
+    }
+
+    /// Notes all events of the endpoint.
+    pub(super) fn note_all(&mut self) {
+        while let Some(event) = self.endpoint.poll_event() {
+            if let Some(event) = Event::of(event, Bytes::copy_from_slice) {
+                self.note_later(event);
+            }
+        }
+    }
+
+    /// Returns the next event. `arena` has the memory for the payloads of messages.
+    pub(crate) fn next_event(&mut self, arena: &mut Arena) -> Option<Event> {
+        if let Some(event) = self.pop_own_event() {
+            return Some(event);
+        }
+        loop {
+            let event = self.endpoint.poll_event()?;
+            if let Some(event) = Event::of(event, |payload| arena.copy(payload)) {
+                let EventResult { lost, event, .. } = self.note(event);
+                if lost.is_empty() {
+                    return Some(event);
+                }
+                self.noted.extend(lost.into_iter().chain([event]));
+                return self.noted.pop_front();
+            }
+        }
+    }
+
+    /// Whether [`Core::next_event`] returns an event.
+    pub(crate) fn has_events(&self) -> bool {
+        self.endpoint.has_events()
+            || !self.noted.is_empty()
+            || self.answers.iter().any(|answer| self.peers.has(answer.peer()))
+            || self.peers.has_notices()
+    }
+
+    /// Returns the next event that was noted, or of the worker's own: `Stats`, `FlightRecord`, `Missed`, or `Writable`.
+    pub(crate) fn pop_own_event(&mut self) -> Option<Event> {
+        self.fan_out();
+        if let Some(event) = self.noted.pop_front() {
+            return Some(event);
+        }
+        while let Some(answer) = self.answers.pop_front() {
+            // No event follows the last one of a peer.
+            if self.peers.has(answer.peer()) {
+                return Some(answer);
+            }
+        }
+        if let Some((peer, channel, count)) = self.peers.pop_missed() {
+            return Some(Event::Missed { peer, channel, count });
+        }
+        self.peers.pop_writable().map(|peer| Event::Writable { peer })
+    }
+
+    /// Returns the next event that was noted.
+    pub(crate) fn pop_noted(&mut self) -> Option<Event> {
+        self.noted.pop_front()
+    }
+
+    /// Forgets all peers, and queues the last event of each for [`Core::next_event`].
+    pub(crate) fn abandon_later(&mut self) {
+        let ends: Vec<Event> = self.abandon().collect();
+        self.noted.extend(ends);
+    }
+
+    /// Forgets all peers, and returns the last event of each. A client does not reconnect then.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Event> {
+        self.answers.clear();
+        self.fan_out.clear();
+        self.surveys = None;
+        let ends: Vec<Event> = self
+            .peers
+            .take_all()
+            .flat_map(|(peer, is_connected)| {
+                let sessions = self.sessions.as_deref_mut();
+                let lost = self.receipts.lose(peer);
+                let end = if is_connected {
+                    let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
+                    Event::disconnected(peer, Closed::new(reason, Bytes::new()))
+                } else if let Some(sessions) = sessions {
+                    sessions.give_up(peer, ConnectError::Closed).event(peer)
+                } else {
+                    Event::ConnectFailed { peer, error: ConnectError::Closed }
+                };
+                lost.into_iter().chain([end])
+            })
+            .collect();
+        if let Some(sessions) = &mut self.sessions {
+            sessions.clear();
+        }
+        ends.into_iter()
+    }
+}
