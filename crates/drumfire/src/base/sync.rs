@@ -80,9 +80,29 @@ pub use pending::Pending;
 pub(crate) use sampled::{AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, thread};
 pub(crate) use wake_flag::WakeFlag;
 
+/// The number of locks and exchanges of flags on this thread, for tests of code that needs none.
+#[cfg(test)]
+pub(crate) mod shared_steps {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COUNT: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn add() {
+        COUNT.set(COUNT.get() + 1);
+    }
+
+    pub(crate) fn count() -> u64 {
+        COUNT.get()
+    }
+}
+
 /// Locks the mutex, also if it is poisoned. The value must be consistent after each statement under the lock, so that a panic between
 /// two statements does no harm.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    #[cfg(test)]
+    shared_steps::add();
     unpoisoned(mutex.lock())
 }
 

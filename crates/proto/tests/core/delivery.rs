@@ -6,3 +6,4 @@ mod full_queues;
 mod lifetimes;
 mod modes;
 mod networks;
+mod send_memory;

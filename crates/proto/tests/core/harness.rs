@@ -43,6 +43,7 @@ pub(crate) enum Seen {
     Receipt(u64, Outcome),
     /// This many messages on this channel.
     Skipped(u16, u32),
+    Writable,
     Disconnected(CloseReason, Vec<u8>),
 }
 
@@ -315,6 +316,7 @@ impl World {
                 }
                 Event::Receipt { peer, receipt, outcome } => (peer, Seen::Receipt(receipt.0.get(), outcome)),
                 Event::Skipped { peer, channel, count } => (peer, Seen::Skipped(channel.0, count)),
+                Event::Writable { peer } => (peer, Seen::Writable),
                 Event::Disconnected { peer, reason, text } => {
                     (peer, Seen::Disconnected(reason, text.to_vec()))
                 }

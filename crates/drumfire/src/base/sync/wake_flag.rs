@@ -21,6 +21,8 @@ impl Default for WakeFlag {
 impl WakeFlag {
     /// Sets the flag. Returns true if it was clear, so that only one of several callers wakes the thread.
     pub(crate) fn set(&self) -> bool {
+        #[cfg(test)]
+        super::shared_steps::add();
         !self.0.swap(true, Ordering::AcqRel)
     }
 
@@ -32,6 +34,8 @@ impl WakeFlag {
     /// Clears the flag. Returns whether it was set.
     pub(crate) fn take(&self) -> bool {
         // Always an exchange, also on a clear flag: a later `set` then sees all writes before this call.
+        #[cfg(test)]
+        super::shared_steps::add();
         self.0.swap(false, Ordering::AcqRel)
     }
 }

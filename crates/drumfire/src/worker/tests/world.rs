@@ -23,12 +23,14 @@ use crate::credentials::keys::ServerKey;
 use crate::message::event::Event;
 use crate::worker::channel::{Batch, WorkerChannel};
 use crate::worker::command::Command;
+use crate::worker::direct::Direct;
 use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::park::Park;
 use crate::worker::pass::{ClientParts, Parts, Worker};
 use crate::worker::queue::EventQueue;
 use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
+use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
 
 /// The state of a simulated socket: its queues, its faults, and a record of its calls.
@@ -193,6 +195,8 @@ pub(super) struct Node<P> {
     pub(super) wire: Fake,
     pub(super) link: Arc<WorkerChannel>,
     pub(super) address: SocketAddr,
+    /// The test takes the events from the worker, and not from the channel.
+    is_direct: bool,
     /// All events that the worker has reported, oldest first.
     pub(super) heard: VecDeque<Event>,
 }
@@ -203,6 +207,7 @@ impl<P: Placement> Node<P> {
         time: &Time,
         link: &Arc<WorkerChannel>,
         (index, ring): (u16, ForwardQueue<WorkerChannel>),
+        is_direct: bool,
         mut make: Box<dyn FnMut() -> Option<Endpoint<P>> + Send>,
     ) -> Self {
         let mut wire = Fake::default();
@@ -211,26 +216,34 @@ impl<P: Placement> Node<P> {
         let endpoint = make().unwrap();
         let sessions = || Sessions::new(&crate::config::client::ClientConfig::default(), Jitter::new(0));
         let client = (!endpoint.is_server()).then(|| ClientParts { sessions: sessions(), sockets: None });
+        let sink: Box<dyn Sink<P>> =
+            if is_direct { Box::new(Direct) } else { Box::new(EventQueue::new(link)) };
         let worker = Worker::new(Parts {
             index,
             transport: Box::new(SocketTransport::new(wire.clone(), wire.clone(), waiter, receiver, true)),
             clock: Box::new(time.clone()),
             endpoint,
             make,
-            sink: Box::new(EventQueue::new(link)),
+            sink,
             link: Arc::clone(link),
             ring,
             send_memory_bytes: 65_536,
             message_max_bytes: 65_536,
             client,
         });
-        link.observe();
-        Self { worker, wire, link: Arc::clone(link), address, heard: VecDeque::new() }
+        if !is_direct {
+            link.observe();
+        }
+        Self { worker, wire, link: Arc::clone(link), address, is_direct, heard: VecDeque::new() }
     }
 
     /// Runs one pass, and collects the reported events.
     pub(super) fn work(&mut self) {
         self.worker.work();
+        if self.is_direct {
+            self.heard.extend(std::iter::from_fn(|| self.worker.next_event()));
+            return;
+        }
         let mut batch = Batch::default();
         self.link.take_reports(&mut batch);
         self.heard.append(&mut batch.events);
@@ -263,6 +276,8 @@ pub(super) struct World {
     pub(super) clients: Vec<(Node<SingleWorker>, usize, PeerId)>,
     /// A part of the entropy of the last client. It increases with each client.
     pub(super) seed: u8,
+    /// The test calls the workers directly.
+    is_direct: bool,
 }
 
 /// The address that all workers of the server share.
@@ -270,6 +285,18 @@ pub(super) const SERVER: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
 
 impl World {
     pub(super) fn new(workers: u16) -> Self {
+        Self::with(workers, false)
+    }
+
+    /// Creates a world of one worker whose calls, like those of its clients, reach the core directly.
+    pub(super) fn direct(clients: usize) -> Self {
+        let mut world = Self::with(1, true);
+        (0..clients).for_each(|_| world.join(0));
+        world.until_all_are_connected();
+        world
+    }
+
+    fn with(workers: u16, is_direct: bool) -> Self {
         let time = Time { start: crate::base::clock::instant(), elapsed: Elapsed::default() };
         let links: Vec<_> =
             (0..workers).map(|_| Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))).collect();
@@ -290,9 +317,9 @@ impl World {
                         let seed = Secret::new([life * 16 + u8::try_from(index).unwrap(); 32]);
                         Endpoint::server(Config::default(), server, owners.of_worker(index), seed).ok()
                     };
-                Node::new(SERVER.into(), &time, link, (index, ring), Box::new(make))
+                Node::new(SERVER.into(), &time, link, (index, ring), is_direct, Box::new(make))
             });
-        Self { servers: servers.collect(), time, clients: Vec::new(), seed: 0 }
+        Self { servers: servers.collect(), time, clients: Vec::new(), seed: 0, is_direct }
     }
 
     /// Adds a client that connects by way of this worker, from an address of its own.
@@ -311,7 +338,7 @@ impl World {
             move || Endpoint::client(Config::default(), ClientConfig::default(), Secret::new(seed)).ok();
         let links = [Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))];
         let ring = forward_queues(&links).pop().unwrap();
-        let mut node = Node::new(address, &self.time, &links[0], (0, ring), Box::new(make));
+        let mut node = Node::new(address, &self.time, &links[0], (0, ring), self.is_direct, Box::new(make));
         let options = ConnectOptions::new(SERVER.into(), ServerKey::dev().public());
         let peer = node.worker.connect(&options).unwrap();
         self.clients.push((node, worker, peer));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::world::{World, config};
 use drumfire::config::GROUPS_PER_PEER_MAX;
-use drumfire::{Audience, Bytes, ChannelId, Event, GroupId, Message, SendError, Workers, testing};
+use drumfire::{Audience, Bytes, ChannelId, Event, GroupId, Message, SendError, Workers};
 
 const TALK: ChannelId = ChannelId(0);
 
@@ -179,23 +179,4 @@ fn invalid_broadcasts_and_joins_are_refused() {
     world.heard.clear();
     world.until("it is gone", |world| world.peers.is_empty());
     assert!(!world.server.join(peer, GroupId(0)), "it is gone");
-}
-
-#[test]
-fn broadcasts_that_no_worker_processes_are_bounded() {
-    // Its workers run only while time passes.
-    let config = testing::server_config().workers(Workers::Count(2));
-    let mut world = testing::World::new(config, 1).unwrap();
-    let message = Bytes::from_static(&[0; 60_000]);
-    let mut taken = 0;
-    let full = loop {
-        match world.server.broadcast(GroupId(0), Message::reliable_ordered(TALK, message.clone())) {
-            Ok(()) => taken += 1,
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(full, SendError::Full);
-    assert!((100..=140).contains(&taken), "{taken}");
-    world.advance(Duration::from_millis(1));
-    assert_eq!(world.server.broadcast(GroupId(0), Message::reliable_ordered(TALK, message)), Ok(()));
 }

@@ -158,3 +158,28 @@ fn a_handler_that_sends_on_writable_delivers_every_message() {
     }
     assert_eq!(drops, Fountain::DROPS);
 }
+
+#[test]
+fn broadcasts_that_no_worker_processes_are_bounded() {
+    // Its workers run only while time passes.
+    let config = server_config().workers(drumfire::Workers::Count(2));
+    let mut world = World::new(config, 1).unwrap();
+    let message = drumfire::Bytes::from_static(&[0; 60_000]);
+    let mut taken = 0;
+    let full = loop {
+        match world
+            .server
+            .broadcast(drumfire::GroupId(0), Message::reliable_ordered(CHANNEL, message.clone()))
+        {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full, SendError::Full);
+    assert!((100..=140).contains(&taken), "{taken}");
+    world.advance(Duration::from_millis(1));
+    assert_eq!(
+        world.server.broadcast(drumfire::GroupId(0), Message::reliable_ordered(CHANNEL, message)),
+        Ok(())
+    );
+}
