@@ -58,7 +58,7 @@ pub(crate) struct SendQueue {
     // Notices to senders
     /// A sender was refused and is notified when fewer bytes than this are used. 0 = no sender was refused.
     notify_below_bytes: usize,
-    /// The value of `used_bytes` when [`SendQueue::has_freed`] was called last.
+    /// `used_bytes` without the memory that was freed since the last [`SendQueue::has_freed`].
     reported_bytes: usize,
     /// The connection is listed as one that has freed memory.
     pub(crate) is_listed: bool,
@@ -175,6 +175,7 @@ impl SendQueue {
             scheduler.push(waiting, priority)
         };
         self.used_bytes = used_bytes;
+        self.reported_bytes = self.reported_bytes.saturating_add(bytes);
         if let Some(older) = replaced {
             self.forget(&older, Outcome::Expired);
         }
