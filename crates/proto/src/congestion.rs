@@ -229,9 +229,9 @@ impl Rate {
         self.set_pace(now);
     }
 
-    /// Whether the pacer allows another packet now. Probes and acks are not subject to it.
-    pub(crate) fn may_send(&self, now: Moment) -> bool {
-        self.pacer.may_send(now)
+    /// Whether the pacer allows another packet now, after `bytes` more bytes. Probes and acks are not subject to it.
+    pub(crate) fn may_send_after(&self, now: Moment, bytes: u64) -> bool {
+        self.pacer.may_send_after(now, bytes)
     }
 
     /// When the pacer allows the next packet, or `None` when it allows one now. The window is not considered.

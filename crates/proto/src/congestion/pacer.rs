@@ -48,9 +48,9 @@ impl Pacer {
         self.debt = self.debt.saturating_add(bytes.saturating_mul(NANOBYTES));
     }
 
-    /// Whether a packet may be sent now. The last packet of a burst may exceed the burst.
-    pub(super) fn may_send(&self, now: Moment) -> bool {
-        self.debt_at(now) < self.burst()
+    /// Whether a packet may be sent now, after `bytes` more bytes. The last packet of a burst may exceed the burst.
+    pub(super) fn may_send_after(&self, now: Moment, bytes: u64) -> bool {
+        self.debt_at(now).saturating_add(bytes.saturating_mul(NANOBYTES)) < self.burst()
     }
 
     /// When the next packet may be sent, or `None` when one may be sent now.
@@ -99,7 +99,7 @@ mod tests {
     fn send(pacer: &mut Pacer, from: Moment, until: Moment, packet: u64) -> u64 {
         let (mut now, mut sent) = (from, 0);
         while now < until {
-            while pacer.may_send(now) {
+            while pacer.may_send_after(now, 0) {
                 pacer.on_sent(now, packet);
                 sent += packet;
             }
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(send(&mut pacer, micros(7), micros(8), 1_200), BURST_BYTES);
         let sent = send(&mut pacer, micros(8), micros(1_000_007), 1_200);
         assert!((999_000..=1_001_200).contains(&sent), "{sent}");
-        assert!(!pacer.may_send(micros(1_000_007)));
+        assert!(!pacer.may_send_after(micros(1_000_007), 0));
         assert_eq!(pacer.next_at(micros(2_000_007)), None, "a full bucket");
     }
 
@@ -148,9 +148,9 @@ mod tests {
         pacer.on_sent(Moment::LAST, u64::MAX);
         assert_eq!(pacer.next_at(Moment::LAST), Some(Moment::LAST));
         pacer.set_rate(Moment::ORIGIN, u64::MAX);
-        assert!(!pacer.may_send(Moment::ORIGIN), "a clock that goes back gives nothing");
+        assert!(!pacer.may_send_after(Moment::ORIGIN, 0), "a clock that goes back gives nothing");
         let mut pacer = Pacer::new(u64::MAX);
         pacer.on_sent(micros(1), 1_000_000_000);
-        assert!(pacer.may_send(micros(2)));
+        assert!(pacer.may_send_after(micros(2), 0));
     }
 }

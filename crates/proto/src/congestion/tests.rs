@@ -285,7 +285,7 @@ proptest! {
             let window = rate.window_bytes();
             prop_assert!((WINDOW_MIN_BYTES..=WINDOW_MAX_BYTES).contains(&window), "{window}");
             let next = rate.next_at(now);
-            prop_assert_eq!(next.is_none(), rate.may_send(now));
+            prop_assert_eq!(next.is_none(), rate.may_send_after(now, 0));
             prop_assert!(next.is_none_or(|next| next >= now));
             rate.estimate_bytes_per_second();
         }

@@ -5,7 +5,7 @@
 
 use super::Connection;
 use crate::congestion::{Acked, Congestion, Lost, Rate};
-use crate::convert::saturated;
+use crate::convert::{saturated, to_u64};
 use crate::error::CloseReason;
 use crate::loss::{AckNews, LostNews};
 use crate::meter::Meter;
@@ -90,13 +90,19 @@ impl Connection {
 
     /// Whether data may be sent now.
     pub(super) fn may_send_data(&self, now: Moment) -> bool {
-        self.has_window() && self.activity.as_ref().is_none_or(|activity| activity.rate.may_send(now))
+        self.may_send_after(now, 0)
+    }
+
+    /// Whether data may be sent now, after a packet of `bytes` bytes that is not registered yet.
+    pub(super) fn may_send_after(&self, now: Moment, bytes: usize) -> bool {
+        let may_send = |activity: &Activity| activity.rate.may_send_after(now, to_u64(bytes));
+        self.has_window_after(bytes) && self.activity.as_deref().is_none_or(may_send)
     }
 
     /// When the pacer allows the next packet, if only the pacer delays one.
     pub(super) fn paced_until(&self, now: Moment) -> Option<Moment> {
         // Most of the time nothing waits, and the pacer need not be computed.
-        if !self.has_data() || !self.has_window() {
+        if !self.has_data() || !self.has_window_after(0) {
             return None;
         }
         self.activity.as_ref()?.rate.next_at(now)
@@ -109,10 +115,11 @@ impl Connection {
         saturated(of_path, usize::MAX).min(limit_bytes)
     }
 
-    /// Whether the congestion window has room, and enough of the recent probes were acknowledged.
-    fn has_window(&self) -> bool {
+    /// Whether the congestion window has room after `bytes` more bytes, and enough of the recent probes were
+    /// acknowledged.
+    fn has_window_after(&self, bytes: usize) -> bool {
         // The window is open as long as a byte is left. The last packet may exceed it by less than its own size.
-        !self.loss.is_silenced() && self.loss.in_flight_bytes() < self.window_bytes()
+        !self.loss.is_silenced() && self.loss.in_flight_bytes().saturating_add(bytes) < self.window_bytes()
     }
 
     /// Registers a packet that counts as in flight.

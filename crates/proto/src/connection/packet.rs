@@ -22,6 +22,10 @@ use crate::time::Moment;
 /// A packet with at most this much room left, in bytes, counts as full.
 const MTU_SLACK_BYTES: usize = 100;
 
+/// A packet is padded for a train if the gap is at most its size divided by this number. Padding costs bytes on the
+/// path, and the gap in a packet full of small messages is smaller.
+const TRAIN_GAP_DIVISOR: usize = 16;
+
 /// The result of building a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sending {
@@ -62,10 +66,12 @@ struct PacketContent {
 }
 
 impl Connection {
-    /// Builds the next datagram, if there is something to send.
+    /// Builds the next datagram, if there is something to send. `ends_turn` is whether another connection may be next
+    /// in any case.
     pub(crate) fn build(
         &mut self,
         now: Moment,
+        ends_turn: bool,
         out: &mut [u8],
         entropy: &mut Entropy,
         stats: &mut Stats,
@@ -79,13 +85,14 @@ impl Connection {
                 .write_hello(now, out)
                 .map_or(Sending::Nothing, |bytes| Sending::Datagram(bytes, to));
         }
-        self.build_packet(now, out, entropy, stats).unwrap_or(Sending::KeyLimit)
+        self.build_packet(now, ends_turn, out, entropy, stats).unwrap_or(Sending::KeyLimit)
     }
 
     /// Builds a packet. Returns `None` when no packet can be sealed any more.
     fn build_packet(
         &mut self,
         now: Moment,
+        ends_turn: bool,
         out: &mut [u8],
         entropy: &mut Entropy,
         stats: &mut Stats,
@@ -142,6 +149,9 @@ impl Connection {
         let padded = writer.padding(missing);
         debug_assert!(padded.is_ok(), "{missing} bytes of padding do not fit a nearly empty packet");
         padded.ok()?;
+        if !ends_turn && self.is_followed(now, &to, room) {
+            write_train_padding(&mut writer, room);
+        }
         let body_bytes = writer.written_bytes();
         (content.payload_bytes, content.frames) = (body_bytes, writer.kinds());
         // The frames are encrypted where they are. The header is authenticated with them.
@@ -263,6 +273,14 @@ impl Connection {
         }
     }
 
+    /// Whether another packet with data to the same address follows a packet of `bytes` bytes immediately.
+    fn is_followed(&self, now: Moment, to: &Destination, bytes: usize) -> bool {
+        // While the peer may have moved, every byte counts against the allowance of an address without a proof (RFC
+        // 9000 section 8.1), and the next packet may go elsewhere.
+        let is_settled = to.room_bytes.is_none() && !self.path.is_searching();
+        self.has_data() && is_settled && self.is_open() && self.may_send_after(now, bytes)
+    }
+
     /// Registers a packet that was sealed with loss detection, the pacer, and the statistics.
     fn on_built(&mut self, now: Moment, number: u64, bytes: usize, content: PacketContent) {
         // A packet that asks for no ack may never be acknowledged, so it must not carry anything that waits for its
@@ -356,6 +374,18 @@ impl PacketContent {
             resent_count: saturated(self.resent_count, u8::MAX),
             queued_kib: saturated(queued_bytes.div_ceil(1_024), u16::MAX),
         }
+    }
+}
+
+/// Fills a nearly full packet of at most `datagram_bytes` bytes with padding, because another packet follows.
+///
+/// The kernel sends datagrams of one size to one peer as a train, in one step (`UDP_SEGMENT`). Packets full of small
+/// messages differ by a few bytes, and without padding each of them would end its train.
+fn write_train_padding<B: BufMut>(writer: &mut FrameWriter<B>, datagram_bytes: usize) {
+    let gap_bytes = writer.remaining_bytes();
+    if gap_bytes.saturating_mul(TRAIN_GAP_DIVISOR) <= datagram_bytes {
+        // Padding is a frame. A packet that has the maximum number of frames already stays shorter.
+        let _ = writer.padding(gap_bytes);
     }
 }
 

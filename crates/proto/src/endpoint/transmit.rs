@@ -111,7 +111,8 @@ impl<P: Placement> Endpoint<P> {
                 self.end_turn();
                 continue;
             };
-            match connection.build(now, out, &mut self.entropy, &mut self.stats) {
+            let ends_turn = self.turn_count.saturating_add(1) >= SEND_TURN_DATAGRAMS;
+            match connection.build(now, ends_turn, out, &mut self.entropy, &mut self.stats) {
                 Sending::Datagram(bytes, to) => {
                     self.turn_count = self.turn_count.saturating_add(1);
                     // A connection with much data goes to the back, so that the others wait for a bounded time.

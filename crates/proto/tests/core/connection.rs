@@ -9,3 +9,4 @@ mod rekey;
 mod send_errors;
 mod stats;
 mod timeouts;
+mod trains;

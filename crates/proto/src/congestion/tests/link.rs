@@ -242,7 +242,7 @@ impl Sim {
         }
         while self.flows[flow].has_data() && {
             let sender = &self.flows[flow];
-            sender.in_flight_bytes < sender.rate.window_bytes() && sender.rate.may_send(now)
+            sender.in_flight_bytes < sender.rate.window_bytes() && sender.rate.may_send_after(now, 0)
         } {
             self.flows[flow].waiting = self.flows[flow].waiting.saturating_sub(1);
             self.send(flow);
