@@ -151,6 +151,11 @@ impl Timers {
         first.filter(|_| self.timer(index).is_none())
     }
 
+    /// When the timer of `index` fires, or `None` if it is not armed.
+    pub(crate) fn deadline(&self, index: u32) -> Option<Moment> {
+        self.timer(index).map(|timer| timer.deadline)
+    }
+
     /// Lets the timer of `index` fire at `deadline` and not before.
     pub(crate) fn defer(&mut self, index: u32, deadline: Moment) {
         if self.is_armed(index) {

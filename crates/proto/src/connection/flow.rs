@@ -84,7 +84,7 @@ impl Connection {
     }
 
     /// Whether data waits that is subject to the congestion window and the pacer.
-    pub(super) fn has_data(&self) -> bool {
+    pub(crate) fn has_data(&self) -> bool {
         self.sending.has_sendable() || self.control.has_waiting()
     }
 

@@ -71,7 +71,14 @@ impl<P: Placement> Endpoint<P> {
                 Some(Phase::HalfOpen(_)) => half_open_count = half_open_count.saturating_add(1),
                 Some(Phase::Closing(_)) | None => {}
             }
-            debug_assert!(self.timers.is_armed(peer.slot()), "{peer:?} has no timer, and would never end");
+            let armed = self.timers.deadline(peer.slot());
+            debug_assert!(armed.is_some(), "{peer:?} has no timer, and would never end");
+            // Otherwise data that waits for the pacer, a probe, or an ack would be late.
+            debug_assert!(
+                connection.is_queued || armed <= Some(connection.deadline(self.now)),
+                "the timer of {peer:?} is late: {armed:?}, and something is due at {:?}",
+                connection.deadline(self.now)
+            );
             debug_assert!(
                 own_ids(connection).next().is_some() || self.only == Some(peer),
                 "{peer:?} has no id, and is not the only connection of its socket"

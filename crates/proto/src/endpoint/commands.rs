@@ -10,6 +10,7 @@ use drumfire_wire::{
     limits::{APPLICATION_HELLO_MAX_BYTES, CLOSE_REASON_MAX_BYTES},
 };
 
+use super::lifecycle::on_changed;
 use super::{Endpoint, Role};
 use crate::channel::message::Message;
 use crate::channel::receipt::ReceiptId;
@@ -267,6 +268,9 @@ impl<P: Placement> Endpoint<P> {
         if message.payload.len() > limit_bytes {
             return Err(SendError::TooLarge { limit_bytes });
         }
+        // Data that waited before is queued, or has a timer or an ack to wait for. One message more changes none of
+        // that, so only the first message in a row pays for the queue and the timer.
+        let is_scheduled = connection.is_queued || connection.has_data();
         let (memory_bytes, hash) = (connection.bounds.send_memory_bytes, connection.bounds.hash);
         let has_dropped = match connection.sending.push(hash, memory_bytes, now, message, receipt, if_full) {
             PushResult::Taken(dropped) | PushResult::Dropped(dropped) => {
@@ -282,22 +286,16 @@ impl<P: Placement> Endpoint<P> {
                 return Err(SendError::Closed);
             }
         };
-        if has_dropped {
-            // The caller has counted the memory of the dropped messages.
-            self.list_freed(peer);
-        }
-        self.reschedule(peer);
-        Ok(())
-    }
-
-    /// Lists a connection for [`Endpoint::poll_freed`].
-    pub(super) fn list_freed(&mut self, peer: PeerId) {
-        if self.reports_freed
-            && let Some(connection) = self.connections.get_mut(peer)
-            && !connection.sending.set_listed(true)
-        {
+        // The caller has counted the memory of the dropped messages.
+        if has_dropped && self.reports_freed && !connection.sending.set_listed(true) {
             self.freed.push_back(peer);
         }
+        if is_scheduled {
+            on_changed(peer, connection, &mut self.events, &mut self.budget);
+        } else {
+            self.reschedule(peer);
+        }
+        Ok(())
     }
 
     /// Makes [`Endpoint::poll_freed`] report connections, which it does not by default.

@@ -7,9 +7,11 @@ use super::{Endpoint, Role};
 use crate::connection::{Connection, EndCause, Phase};
 use crate::control::Control;
 use crate::error::{CloseReason, ConnectError, ProtocolError};
+use crate::event::Events;
 use crate::identity::{Identity, KnownIds};
 use crate::ids::NoConnectionId;
 use crate::limits::{DEFERS_BEFORE_WAIT, RESUME_LIFE};
+use crate::memory_budget::MemoryBudget;
 use crate::peer_id::PeerId;
 use crate::placement::{HelloHash, Placement};
 use crate::recorder::is_abnormal;
@@ -66,26 +68,17 @@ impl<P: Placement> Endpoint<P> {
         self.check();
     }
 
-    /// Reschedules a connection after any change: queues it if it has something to send, and arms its timer.
+    /// Reschedules a connection after any change that may give it something to do: queues it if it has something to send, and arms its
+    /// timer.
     pub(super) fn reschedule(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
-        connection.check();
-        while let Some((receipt, outcome)) = connection.sending.pop_receipt() {
-            // A closing connection still gives up messages. The application has already received the end of the
-            // connection.
-            // Receipts are collected here, because any change may have decided some.
-            if !connection.is_closing() {
-                self.events.receipt(peer, receipt, outcome);
-            }
-        }
+        on_changed(peer, connection, &mut self.events, &mut self.budget);
         if connection.is_open() && connection.sending.take_writable() {
             self.events.writable(peer);
         }
         if self.reports_freed && connection.sending.has_freed() && !connection.sending.set_listed(true) {
             self.freed.push_back(peer);
         }
-        // The budget follows the queues only here. One step may fill and empty them several times.
-        connection.count_in(&mut self.budget);
         if !connection.is_queued && connection.has_to_send(self.now) {
             connection.is_queued = true;
             self.active.push_back(peer);
@@ -322,4 +315,23 @@ impl<P: Placement> Endpoint<P> {
             }
         }
     }
+}
+
+/// Queues the receipts that a change of the connection decided, and counts the memory that its queues hold now.
+pub(super) fn on_changed(
+    peer: PeerId,
+    connection: &mut Connection,
+    events: &mut Events,
+    budget: &mut MemoryBudget,
+) {
+    connection.check();
+    while let Some((receipt, outcome)) = connection.sending.pop_receipt() {
+        // A closing connection still gives up messages. The application has already received the end of the
+        // connection.
+        if !connection.is_closing() {
+            events.receipt(peer, receipt, outcome);
+        }
+    }
+    // The budget follows the queues only here. One step may fill and empty them several times.
+    connection.count_in(budget);
 }

@@ -125,3 +125,26 @@ fn a_channel_that_must_not_lose_anything_closes_the_connection() {
             .any(|(.., seen)| matches!(seen, crate::harness::Seen::Disconnected(why, _) if *why == reason))
     );
 }
+
+#[test]
+fn a_message_behind_others_counts_and_moves_no_timer() {
+    let (mut world, client) = world(WhenFull::DropOldest);
+    let options = SendOptions::reliable_ordered();
+    for count in 1..=30 {
+        world.send_with_receipt(CLIENT, client, &[7; 1_000], options, 1_000 + count as u64).unwrap();
+        assert_eq!(world.ends[CLIENT].undelivered_bytes(client), count * 1_064);
+        assert_eq!(world.ends[CLIENT].held_bytes(), count * 1_064 / 1_024 * 1_024);
+    }
+    // The pacer holds the rest back.
+    world.flush();
+    let timeout = world.ends[CLIENT].poll_timeout();
+    assert!(timeout > Some(world.now), "{timeout:?}");
+    world.send(CLIENT, client, 1, &[7; 1_000], options).unwrap();
+    assert_eq!(world.ends[CLIENT].poll_timeout(), timeout);
+    assert!(!world.ends[CLIENT].has_events());
+    let (_, answer) = fill(&mut world, client, options);
+    assert_eq!(answer, Ok(()));
+    assert!(world.ends[CLIENT].has_events(), "the receipt of the dropped message is due");
+    world.run(Duration::from_secs(5));
+    assert_eq!((world.ends[CLIENT].undelivered_bytes(client), world.ends[CLIENT].held_bytes()), (0, 0));
+}
