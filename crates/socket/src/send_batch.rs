@@ -69,18 +69,45 @@ impl SendBatch {
     /// Adds a datagram to `to` (`None` on a connected socket), and returns whether there was room for it.
     #[must_use]
     pub fn push(&mut self, to: Option<SocketAddr>, datagram: &[u8]) -> bool {
-        self.push_with(to, datagram.len(), |memory| memory.copy_from_slice(datagram))
+        self.copy(to, LocalAddress::ANY, datagram)
+    }
+
+    /// Returns memory for a datagram of at most `max_bytes` bytes, or `None` if there is no room for it. The caller
+    /// encodes or encrypts the datagram at the front of this memory, and adds it with [`Self::commit`]. The send call
+    /// reads it there, so no copy is needed.
+    pub fn spare(&mut self, max_bytes: usize) -> Option<&mut [u8]> {
+        if self.entries.len() == self.max_datagrams {
+            return None;
+        }
+        self.memory.get_mut(self.used_bytes..self.used_bytes.saturating_add(max_bytes))
+    }
+
+    /// Adds the datagram of `bytes` bytes that was written to the memory of [`Self::spare`], with a source address as in
+    /// [`Self::push_from`]. Returns false, and adds nothing, if there was no room for so long a datagram.
+    #[must_use]
+    pub fn commit(&mut self, to: Option<SocketAddr>, local: LocalAddress, bytes: usize) -> bool {
+        if self.spare(bytes).is_none() {
+            return false;
+        }
+        let starts_train = std::mem::take(&mut self.is_cut);
+        self.entries.push(SendEntry { to, local, offset: self.used_bytes, bytes, starts_train });
+        self.used_bytes += bytes;
+        true
     }
 
     /// Adds a datagram like [`Self::push`], with a source address: the local address `local`, on a socket that is bound
     /// to an unspecified address.
     #[must_use]
     pub fn push_from(&mut self, local: LocalAddress, to: SocketAddr, datagram: &[u8]) -> bool {
-        let has_room = self.push(Some(to), datagram);
-        if let (true, Some(entry)) = (has_room, self.entries.last_mut()) {
-            entry.local = local;
-        }
-        has_room
+        self.copy(Some(to), local, datagram)
+    }
+
+    fn copy(&mut self, to: Option<SocketAddr>, local: LocalAddress, datagram: &[u8]) -> bool {
+        let Some(memory) = self.spare(datagram.len()) else {
+            return false;
+        };
+        memory.copy_from_slice(datagram);
+        self.commit(to, local, datagram.len())
     }
 
     /// Starts a new train with the next datagram.
@@ -89,25 +116,6 @@ impl SendBatch {
     /// single socket, and its steering filter reads only the first datagram of the train.
     pub const fn cut(&mut self) {
         self.is_cut = true;
-    }
-
-    /// Adds a datagram of `bytes` bytes that `write` fills in place, and returns whether there was room for it.
-    #[must_use]
-    pub fn push_with(&mut self, to: Option<SocketAddr>, bytes: usize, write: impl FnOnce(&mut [u8])) -> bool {
-        if self.entries.len() == self.max_datagrams {
-            return false;
-        }
-        let range = self.used_bytes..self.used_bytes.saturating_add(bytes);
-        let Some(memory) = self.memory.get_mut(range) else {
-            return false;
-        };
-        // The caller encodes or encrypts the packet where the send call reads it, so no copy is needed.
-        write(memory);
-        let starts_train = std::mem::take(&mut self.is_cut);
-        let (local, offset) = (LocalAddress::ANY, self.used_bytes);
-        self.entries.push(SendEntry { to, local, offset, bytes, starts_train });
-        self.used_bytes += bytes;
-        true
     }
 
     /// Returns whether no datagram is waiting.

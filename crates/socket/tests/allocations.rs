@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use drumfire_socket::{
-    Drain, FlushEnd, Gro, GroupConfig, Parker, Poller, Ready, Receiver, ReceiverConfig, ReuseportGroup,
-    SendBatch, SendMode, Sender, Socket, Wait, Waiter, Woken,
+    Drain, FlushEnd, Gro, GroupConfig, LocalAddress, Parker, Poller, Ready, Receiver, ReceiverConfig,
+    ReuseportGroup, SendBatch, SendMode, Sender, Socket, Wait, Waiter, Woken,
 };
 
 /// Whether this is not the portable implementation.
@@ -67,7 +67,8 @@ impl Loopback {
             for index in 0..ROUND {
                 // Two trains of different lengths.
                 let bytes = if index < 30 { 200 } else { 100 };
-                assert!(self.batch.push_with(Some(self.address), bytes, |memory| memory.fill(7)));
+                self.batch.spare(bytes).expect("room").fill(7);
+                assert!(self.batch.commit(Some(self.address), LocalAddress::ANY, bytes));
             }
             let flushed = self.sender.flush(&mut self.outgoing, &mut self.batch, |it| {
                 panic!("lost: {it:?}");

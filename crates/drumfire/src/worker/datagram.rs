@@ -15,23 +15,22 @@ pub fn push(batch: &mut SendBatch, to: Route, datagram: &[u8]) -> bool {
     batch.push_from(LocalAddress::from_number(to.local.0), to.peer, datagram)
 }
 
-/// Adds a datagram of this connection to a batch with room for it. `to` is `None` on a connected socket.
-pub(super) fn add(
+/// Adds the datagram of this connection that was written to the spare memory of a batch. `to` is `None` on a connected
+/// socket.
+pub(super) fn commit(
     batch: &mut SendBatch,
     peers: &mut Vec<Option<PeerId>>,
     to: Option<Route>,
     peer: Option<PeerId>,
-    datagram: &[u8],
+    bytes: usize,
 ) {
     // The receiver's kernel filter steers a GSO batch by its first packet, and the connections of one address may
     // belong to different workers.
     if peer.is_none() || peers.last() != Some(&peer) {
         batch.cut();
     }
-    // There is room: the batch was empty, and it holds this number of datagrams of the maximum size.
-    let _ = match to {
-        Some(to) => push(batch, to, datagram),
-        None => batch.push(None, datagram),
-    };
+    let local = to.map_or(LocalAddress::ANY, |to| LocalAddress::from_number(to.local.0));
+    let has_room = batch.commit(to.map(|to| to.peer), local, bytes);
+    debug_assert!(has_room, "{bytes} bytes were written to a batch, and do not fit it");
     peers.push(peer);
 }

@@ -55,6 +55,35 @@ fn a_train_has_packets_of_one_connection_only() {
 }
 
 #[test]
+fn a_burst_of_small_messages_leaves_as_one_train() {
+    let mut world = World::of_one(2);
+    // The size of the path is found first, because its probes are longer than the datagrams around them.
+    for round in 1..=4 {
+        for peer in world.connected() {
+            for at in 0..200 {
+                world.servers[0].send(peer, "x".repeat(15 + at * 29 % 44).leak());
+            }
+        }
+        world.servers[0].wire.0.lock().unwrap().trains.clear();
+        world.servers[0].work();
+        let wire = world.servers[0].wire.0.lock().unwrap();
+        let (trains, sizes) = (wire.trains.clone(), wire.outbox.iter().map(|(_, bytes)| bytes.len()));
+        let sizes: Vec<_> = sizes.collect();
+        drop(wire);
+        if round == 4 {
+            let [first, second] = trains[..] else { panic!("{trains:?} {sizes:?}") };
+            assert!(first == second && first >= 5, "{trains:?} {sizes:?}");
+            for train in sizes.chunks(first) {
+                let (last, full) = train.split_last().unwrap();
+                assert!(full.iter().all(|bytes| *bytes == full[0]) && *last < full[0], "{sizes:?}");
+            }
+        }
+        world
+            .until("all have arrived", |world| (0..2).all(|client| world.texts(client).len() == 200 * round));
+    }
+}
+
+#[test]
 fn a_spent_budget_is_followed_by_a_poll_that_does_not_wait() {
     let mut world = World::new(1);
     let server = &mut world.servers[0];

@@ -14,7 +14,7 @@ use drumfire_socket::{
     Woken,
 };
 
-use super::datagram::{add, inbound};
+use super::datagram::{commit, inbound};
 use super::kernel_drops::KernelDrops;
 use super::live_links::LiveLinks;
 use super::park::Park;
@@ -126,7 +126,7 @@ const BATCHES_PER_PASS: usize = 16;
 /// The number of datagrams between two readings of the clock, which is the most that one receive call returns.
 const PORTION_DATAGRAMS: usize = 32;
 
-/// The size of the buffer into which the endpoint writes a datagram, in bytes.
+/// The size of the memory into which the endpoint writes a datagram, in bytes.
 const DATAGRAM_BYTES: usize = drumfire_proto::limits::DATAGRAM_FOUND_MAX_BYTES;
 
 /// The transport over one socket, of the system or simulated.
@@ -139,7 +139,6 @@ pub(crate) struct SocketTransport<I, K> {
     batch: SendBatch,
     /// The peer of each datagram in the batch, in the same order.
     peers: Vec<Option<PeerId>>,
-    scratch: Box<[u8]>,
     /// Whether the socket is connected. It then sends to its peer, and ignores the address of a datagram.
     is_connected: bool,
     /// Whether a connected socket is replaced when the host changes its network. A refusal to send then does not end the connection.
@@ -197,7 +196,6 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             sender: Sender::new(mode),
             batch: SendBatch::new(BATCH_DATAGRAMS, BATCH_DATAGRAMS * DATAGRAM_BYTES),
             peers: Vec::with_capacity(BATCH_DATAGRAMS),
-            scratch: vec![0; DATAGRAM_BYTES].into_boxed_slice(),
             is_connected: false,
             is_following: false,
             is_refused: false,
@@ -247,11 +245,11 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             return self.fill_from_links(endpoint, now);
         }
         while self.batch.len() < BATCH_DATAGRAMS
-            && let Some(transmit) = endpoint.poll_transmit(now, &mut self.scratch)
+            && let Some(memory) = self.batch.spare(DATAGRAM_BYTES)
+            && let Some(transmit) = endpoint.poll_transmit(now, memory)
         {
-            let datagram = self.scratch.get(..transmit.bytes).unwrap_or_default();
             let to = (!self.is_connected).then_some(transmit.to);
-            add(&mut self.batch, &mut self.peers, to, transmit.peer, datagram);
+            commit(&mut self.batch, &mut self.peers, to, transmit.peer, transmit.bytes);
         }
         !self.batch.is_empty()
     }

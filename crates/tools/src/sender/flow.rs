@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use drumfire_puppet::{Connector, PacketSealer};
-use drumfire_socket::{DrainEnd, Parker, SendBatch, Socket};
+use drumfire_socket::{DrainEnd, LocalAddress, Parker, SendBatch, Socket};
 use drumfire_wire::ClientParameters;
 
 use super::client::{BUDGET, CONNECT_PATIENCE, SocketBuffers, unconnected};
@@ -57,9 +57,9 @@ impl Flow {
         let mut filled = 0;
         while filled < count {
             let header = Header { id: self.id, flow: self.index, sequence: self.next_sequence, stamp };
-            let seal = &mut self.seal;
+            let Some(memory) = batch.spare(size) else { break };
             // Sizes without room for a header were refused before.
-            let is_added = batch.push_with(None, size, |memory| match seal {
+            match &mut self.seal {
                 None => {
                     let _ = datagram::encode(memory, &header);
                 }
@@ -68,10 +68,8 @@ impl Flow {
                     // No run sends as many packets as one key can seal.
                     let _ = sealer.seal(memory, payload);
                 }
-            });
-            if !is_added {
-                break;
             }
+            let _ = batch.commit(None, LocalAddress::ANY, size);
             self.next_sequence += 1;
             filled += 1;
         }

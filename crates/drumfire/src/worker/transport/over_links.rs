@@ -2,8 +2,9 @@
 
 use drumfire_proto::{Endpoint, Inbound, Now, Placement};
 
-use super::{BATCH_DATAGRAMS, BUDGET_DATAGRAMS, SocketTransport, handle_batch};
-use crate::worker::datagram::add;
+use super::{BATCH_DATAGRAMS, BUDGET_DATAGRAMS, DATAGRAM_BYTES, SocketTransport, handle_batch};
+use crate::worker::datagram::commit;
+use crate::worker::live_links::Arrival;
 
 impl<I, K> SocketTransport<I, K> {
     /// Moves datagrams of the endpoint to the outbound link, and those that have arrived at its end to the empty batch. Returns false
@@ -11,19 +12,22 @@ impl<I, K> SocketTransport<I, K> {
     pub(super) fn fill_from_links<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> bool {
         let Some(links) = &mut self.links else { return false };
         let mut taken = 0;
+        // The links copy a datagram, so the batch stays empty and each datagram is written to the same memory.
         while taken < BATCH_DATAGRAMS
-            && let Some(transmit) = endpoint.poll_transmit(now, &mut self.scratch)
+            && let Some(memory) = self.batch.spare(DATAGRAM_BYTES)
+            && let Some(transmit) = endpoint.poll_transmit(now, memory)
         {
-            let datagram = self.scratch.get(..transmit.bytes).unwrap_or_default();
-            links.push_outbound(now.monotonic, &transmit, datagram);
+            links.push_outbound(now.monotonic, &transmit, memory.get(..transmit.bytes).unwrap_or_default());
             taken += 1;
         }
         // A corrupted datagram can be longer than any that the endpoint writes. With half of the datagrams there is room for all.
         while self.batch.len() < BATCH_DATAGRAMS / 2
-            && let Some(arrival) = links.pop_outbound(now.monotonic)
+            && let Some(Arrival { route, peer, bytes }) = links.pop_outbound(now.monotonic)
+            && let Some(memory) = self.batch.spare(bytes.len())
         {
-            let to = (!self.is_connected).then_some(arrival.route);
-            add(&mut self.batch, &mut self.peers, to, arrival.peer, &arrival.bytes);
+            memory.copy_from_slice(&bytes);
+            let to = (!self.is_connected).then_some(route);
+            commit(&mut self.batch, &mut self.peers, to, peer, bytes.len());
         }
         taken > 0 || !self.batch.is_empty()
     }
