@@ -4,14 +4,15 @@ from standard import Failure
 
 MESSAGE_LIMIT_BYTES = 16_777_216
 UNRELIABLE_MESSAGE_MAX_BYTES = 16_384
-MESSAGE_IDS_AHEAD = 4_096
+MESSAGE_IDS_AHEAD = 16_384
 VALUE_MAX_BYTES = 1_024
 FRAMES_MAX = 40
-UNORDERED, ORDERED, SEQUENCED = 2, 3, 4
+RUN_MESSAGES_MAX = 512
+UNORDERED, ORDERED, SEQUENCED, LATEST = 2, 3, 4, 5
 NAMES = {
     0x00: "padding", 0x01: "ping", 0x02: "ack", 0x03: "close", 0x04: "skip", 0x05: "credit", 0x07: "path challenge",
     0x08: "path response", 0x09: "new connection id", 0x0A: "retire connection id", 0x0B: "resume token",
-    0x0C: "ack request", 0x0D: "timestamp",
+    0x0C: "ack request", 0x0D: "timestamp", 0x0E: "skip run",
 }
 # Frames that do not ask for an ack.
 QUIET = {"padding", "ack", "close", "path challenge", "path response", "timestamp"}
@@ -53,7 +54,7 @@ class Reader:
 
 def decode(opened):
     """All frames of a packet, as dictionaries; raises Malformed at the first error."""
-    reader, last_id, out, weight = Reader(opened), None, [], 0
+    reader, last_id, out, weight, run_messages = Reader(opened), None, [], 0, 0
     while not reader.is_empty():
         byte = reader.take(1)[0]
         is_run = byte == 0 and bool(out) and out[-1]["type"] == "padding"
@@ -61,23 +62,32 @@ def decode(opened):
         if weight > FRAMES_MAX:
             raise Malformed("too_many_frames")
         if byte & 0x80:
-            frame = decode_message(byte, reader, last_id)
+            frame = decode_message(byte, reader, last_id, RUN_MESSAGES_MAX - run_messages)
             last_id = frame.get("id", last_id)
+            if "payloads" in frame and "id" in frame:
+                last_id += len(frame["payloads"]) - 1
+        elif byte == 0x0E:
+            frame = decode_skip_run(reader, RUN_MESSAGES_MAX - run_messages)
+            frame["type"] = NAMES[byte]
         elif byte in NAMES:
             frame = DECODERS.get(byte, lambda _: {})(reader)
             frame["type"] = NAMES[byte]
         else:
             raise Malformed("unknown_frame")
+        run_messages += count_of(frame) if frame["type"] in ("run", "skip run") else 0
         out.append(frame)
     return out
 
 
-def decode_message(byte, reader, last_id):
-    mode, is_piece, has_n = byte & 7, bool(byte & 8), bool(byte & 16)
+def decode_message(byte, reader, last_id, run_messages_left):
+    mode, is_piece, has_n, is_run = byte & 7, bool(byte & 8), bool(byte & 16), bool(byte & 32)
     has_id = mode in (UNORDERED, ORDERED, SEQUENCED)
-    if byte & 0x60 or mode > 5 or (has_n and not has_id) or (is_piece and mode == 5):
+    if byte & 0x40 or mode > LATEST or (has_n and not has_id) or (is_piece and mode == LATEST):
         raise Malformed("unknown_frame")
-    frame = {"type": "fragment" if is_piece else "message", "mode": mode, "channel": channel(reader)}
+    if is_run and (is_piece or mode in (SEQUENCED, LATEST)):
+        raise Malformed("unknown_frame")
+    kind = "run" if is_run else "fragment" if is_piece else "message"
+    frame = {"type": kind, "mode": mode, "channel": channel(reader)}
     if has_id:
         if not has_n:
             frame["id"] = reader.varint()
@@ -87,8 +97,12 @@ def decode_message(byte, reader, last_id):
             frame["id"] = last_id + 1
         if mode == ORDERED:
             frame["after"] = order(reader, frame["id"])
-    elif mode == 5:
+    elif mode == LATEST:
         frame["key"], frame["version"] = reader.varint(), reader.varint()
+    if is_run:
+        count = run_count(reader, frame.get("id", 0), run_messages_left)
+        frame["payloads"] = [reader.take(reader.varint()) for _ in range(count)]
+        return frame
     if is_piece:
         if not has_id:
             frame["number"] = reader.varint()
@@ -99,6 +113,18 @@ def decode_message(byte, reader, last_id):
     if is_piece and not 0 < len(frame["payload"]) <= frame["total"] - frame["offset"]:
         raise Malformed("bad_fragment")
     return frame
+
+
+def run_count(reader, number, left):
+    """The number of messages of a Run or a Skip run whose first id is `number`."""
+    count = reader.varint()
+    if count == 0:
+        raise Malformed("empty_run")
+    if count > left:
+        raise Malformed("too_many_messages")
+    if number + count > 1 << 64:
+        raise Malformed("bad_message_id")
+    return count
 
 
 def channel(reader):
@@ -148,6 +174,17 @@ def decode_skip(reader):
     return frame
 
 
+def decode_skip_run(reader, run_messages_left):
+    frame = {"channel": channel(reader), "id": reader.varint()}
+    frame["after"] = order(reader, frame["id"])
+    frame["lengths"] = []
+    for _ in range(run_count(reader, frame["id"], run_messages_left)):
+        frame["lengths"].append(reader.varint())
+        if frame["lengths"][-1] > MESSAGE_LIMIT_BYTES:
+            raise Malformed("bad_skip")
+    return frame
+
+
 DECODERS = {
     0x02: decode_ack,
     0x03: decode_close,
@@ -167,6 +204,29 @@ def length_of(frame):
     return frame.get("bytes", frame.get("total", len(frame.get("payload", b""))))
 
 
+def count_of(frame):
+    """The number of messages that a frame is about."""
+    return len(frame.get("payloads", frame.get("lengths", [None])))
+
+
+def single(frame):
+    """The frames of single messages that mean the same as a Run or a Skip run, and otherwise the frame."""
+    if frame["type"] == "run":
+        singles = [{"payload": payload} for payload in frame["payloads"]]
+    elif frame["type"] == "skip run":
+        singles = [{"bytes": length} for length in frame["lengths"]]
+    else:
+        return [frame]
+    kind = "message" if frame["type"] == "run" else "skip"
+    for at, one in enumerate(singles):
+        one |= {"type": kind, "channel": frame["channel"]}
+        if "mode" in frame:
+            one["mode"] = frame["mode"]
+        if "id" in frame:
+            one["id"] = frame["id"] + at
+    return singles
+
+
 class Receiver:
     """What a receiver must remember to find every protocol error. It delivers nothing."""
 
@@ -181,6 +241,7 @@ class Receiver:
             frames = decode(opened)
             if sum(frame["type"] == "ack" for frame in frames) > 1:
                 raise Malformed("second_ack")
+            frames = [one for frame in frames for one in single(frame)]
             for frame in frames:
                 self.check(number, frame)
             if self.disagree(frames):

@@ -71,8 +71,12 @@ pub(crate) const LUMP_INTERVAL: Duration = Duration::from_millis(10);
 /// is assumed to be dead. One or two may be chance.
 pub const PROBES_BEFORE_SILENCE: u32 = 3;
 
-/// The most ids of reliable messages in flight. The receiver refuses more.
+/// The distance of a received reliable message's id from the lowest missing one, at most. The receiver refuses more.
 pub const MESSAGE_IDS_AHEAD: u64 = drumfire_wire::limits::MESSAGE_IDS_AHEAD;
+
+/// The most ids of reliable messages between the oldest one in flight and the newest. This is less than the peer accepts,
+/// because every id takes a record, and records are not charged to the connection.
+pub const MESSAGE_IDS_IN_FLIGHT: u64 = 4_096;
 
 /// The most fragmented reliable messages in flight. The receiver refuses more.
 pub const RELIABLE_IN_PIECES_MAX: usize = 64;

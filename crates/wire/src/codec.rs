@@ -86,6 +86,8 @@ pub enum EncodeError {
     /// A fragment is empty, extends past the end of its message, belongs to a message that is too long, or belongs
     /// to a value of a key.
     BadFragment,
+    /// A run has no message, more messages than are allowed, ids beyond a `u64`, or a delivery mode that has no runs.
+    BadRun,
     /// The Noise message 2 of a Welcome is too short or too long.
     NoiseMessageLength,
 }
@@ -100,6 +102,7 @@ impl EncodeError {
             Self::ReasonTooLong => "reason_too_long",
             Self::OrderNotBefore => "order_not_before",
             Self::BadFragment => "bad_fragment",
+            Self::BadRun => "bad_run",
             Self::NoiseMessageLength => "noise_message_length",
         }
     }
@@ -114,6 +117,7 @@ impl fmt::Display for EncodeError {
             Self::ReasonTooLong => f.write_str("the close reason is longer than 128 bytes"),
             Self::OrderNotBefore => f.write_str("a message can only follow a message with a smaller id"),
             Self::BadFragment => f.write_str("a fragment must have bytes and lie inside its message"),
+            Self::BadRun => f.write_str("a run must have 1 to 512 messages of a mode that has runs"),
             Self::NoiseMessageLength => {
                 f.write_str("the Noise message of a Welcome must have 48 to 1191 bytes")
             }
@@ -154,6 +158,10 @@ pub enum FrameError {
     BadClose,
     /// The packet has more frames than are allowed.
     TooManyFrames,
+    /// A run has no message.
+    EmptyRun,
+    /// The runs of the packet have more messages than are allowed.
+    TooManyMessages,
 }
 
 impl FrameError {
@@ -173,6 +181,8 @@ impl FrameError {
             Self::BadAckDelay => "bad_ack_delay",
             Self::BadClose => "bad_close",
             Self::TooManyFrames => "too_many_frames",
+            Self::EmptyRun => "empty_run",
+            Self::TooManyMessages => "too_many_messages",
         }
     }
 }
@@ -193,6 +203,8 @@ impl fmt::Display for FrameError {
             Self::BadAckDelay => "the ack delay is larger than 16.8 s",
             Self::BadClose => "the close has an unknown code or a field out of bounds",
             Self::TooManyFrames => "the packet has too many frames",
+            Self::EmptyRun => "the run has no message",
+            Self::TooManyMessages => "the runs of the packet have more than 512 messages",
         })
     }
 }

@@ -6,11 +6,13 @@
 mod control;
 mod kinds;
 mod message;
+mod run;
 mod writer;
 
 pub use control::{Close, CloseCode, NewConnectionId, PathData, ResumeToken};
 pub use kinds::FrameKinds;
 pub use message::{ChannelId, Delivery, Fragment, Message, MessageId, Skip};
+pub use run::{Bodies, Lengths, Payloads, Run, SkipRun};
 pub use writer::FrameWriter;
 
 use core::iter::FusedIterator;
@@ -18,7 +20,7 @@ use core::iter::FusedIterator;
 use self::kinds::{frame_type, frame_weight, is_fragment};
 use crate::ack::Ack;
 use crate::codec::{FrameError, Reader};
-use crate::limits::PACKET_FRAMES_MAX;
+use crate::limits::{PACKET_FRAMES_MAX, PACKET_RUN_MESSAGES_MAX};
 
 /// One item of a packet (PROTOCOL 7, "Frames").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +40,12 @@ pub enum Frame<'a> {
     Message(Message<'a>),
     /// A part of a message.
     Fragment(Fragment<'a>),
+    /// Consecutive messages of the application.
+    Run(Run<'a>),
     /// Reports that the sender gave up a message.
     Skip(Skip),
+    /// Reports that the sender gave up consecutive messages.
+    SkipRun(SkipRun<'a>),
     /// The total number of bytes of reliable messages that the peer may send, including charges, since the connection began.
     Credit(u64),
     /// The time on the sender's clock in microseconds.
@@ -67,9 +73,9 @@ impl Frame<'_> {
             Self::Ping => FrameKinds::PING,
             Self::AckRequest => FrameKinds::ACK_REQUEST,
             Self::Ack(_) => FrameKinds::ACK,
-            Self::Message(_) => FrameKinds::MESSAGE,
+            Self::Message(_) | Self::Run(_) => FrameKinds::MESSAGE,
             Self::Fragment(_) => FrameKinds::FRAGMENT,
-            Self::Skip(_) => FrameKinds::SKIP,
+            Self::Skip(_) | Self::SkipRun(_) => FrameKinds::SKIP,
             Self::Credit(_) => FrameKinds::CREDIT,
             Self::Timestamp(_) => FrameKinds::TIMESTAMP,
             Self::Close(_) => FrameKinds::CLOSE,
@@ -88,8 +94,10 @@ impl Frame<'_> {
             | Self::AckRequest
             | Self::Message(_)
             | Self::Fragment(_)
+            | Self::Run(_)
             | Self::Credit(_)
             | Self::Skip(_)
+            | Self::SkipRun(_)
             | Self::NewConnectionId(_)
             | Self::RetireConnectionId(_)
             | Self::ResumeToken(_) => true,
@@ -114,12 +122,19 @@ pub struct Frames<'a> {
     last_id: Option<MessageId>,
     /// The number of frames that the packet may still have, where a fragment counts as two.
     frames_left: u8,
+    /// The number of messages that the runs of the packet may still have.
+    run_messages_left: u16,
 }
 
 impl<'a> Frames<'a> {
     /// Creates an iterator over the frames in the opened bytes of one packet, without header and tag.
     pub fn new(opened: &'a [u8]) -> Self {
-        Self { reader: Reader::new(opened), last_id: None, frames_left: PACKET_FRAMES_MAX }
+        Self {
+            reader: Reader::new(opened),
+            last_id: None,
+            frames_left: PACKET_FRAMES_MAX,
+            run_messages_left: PACKET_RUN_MESSAGES_MAX,
+        }
     }
 
     fn decode_next(&mut self, byte: u8) -> Result<Frame<'a>, FrameError> {
@@ -141,10 +156,20 @@ impl<'a> Frames<'a> {
             frame_type::SKIP => Skip::decode(&mut self.reader).map(Frame::Skip),
             frame_type::CREDIT => Ok(Frame::Credit(self.reader.varint()?)),
             frame_type::TIMESTAMP => Ok(Frame::Timestamp(self.reader.varint()?)),
-            _ if is_fragment(byte) => {
-                Fragment::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Fragment)
+            frame_type::SKIP_RUN => {
+                SkipRun::decode(&mut self.reader, &mut self.run_messages_left).map(Frame::SkipRun)
             }
-            _ => Message::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Message),
+            _ => match byte & (frame_type::FRAGMENT | frame_type::RUN) {
+                0 => Message::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Message),
+                frame_type::FRAGMENT => {
+                    Fragment::decode(byte, &mut self.reader, &mut self.last_id).map(Frame::Fragment)
+                }
+                frame_type::RUN => {
+                    let (last_id, left) = (&mut self.last_id, &mut self.run_messages_left);
+                    Run::decode(byte, &mut self.reader, last_id, left).map(Frame::Run)
+                }
+                _ => Err(FrameError::UnknownFrame),
+            },
         }
     }
 
@@ -225,8 +250,9 @@ mod tests {
     #[test]
     fn every_unknown_frame_type_is_an_error() {
         let known = [
-            0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x80, 0x81, 0x82,
-            0x83, 0x84, 0x85, 0x92, 0x93, 0x94, 0x88, 0x89, 0x8a, 0x8b, 0x8c, 0x9a, 0x9b, 0x9c,
+            0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x80, 0x81,
+            0x82, 0x83, 0x84, 0x85, 0x92, 0x93, 0x94, 0x88, 0x89, 0x8a, 0x8b, 0x8c, 0x9a, 0x9b, 0x9c, 0xa0,
+            0xa1, 0xa2, 0xa3, 0xb2, 0xb3,
         ];
         for byte in 0..=u8::MAX {
             let is_unknown = frames(&[byte, 0, 0, 0, 0, 0]).contains(&Err(FrameError::UnknownFrame));

@@ -28,6 +28,8 @@
 //! | frame | one item inside a packet: an acknowledgment, a message, a close (PROTOCOL 7, "Frames") |
 //! | message | what the application sends and receives. Resent if its delivery mode is reliable |
 //! | fragment | a part of a message that does not fit one packet (PROTOCOL 8.6, "Fragments") |
+//! | run | consecutive messages of one channel and one delivery mode in one frame (PROTOCOL 8.8, "Runs") |
+//! | body | a message as a run carries it: its length and its payload |
 //! | varint | an unsigned integer of 1 to 10 bytes, 7 bits in each (PROTOCOL 2.1, "Integers") |
 //! | packet number | counts the packets of one direction; a u64 that never repeats under a key (PROTOCOL 6.2, "Packet numbers") |
 //! | truncated number | the low 16, 24 or 32 bits of a packet number, as the header carries them |
@@ -241,8 +243,8 @@ pub use ack::{Ack, AckDelay, AckRange, AckRanges, AckRangesIter};
 pub use codec::{EncodeError, FrameError};
 pub use connection_id::{ConnectionId, RoutingTag, SteeringError, SteeringSecret};
 pub use frame::{
-    ChannelId, Close, CloseCode, Delivery, Fragment, Frame, FrameKinds, FrameWriter, Frames, Message,
-    MessageId, NewConnectionId, PathData, ResumeToken, Skip,
+    Bodies, ChannelId, Close, CloseCode, Delivery, Fragment, Frame, FrameKinds, FrameWriter, Frames, Lengths,
+    Message, MessageId, NewConnectionId, PathData, Payloads, ResumeToken, Run, Skip, SkipRun,
 };
 pub use handshake::{
     ClientId, ClientParameters, Hello, HelloDraft, HelloFields, Refusal, Refuse, RefuseReason, Reset, Retry,

@@ -129,13 +129,19 @@ pub const ACK_DELAY_MAX_UNITS: u32 = (1 << 21) - 1;
 /// receiver's work.
 pub const PACKET_FRAMES_MAX: u8 = 40;
 
+/// The maximum number of messages that all runs and Skip runs of one packet have together.
+///
+/// More is a protocol error. An empty message takes one byte in a run, so the length of a packet alone does not bound the
+/// receiver's work.
+pub const PACKET_RUN_MESSAGES_MAX: u16 = 512;
+
 /// The number of channels of a connection. Their ids are 0 to 65,535.
 pub const CHANNELS: u32 = 65_536;
 
 /// The maximum distance of a reliable message's id from the receiver's floor.
 ///
 /// More is a protocol error. Sparse ids would cost the receiver memory and cost the sender nothing.
-pub const MESSAGE_IDS_AHEAD: u64 = 4_096;
+pub const MESSAGE_IDS_AHEAD: u64 = 16_384;
 
 /// The default of the maximum length of a reliable message in bytes. Each peer can choose another value.
 pub const RELIABLE_MESSAGE_MAX_BYTES: usize = 64 * 1_024;

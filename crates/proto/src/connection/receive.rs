@@ -205,7 +205,11 @@ impl Connection {
                         return Received::Broken(error);
                     }
                 }
-                Frame::Ping | Frame::AckRequest | Frame::Padding { .. } => {}
+                Frame::Ping
+                | Frame::AckRequest
+                | Frame::Padding { .. }
+                | Frame::Run(_)
+                | Frame::SkipRun(_) => {}
             }
         }
         Received::Delivered

@@ -121,6 +121,10 @@ impl Connection {
                     self.survey_whole(skip.id, &outline, &mut contents);
                     AckUrgency::High
                 }
+                // The receiver has no runs yet.
+                Frame::Run(_) | Frame::SkipRun(_) => {
+                    return Err(ProtocolError::Frame(FrameError::UnknownFrame));
+                }
                 Frame::Ping
                 | Frame::Credit(_)
                 | Frame::NewConnectionId(_)

@@ -17,6 +17,7 @@ pub(crate) mod frame_type {
     pub(crate) const RESUME_TOKEN: u8 = 0x0b;
     pub(crate) const ACK_REQUEST: u8 = 0x0c;
     pub(crate) const TIMESTAMP: u8 = 0x0d;
+    pub(crate) const SKIP_RUN: u8 = 0x0e;
 
     /// Set in the types of messages and fragments. Bits 0 to 2 are the delivery mode.
     pub(crate) const MESSAGE: u8 = 0x80;
@@ -34,6 +35,10 @@ pub(crate) mod frame_type {
     /// Set in the type of a message of which the frame carries a fragment. Every mode except "reliable latest" has this
     /// bit.
     pub(crate) const FRAGMENT: u8 = 0x08;
+
+    /// Set in the type of a run of messages. A run has no fragments, and the modes "reliable sequenced" and "reliable latest"
+    /// have no runs.
+    pub(crate) const RUN: u8 = 0x20;
 }
 
 /// A set of kinds of frames. It does not record how many frames of a kind a packet has, or their order.
@@ -62,7 +67,7 @@ impl FrameKinds {
     pub const ACK: Self = Self(1 << 2);
     /// Close frames.
     pub const CLOSE: Self = Self(1 << 3);
-    /// Skip frames.
+    /// Skip frames, of one message or of a run.
     pub const SKIP: Self = Self(1 << 4);
     /// Credit frames.
     pub const CREDIT: Self = Self(1 << 5);
@@ -80,7 +85,7 @@ impl FrameKinds {
     pub const ACK_REQUEST: Self = Self(1 << 11);
     /// Timestamp frames.
     pub const TIMESTAMP: Self = Self(1 << 12);
-    /// Whole messages.
+    /// Whole messages, alone or in runs.
     pub const MESSAGE: Self = Self(1 << 13);
     /// Fragments of messages.
     pub const FRAGMENT: Self = Self(1 << 14);

@@ -61,6 +61,19 @@ pub enum Delivery {
     },
 }
 
+impl Delivery {
+    /// Returns the id, or `None` if the delivery mode has no ids.
+    #[must_use]
+    pub const fn id(self) -> Option<MessageId> {
+        match self {
+            Self::Unreliable | Self::UnreliableSequenced | Self::ReliableLatest { .. } => None,
+            Self::ReliableUnordered { id }
+            | Self::ReliableSequenced { id }
+            | Self::ReliableOrdered { id, .. } => Some(id),
+        }
+    }
+}
+
 /// A whole message (PROTOCOL 8.1, "Message frames").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message<'a> {
@@ -107,7 +120,8 @@ impl<'a> Message<'a> {
         reader: &mut Reader<'a>,
         last_id: &mut Option<MessageId>,
     ) -> Result<Self, FrameError> {
-        decode_body(byte, reader, last_id, |_, _| Ok(())).map(|(message, ())| message)
+        let (channel, delivery) = read_head(byte, reader, last_id)?;
+        Ok(Self { channel, delivery, payload: read_payload(reader)? })
     }
 
     /// Returns the encoding of this message in a packet whose previous message id is `last_id`.
@@ -155,12 +169,7 @@ impl<'a> Message<'a> {
     /// Returns the id, or `None` if the delivery mode has no ids.
     #[must_use]
     pub fn id(&self) -> Option<MessageId> {
-        match self.delivery {
-            Delivery::Unreliable | Delivery::UnreliableSequenced | Delivery::ReliableLatest { .. } => None,
-            Delivery::ReliableUnordered { id }
-            | Delivery::ReliableSequenced { id }
-            | Delivery::ReliableOrdered { id, .. } => Some(id),
-        }
+        self.delivery.id()
     }
 }
 
@@ -174,11 +183,10 @@ impl<'a> Fragment<'a> {
         if byte == frame_type::RELIABLE_LATEST | frame_type::FRAGMENT {
             return Err(FrameError::UnknownFrame);
         }
-        let decoded = decode_body(byte & !frame_type::FRAGMENT, reader, last_id, |reader, has_id| {
-            let number = if has_id { 0 } else { reader.varint()? };
-            Ok((number, read_message_size(reader)?, read_message_size(reader)?))
-        })?;
-        let (piece, (number, total_bytes, offset_bytes)) = decoded;
+        let (channel, delivery) = read_head(byte & !frame_type::FRAGMENT, reader, last_id)?;
+        let number = if delivery.id().is_some() { 0 } else { reader.varint()? };
+        let (total_bytes, offset_bytes) = (read_message_size(reader)?, read_message_size(reader)?);
+        let piece = Message { channel, delivery, payload: read_payload(reader)? };
         let fragment = Self { piece, number, total_bytes, offset_bytes };
         if fragment.is_inside_message() { Ok(fragment) } else { Err(FrameError::BadFragment) }
     }
@@ -237,6 +245,15 @@ pub(super) struct MessageEncoding<'a> {
 }
 
 impl MessageEncoding<'_> {
+    /// Turns the encoding of a message whose payload is the bodies of a run into that of the run.
+    pub(super) fn into_run(mut self, count: u16) -> Self {
+        self.frame_type |= frame_type::RUN;
+        // The number of messages replaces the length of the payload. The lengths are in the bodies.
+        let [_, _, _, length, _, _] = &mut self.varints;
+        *length = Some(count.into());
+        self
+    }
+
     /// Returns the length of the whole frame in bytes.
     pub(super) fn bytes(&self) -> usize {
         let varints = self.varints.iter().flatten();
@@ -254,15 +271,13 @@ impl MessageEncoding<'_> {
     }
 }
 
-/// Decodes a message, or the fields of a fragment that a message has too.
-///
-/// `fragment_fields` reads the fields before the length of the payload. Its argument is whether the message has an id.
-fn decode_body<'a, F>(
+/// Reads the fields that a message, a fragment, and a run have in common. `byte` is the type of the message.
+#[inline]
+pub(super) fn read_head(
     byte: u8,
-    reader: &mut Reader<'a>,
+    reader: &mut Reader<'_>,
     last_id: &mut Option<MessageId>,
-    fragment_fields: impl FnOnce(&mut Reader<'a>, bool) -> Result<F, FrameError>,
-) -> Result<(Message<'a>, F), FrameError> {
+) -> Result<(ChannelId, Delivery), FrameError> {
     let mode = byte & !frame_type::NEXT_ID;
     let has_id = match mode {
         frame_type::UNRELIABLE | frame_type::UNRELIABLE_SEQUENCED | frame_type::RELIABLE_LATEST
@@ -290,14 +305,18 @@ fn decode_body<'a, F>(
             _ => Delivery::ReliableLatest { key: reader.varint()?, version: reader.varint()? },
         }
     };
-    let fragment_fields = fragment_fields(reader, has_id)?;
-    // A length that exceeds a `usize` also exceeds the packet.
-    let bytes = usize::try_from(reader.varint()?).map_err(|_| FrameError::Truncated)?;
-    let payload = reader.slice(bytes).ok_or(FrameError::Truncated)?;
-    Ok((Message { channel, delivery, payload }, fragment_fields))
+    Ok((channel, delivery))
 }
 
-fn read_channel(reader: &mut Reader<'_>) -> Result<ChannelId, FrameError> {
+/// Reads a length and as many bytes.
+#[inline]
+pub(super) fn read_payload<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], FrameError> {
+    // A length that exceeds a `usize` also exceeds the packet.
+    let bytes = usize::try_from(reader.varint()?).map_err(|_| FrameError::Truncated)?;
+    reader.slice(bytes).ok_or(FrameError::Truncated)
+}
+
+pub(super) fn read_channel(reader: &mut Reader<'_>) -> Result<ChannelId, FrameError> {
     u16::try_from(reader.varint()?).map(ChannelId).map_err(|_| FrameError::BadChannel)
 }
 
@@ -323,7 +342,7 @@ fn read_id(
 }
 
 /// Reads the id of the predecessor, which is written as its distance from `id`, or 0 if there is no predecessor.
-fn read_order(id: MessageId, reader: &mut Reader<'_>) -> Result<Option<MessageId>, FrameError> {
+pub(super) fn read_order(id: MessageId, reader: &mut Reader<'_>) -> Result<Option<MessageId>, FrameError> {
     match reader.varint()? {
         0 => Ok(None),
         distance => {
@@ -333,7 +352,7 @@ fn read_order(id: MessageId, reader: &mut Reader<'_>) -> Result<Option<MessageId
 }
 
 /// Returns the field that [`read_order`] reads.
-fn order_field(id: MessageId, after: Option<MessageId>) -> Result<u64, EncodeError> {
+pub(super) fn order_field(id: MessageId, after: Option<MessageId>) -> Result<u64, EncodeError> {
     let Some(after) = after else { return Ok(0) };
     let distance = id.0.checked_sub(after.0).filter(|distance| *distance > 0);
     distance.ok_or(EncodeError::OrderNotBefore)

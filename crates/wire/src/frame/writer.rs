@@ -7,9 +7,10 @@ use bytes::BufMut;
 use super::control::{Close, NewConnectionId, PathData, ResumeToken};
 use super::kinds::{FrameKinds, frame_type, frame_weight};
 use super::message::{Fragment, Message, MessageId, Skip};
+use super::run::{Run, SkipRun};
 use crate::ack::{self, AckDelay, AckRange};
 use crate::codec::{EncodeError, check_room};
-use crate::limits::PACKET_FRAMES_MAX;
+use crate::limits::{PACKET_FRAMES_MAX, PACKET_RUN_MESSAGES_MAX};
 use crate::varint;
 
 /// Writes the frames of one packet into a buffer that has room for the packet's frames, without the tag.
@@ -21,6 +22,8 @@ pub struct FrameWriter<B> {
     written_bytes: usize,
     /// The number of frames that the packet may still have, where a fragment counts as two.
     frames_left: u8,
+    /// The number of messages that the runs of the packet may still have.
+    run_messages_left: u16,
     last_id: Option<MessageId>,
     kinds: FrameKinds,
 }
@@ -28,7 +31,14 @@ pub struct FrameWriter<B> {
 impl<B: BufMut> FrameWriter<B> {
     /// Creates a writer for an empty packet.
     pub fn new(out: B) -> Self {
-        Self { out, written_bytes: 0, frames_left: PACKET_FRAMES_MAX, last_id: None, kinds: FrameKinds::NONE }
+        Self {
+            out,
+            written_bytes: 0,
+            frames_left: PACKET_FRAMES_MAX,
+            run_messages_left: PACKET_RUN_MESSAGES_MAX,
+            last_id: None,
+            kinds: FrameKinds::NONE,
+        }
     }
 
     /// Returns the number of bytes written so far.
@@ -94,6 +104,48 @@ impl<B: BufMut> FrameWriter<B> {
         self.reserve(encoding.bytes(), FrameKinds::FRAGMENT)?;
         encoding.put(&mut self.out);
         self.last_id = fragment.piece.id().or(self.last_id);
+        Ok(())
+    }
+
+    /// Returns the encoded length in bytes of this run as the next frame.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::OrderNotBefore`] if the id of the first message's predecessor is not smaller than its own.
+    /// [`EncodeError::BadRun`] if the run has no message or too many, or a delivery mode that has no runs.
+    pub fn run_bytes(&self, run: &Run<'_>) -> Result<usize, EncodeError> {
+        run.encoding(self.last_id).map(|encoding| encoding.bytes())
+    }
+
+    /// Writes a run of messages.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Self::run_bytes`], and [`EncodeError::NoRoom`] if the run does not fit, or if the runs of the packet would
+    /// have too many messages. Nothing is written then.
+    pub fn run(&mut self, run: &Run<'_>) -> Result<(), EncodeError> {
+        let encoding = run.encoding(self.last_id)?;
+        self.reserve_run(encoding.bytes(), run.bodies.count, FrameKinds::MESSAGE)?;
+        encoding.put(&mut self.out);
+        self.last_id = run.last_id().or(self.last_id);
+        Ok(())
+    }
+
+    /// Writes that consecutive messages were given up.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::OrderNotBefore`] if the id of the first message's predecessor is not smaller than its own.
+    /// [`EncodeError::BadRun`] if the run has no message or too many. [`EncodeError::NoRoom`] if the frame does not fit, or if the
+    /// runs of the packet would have too many messages. Nothing is written then.
+    pub fn skip_run(&mut self, skip: &SkipRun<'_>) -> Result<(), EncodeError> {
+        let varints = skip.varints()?;
+        let head = varints.iter().map(|value| varint::encoded_bytes(*value));
+        let bytes = head.fold(1_usize, usize::saturating_add).saturating_add(skip.lengths.bytes.len());
+        self.reserve_run(bytes, skip.lengths.count, FrameKinds::SKIP)?;
+        self.out.put_u8(frame_type::SKIP_RUN);
+        varints.into_iter().for_each(|value| varint::put(value, &mut self.out));
+        self.out.put_slice(skip.lengths.bytes);
         Ok(())
     }
 
@@ -258,6 +310,15 @@ impl<B: BufMut> FrameWriter<B> {
         let kind = if bytes == 0 { FrameKinds::NONE } else { FrameKinds::PADDING };
         self.reserve(bytes, kind)?;
         self.out.put_bytes(frame_type::PADDING, bytes);
+        Ok(())
+    }
+
+    /// Accounts for a run of `count` messages, as [`Self::reserve`] does for every frame.
+    fn reserve_run(&mut self, bytes: usize, count: u16, kind: FrameKinds) -> Result<(), EncodeError> {
+        let left = self.run_messages_left.checked_sub(count);
+        let left = left.ok_or(EncodeError::NoRoom { needed_bytes: bytes })?;
+        self.reserve(bytes, kind)?;
+        self.run_messages_left = left;
         Ok(())
     }
 

@@ -9,17 +9,18 @@ use drumfire_wire::{
 
 const VARINT: [VarintError; 3] = [VarintError::Truncated, VarintError::Overlong, VarintError::TooLarge];
 
-const ENCODE: [EncodeError; 7] = [
+const ENCODE: [EncodeError; 8] = [
     EncodeError::NoRoom { needed_bytes: 1_234 },
     EncodeError::NoRanges,
     EncodeError::RangesOutOfOrder,
     EncodeError::ReasonTooLong,
     EncodeError::OrderNotBefore,
     EncodeError::BadFragment,
+    EncodeError::BadRun,
     EncodeError::NoiseMessageLength,
 ];
 
-const FRAME: [FrameError; 12] = [
+const FRAME: [FrameError; 15] = [
     FrameError::Truncated,
     FrameError::BadVarint,
     FrameError::UnknownFrame,
@@ -32,6 +33,9 @@ const FRAME: [FrameError; 12] = [
     FrameError::BadAckRange,
     FrameError::BadAckDelay,
     FrameError::BadClose,
+    FrameError::TooManyFrames,
+    FrameError::EmptyRun,
+    FrameError::TooManyMessages,
 ];
 
 const DATAGRAM: [DatagramError; 6] = [
@@ -73,6 +77,8 @@ fn error_texts_name_the_limits_of_the_code() {
         (ENCODE[0].to_string(), "1234 bytes".to_owned()),
         (EncodeError::ReasonTooLong.to_string(), format!("{} bytes", limits::CLOSE_REASON_MAX_BYTES)),
         (EncodeError::NoiseMessageLength.to_string(), format!("{} to {} bytes", noise.0, noise.1)),
+        (EncodeError::BadRun.to_string(), format!("{} messages", limits::PACKET_RUN_MESSAGES_MAX)),
+        (FrameError::TooManyMessages.to_string(), format!("{} messages", limits::PACKET_RUN_MESSAGES_MAX)),
         (FrameError::BadChannel.to_string(), largest_channel.to_string()),
         (FrameError::TooManyAckRanges.to_string(), format!("{} ranges", limits::ACK_RANGES_SENT)),
         (SteeringError::TooManySockets.to_string(), format!("{sockets} sockets")),

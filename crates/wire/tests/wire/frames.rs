@@ -44,6 +44,20 @@ fn recorded() -> Vec<Vec<u8>> {
             Sample::Timestamp(1 << 40),
             sample(9, Some((71, Some(70))), b"behind it"),
         ],
+        vec![
+            Sample::Run {
+                channel: 9,
+                delivery: ordered(Some((70, Some(69)))),
+                payloads: (0..20).map(|length| vec![5; length]).collect(),
+            },
+            Sample::Run {
+                channel: 2,
+                delivery: Delivery::UnreliableSequenced,
+                payloads: vec![vec![6; 40]; 3],
+            },
+            sample(9, Some((90, Some(89))), b"behind them"),
+            Sample::SkipRun { channel: 9, id: 60, after: Some(58), lengths: vec![3, 300, 1 << 24] },
+        ],
         vec![close],
     ]
     .iter()
@@ -95,6 +109,9 @@ fn any_ranges() -> impl Strategy<Value = Vec<(u64, u64)>> {
     })
 }
 
+/// The number of modes whose messages can be in runs: all but the last two, "reliable sequenced" and "reliable latest".
+const RUN_MODES: u8 = 4;
+
 /// The number of modes whose messages can be fragmented. The last mode, "reliable latest", is not one of them.
 const FRAGMENTED_MODES: u8 = 5;
 
@@ -125,6 +142,25 @@ fn any_skip() -> impl Strategy<Value = Skip> {
     )
 }
 
+fn any_run() -> impl Strategy<Value = Sample> {
+    let payloads = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..20);
+    (any::<u16>(), any_delivery(RUN_MODES), payloads)
+        .prop_filter("the ids of the run exceed a `u64`", |(_, delivery, payloads)| {
+            delivery.id().is_none_or(|id| id.0.checked_add(payloads.len() as u64).is_some())
+        })
+        .prop_map(|(channel, delivery, payloads)| Sample::Run { channel, delivery, payloads })
+}
+
+fn any_skip_run() -> impl Strategy<Value = Sample> {
+    let lengths = prop::collection::vec(0..=limits::MESSAGE_LIMIT_BYTES, 1..20);
+    (any_skip(), lengths).prop_map(|(skip, lengths)| Sample::SkipRun {
+        channel: skip.channel.0,
+        id: skip.id.0 >> 1,
+        after: (skip.id.0 >> 1).checked_sub(1),
+        lengths,
+    })
+}
+
 fn any_fragment() -> impl Strategy<Value = Sample> {
     let delivery = any_delivery(FRAGMENTED_MODES);
     let payload = prop::collection::vec(any::<u8>(), 1..200);
@@ -151,6 +187,8 @@ fn any_sample() -> impl Strategy<Value = Sample> {
             .prop_map(|(code, application_code, reason)| Sample::Close { code, application_code, reason }),
         any_skip().prop_map(Sample::Skip),
         any_fragment(),
+        any_run(),
+        any_skip_run(),
         any::<u64>().prop_map(Sample::Credit),
         any::<u64>().prop_map(Sample::Timestamp),
         any::<[u8; 8]>().prop_map(Sample::PathChallenge),

@@ -1,9 +1,9 @@
 //! Frames that own their bytes, and packets of such frames, for tests and fuzz targets to encode and compare.
 
 use drumfire_wire::{
-    AckDelay, AckRange, ChannelId, Close, CloseCode, ConnectionId, Delivery, EncodeError, Fragment, Frame,
-    FrameError, FrameWriter, Frames, Message, MessageId, NewConnectionId, PacketNumber, PathData,
-    ResumeToken, Skip,
+    AckDelay, AckRange, Bodies, ChannelId, Close, CloseCode, ConnectionId, Delivery, EncodeError, Fragment,
+    Frame, FrameError, FrameWriter, Frames, Lengths, Message, MessageId, NewConnectionId, PacketNumber,
+    PathData, ResumeToken, Run, Skip, SkipRun, varint,
 };
 use std::time::Duration;
 
@@ -35,7 +35,18 @@ pub(crate) enum Sample {
         offset_bytes: u32,
         payload: Vec<u8>,
     },
+    Run {
+        channel: u16,
+        delivery: Delivery,
+        payloads: Vec<Vec<u8>>,
+    },
     Skip(Skip),
+    SkipRun {
+        channel: u16,
+        id: u64,
+        after: Option<u64>,
+        lengths: Vec<u32>,
+    },
     Credit(u64),
     Timestamp(u64),
     PathChallenge([u8; 8]),
@@ -72,7 +83,20 @@ impl Sample {
                 let (number, total_bytes, offset_bytes) = (*number, *total_bytes, *offset_bytes);
                 writer.fragment(&Fragment { piece, number, total_bytes, offset_bytes })
             }
+            Self::Run { channel, delivery, payloads } => {
+                let mut bytes = Vec::new();
+                payloads.iter().for_each(|payload| Bodies::put(payload, &mut bytes));
+                let (bodies, longest_bytes) = Bodies::parse(&bytes).unwrap();
+                writer.run(&Run { channel: ChannelId(*channel), delivery: *delivery, bodies, longest_bytes })
+            }
             Self::Skip(skip) => writer.skip(skip),
+            Self::SkipRun { channel, id, after, lengths } => {
+                let mut bytes = Vec::new();
+                lengths.iter().for_each(|length| varint::encode((*length).into(), &mut bytes).unwrap());
+                let lengths = Lengths { bytes: &bytes, count: u16::try_from(lengths.len()).unwrap() };
+                let (channel, id) = (ChannelId(*channel), MessageId(*id));
+                writer.skip_run(&SkipRun { channel, id, after: after.map(MessageId), lengths })
+            }
             Self::Credit(bytes) => writer.credit(*bytes),
             Self::Timestamp(microseconds) => writer.timestamp(*microseconds),
             Self::PathChallenge(data) => writer.path_challenge(PathData(*data)),
@@ -120,7 +144,18 @@ impl Sample {
                 offset_bytes,
                 payload: piece.payload.to_vec(),
             },
+            Frame::Run(run) => Self::Run {
+                channel: run.channel.0,
+                delivery: run.delivery,
+                payloads: run.bodies.payloads().map(<[u8]>::to_vec).collect(),
+            },
             Frame::Skip(skip) => Self::Skip(skip),
+            Frame::SkipRun(skip) => Self::SkipRun {
+                channel: skip.channel.0,
+                id: skip.id.0,
+                after: skip.after.map(|after| after.0),
+                lengths: skip.lengths.iter().collect(),
+            },
             Frame::Credit(bytes) => Self::Credit(bytes),
             Frame::Timestamp(microseconds) => Self::Timestamp(microseconds),
             Frame::PathChallenge(data) => Self::PathChallenge(data.0),

@@ -61,7 +61,20 @@ pub(crate) fn assert_walk_is_sound(opened: &[u8]) {
                 bytes += 6 + fragment.piece.payload.len();
             }
             Ok(Frame::Credit(_) | Frame::Timestamp(_)) => bytes += 2,
+            Ok(Frame::Run(run)) => {
+                assert!(inside(run.bodies.bytes) && (1..=512).contains(&run.bodies.count));
+                let payloads = || run.bodies.payloads().map(<[u8]>::len);
+                assert_eq!(payloads().count(), usize::from(run.bodies.count));
+                assert_eq!(payloads().sum::<usize>(), usize::try_from(run.bodies.payload_bytes).unwrap());
+                assert_eq!(payloads().max(), usize::try_from(run.longest_bytes).ok());
+                bytes += 3 + run.bodies.bytes.len();
+            }
             Ok(Frame::Skip(_)) => bytes += 5,
+            Ok(Frame::SkipRun(skip)) => {
+                assert!(inside(skip.lengths.bytes) && (1..=512).contains(&skip.lengths.count));
+                assert_eq!(skip.lengths.iter().count(), usize::from(skip.lengths.count));
+                bytes += 5 + skip.lengths.bytes.len();
+            }
             Ok(Frame::ResumeToken(token)) => {
                 assert!(inside(token.psk) && inside(token.sealed));
                 bytes += 547;

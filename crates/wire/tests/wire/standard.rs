@@ -61,6 +61,7 @@ fn every_limit_of_the_standard_is_that_of_the_code() {
         ("ACK_RANGES_SENT", limits::ACK_RANGES_SENT as u64),
         ("ACK_DELAY_MAX_UNITS", u64::from(limits::ACK_DELAY_MAX_UNITS)),
         ("PACKET_FRAMES_MAX", u64::from(limits::PACKET_FRAMES_MAX)),
+        ("PACKET_RUN_MESSAGES_MAX", u64::from(limits::PACKET_RUN_MESSAGES_MAX)),
         ("CHANNELS", u64::from(limits::CHANNELS)),
         ("MESSAGE_IDS_AHEAD", limits::MESSAGE_IDS_AHEAD),
         ("RELIABLE_MESSAGE_MAX_BYTES", limits::RELIABLE_MESSAGE_MAX_BYTES as u64),
@@ -129,6 +130,11 @@ fn with(delivery: Delivery, payload: &[u8]) -> Sample {
 
 fn piece(delivery: Delivery, number: u64, (total_bytes, offset_bytes): (u32, u32), payload: &[u8]) -> Sample {
     Sample::Fragment { channel: 7, delivery, number, total_bytes, offset_bytes, payload: payload.to_vec() }
+}
+
+fn run(channel: u16, delivery: Delivery, payloads: &[&[u8]]) -> Sample {
+    let payloads = payloads.iter().map(|payload| payload.to_vec()).collect();
+    Sample::Run { channel, delivery, payloads }
 }
 
 /// Returns the bytes that the code writes for the vector with this name.
@@ -209,11 +215,31 @@ fn message_vector(name: &str) -> Vec<u8> {
         ]),
         "reliable-latest" => frames_vector(&[with(Delivery::ReliableLatest { key: 300, version: 9 }, b"hi")]),
         "reliable-ordered" => frames_vector(&[message(7, Some((300, None)), b"hi")]),
-        "reliable-run" => frames_vector(&[
+        "omitted-id" => frames_vector(&[
             message(7, Some((300, Some(295))), b"a"),
             message(0, None, b""),
             message(7, Some((301, Some(300))), b"b"),
         ]),
+        "unreliable-run" => frames_vector(&[run(7, Delivery::Unreliable, &[b"hi", b""])]),
+        "sequenced-run" => frames_vector(&[run(7, Delivery::UnreliableSequenced, &[b"hi"])]),
+        "unordered-runs" => frames_vector(&[
+            run(7, Delivery::ReliableUnordered { id: MessageId(300) }, &[b"a", b"b"]),
+            run(8, Delivery::ReliableUnordered { id: MessageId(302) }, &[b"c"]),
+        ]),
+        "ordered-runs" => frames_vector(&[
+            run(7, ordered(Some((300, Some(299)))), &[b"a", b"", b"bcd"]),
+            run(7, ordered(Some((303, Some(302)))), &[b"x", b"y"]),
+        ]),
+        "run-and-message" => frames_vector(&[
+            run(7, ordered(Some((300, None))), &[b"a", b"b"]),
+            message(7, Some((302, Some(301))), b"c"),
+        ]),
+        "skip-run" => frames_vector(&[Sample::SkipRun {
+            channel: 7,
+            id: 300,
+            after: Some(295),
+            lengths: vec![10, 0, 300],
+        }]),
         other => unreachable!("the standard has a vector {other} that is not tested"),
     }
 }
@@ -221,7 +247,7 @@ fn message_vector(name: &str) -> Vec<u8> {
 #[test]
 fn the_code_writes_and_reads_every_test_vector() {
     let rows = table("| vector | bytes |");
-    assert_eq!(rows.len(), 33);
+    assert_eq!(rows.len(), 39);
     for row in rows {
         let bytes: Vec<u8> = row[1].split(' ').map(|hex| u8::from_str_radix(hex, 16).unwrap()).collect();
         assert_eq!(vector(row[0]), bytes, "{}", row[0]);

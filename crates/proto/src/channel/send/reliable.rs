@@ -17,7 +17,7 @@ use crate::channel::receipt::ReceiptId;
 use crate::channel::{Mode, Priority, Redundancy};
 use crate::convert::{saturated, to_u64};
 use crate::ids::FoldBuild;
-use crate::limits::{MESSAGE_IDS_AHEAD, REDUNDANT_MAX_BYTES};
+use crate::limits::{MESSAGE_IDS_IN_FLIGHT, REDUNDANT_MAX_BYTES};
 use crate::time::Moment;
 
 /// The sent reliable messages of one connection.
@@ -179,7 +179,7 @@ impl Reliable {
     /// Whether another message may be sent for the first time. The receiver refuses ids too far above its lowest
     /// missing id, which is never below the lowest unacknowledged one.
     pub(super) fn may_give_id(&self) -> bool {
-        to_u64(self.sent.len()) < MESSAGE_IDS_AHEAD
+        to_u64(self.sent.len()) < MESSAGE_IDS_IN_FLIGHT
     }
 
     /// Marks a message as lost, after a packet with it was lost.

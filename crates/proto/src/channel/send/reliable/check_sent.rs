@@ -9,7 +9,7 @@ use drumfire_wire::ChannelId;
 use super::{MessageState, Reliable, sent_ref};
 use crate::channel::send::charge;
 use crate::convert::to_u64;
-use crate::limits::MESSAGE_IDS_AHEAD;
+use crate::limits::MESSAGE_IDS_IN_FLIGHT;
 
 impl Reliable {
     /// Asserts what must hold between two calls. Returns the charges in bytes of the messages that have not arrived.
@@ -20,7 +20,7 @@ impl Reliable {
             self.base
         );
         debug_assert!(
-            to_u64(self.sent.len()) <= MESSAGE_IDS_AHEAD,
+            to_u64(self.sent.len()) <= MESSAGE_IDS_IN_FLIGHT,
             "{} messages are in flight",
             self.sent.len()
         );
