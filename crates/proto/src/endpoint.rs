@@ -31,7 +31,7 @@ use crate::convert::saturated;
 use crate::datagram::Forwarded;
 use crate::epoch::EpochLimits;
 use crate::error::ConfigError;
-use crate::event::{Event, EventBatch, Events, charge};
+use crate::event::{Event, EventBatch, Events, MessageRun, charge, charge_all};
 use crate::handshake::server::{HandshakeResponder, RefuseBytes};
 use crate::hash_index::HashIndex;
 use crate::ids::{ConnectionIds, FoldBuild, PeerMap, Shard};
@@ -250,7 +250,7 @@ impl<P: Placement> Endpoint<P> {
         if let Some((peer, payload_bytes)) = event.held()
             && let Some(connection) = connections.get_mut(peer)
         {
-            *has_news |= release(connection, budget, peer, payload_bytes, active);
+            *has_news |= release(connection, budget, peer, charge(payload_bytes), active);
         }
         Some(event)
     }
@@ -277,9 +277,19 @@ impl<P: Placement> Endpoint<P> {
     /// Registers that the application has taken an event of a batch that holds `payload_bytes` ([`Event::held`]). Its
     /// peer may send as much again.
     pub fn release(&mut self, peer: PeerId, payload_bytes: usize) {
+        self.release_charge(peer, charge(payload_bytes));
+    }
+
+    /// Registers that the application has taken a run of messages of a batch ([`EventBatch::pop_run`]), as
+    /// [`Endpoint::release`] does for one message.
+    pub fn release_run(&mut self, run: &MessageRun<'_>) {
+        self.release_charge(run.peer, charge_all(run.count(), run.payload_bytes()));
+    }
+
+    fn release_charge(&mut self, peer: PeerId, charge_bytes: usize) {
         let Self { connections, budget, active, has_news, .. } = self;
         if let Some(connection) = connections.get_mut(peer) {
-            *has_news |= release(connection, budget, peer, payload_bytes, active);
+            *has_news |= release(connection, budget, peer, charge_bytes, active);
         }
     }
 
@@ -415,10 +425,9 @@ fn release(
     connection: &mut Connection,
     budget: &mut MemoryBudget,
     peer: PeerId,
-    payload_bytes: usize,
+    charge_bytes: usize,
     active: &mut VecDeque<PeerId>,
 ) -> bool {
-    let charge_bytes = charge(payload_bytes);
     // Both totals contain the charge: the one that limits the peer, and the one that limits the worker.
     connection.on_event_taken(charge_bytes);
     budget.on_taken(charge_bytes);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use drumfire_crypto::PlayerId;
-use drumfire_wire::ChannelId;
+use drumfire_wire::{Bodies, ChannelId};
 
 use crate::channel::receipt::{Outcome, ReceiptId};
 use crate::convert::{saturated, to_usize};
@@ -108,6 +108,35 @@ impl Event<'_> {
     }
 }
 
+/// Consecutive messages of one peer and one channel that arrived together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageRun<'a> {
+    /// The sender of the messages.
+    pub peer: PeerId,
+    /// The channel of the messages.
+    pub channel: ChannelId,
+    bodies: Bodies<'a>,
+}
+
+impl<'a> MessageRun<'a> {
+    /// Returns the payloads of the messages in their order.
+    pub fn payloads(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.bodies.payloads()
+    }
+
+    /// Returns the number of messages. There is at least one.
+    #[must_use]
+    pub const fn count(&self) -> u16 {
+        self.bodies.count
+    }
+
+    /// Returns the sum of the lengths of all payloads, in bytes.
+    #[must_use]
+    pub fn payload_bytes(&self) -> usize {
+        to_usize(self.bodies.payload_bytes)
+    }
+}
+
 /// The number of waiting events up to which [`Events::check`] examines all of them.
 const CHECKED_EVENTS_MAX: usize = 64;
 
@@ -158,12 +187,22 @@ impl QueuedEvent {
     fn payload_bytes(self) -> usize {
         to_usize(self.bytes)
     }
+
+    /// The memory that the event is charged, in bytes.
+    fn charge(self) -> usize {
+        match self.kind {
+            EventKind::Run(_, count, payload_bytes) => charge_all(count, to_usize(payload_bytes)),
+            _ => charge(self.payload_bytes()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
 enum EventKind {
     Attempt,
     Message(ChannelId),
+    /// The channel of a run, the number of its messages, and the sum of the lengths of their payloads.
+    Run(ChannelId, u16, u32),
     Receipt(ReceiptId, Outcome),
     Skipped(ChannelId, u32),
     Writable,
@@ -211,6 +250,22 @@ impl EventBatch {
                 }
             }
             EventKind::Message(channel) => Event::Message { peer, channel, payload },
+            EventKind::Run(channel, count, payload_bytes) => {
+                let mut payloads = run_of(payload, count, payload_bytes).payloads();
+                let first = payloads.next();
+                debug_assert!(first.is_some(), "a run of {count} messages in {} bytes", payload.len());
+                let first = first.unwrap_or_default();
+                // The rest of the run stays the oldest event.
+                if let Some(count) = count.checked_sub(1).filter(|count| *count > 0) {
+                    let rest = payloads.rest().len();
+                    self.start = end.saturating_sub(rest);
+                    let payload_bytes = payload_bytes.saturating_sub(saturated(first.len(), u32::MAX));
+                    let (bytes, kind) =
+                        (saturated(rest, u32::MAX), EventKind::Run(channel, count, payload_bytes));
+                    self.queue.push_front(QueuedEvent { peer, bytes, kind });
+                }
+                Event::Message { peer, channel, payload: first }
+            }
             EventKind::Receipt(receipt, outcome) => Event::Receipt { peer, receipt, outcome },
             EventKind::Skipped(channel, count) => Event::Skipped { peer, channel, count },
             EventKind::Writable => Event::Writable { peer },
@@ -221,6 +276,26 @@ impl EventBatch {
             }
             EventKind::Disconnected(reason) => Event::Disconnected { peer, reason, text: payload },
         })
+    }
+
+    /// Returns the oldest event if it is a run of messages, or what [`Self::pop`] left of one. `None` for any other
+    /// event, which [`Self::pop`] returns.
+    pub fn pop_run(&mut self) -> Option<MessageRun<'_>> {
+        let QueuedEvent { peer, kind, bytes } = *self.queue.front()?;
+        let EventKind::Run(channel, count, payload_bytes) = kind else { return None };
+        self.queue.pop_front();
+        let start = self.start;
+        self.start = start.saturating_add(to_usize(bytes));
+        let bytes = self.bytes.get(start..self.start).unwrap_or_default();
+        Some(MessageRun { peer, channel, bodies: run_of(bytes, count, payload_bytes) })
+    }
+
+    /// Returns the charge of the event that [`Self::pop`] returns next.
+    fn next_charge(&self) -> Option<usize> {
+        let entry = self.queue.front()?;
+        let EventKind::Run(_, count, payload_bytes) = entry.kind else { return Some(entry.charge()) };
+        let bytes = self.bytes.get(self.start..).unwrap_or_default();
+        run_of(bytes, count, payload_bytes).payloads().next().map(|payload| charge(payload.len()))
     }
 
     fn push(&mut self, peer: PeerId, kind: EventKind, payload: &[u8]) {
@@ -309,16 +384,23 @@ impl Events {
         self.push(peer, EventKind::Receipt(receipt, outcome), &[]);
     }
 
-    /// Counts a message that the peer skipped. Skips in a row are one event. Returns whether the event is new.
-    pub(crate) fn skipped(&mut self, peer: PeerId, channel: ChannelId) -> bool {
+    /// Queues the messages of a run as one event.
+    pub(crate) fn run(&mut self, peer: PeerId, channel: ChannelId, bodies: Bodies<'_>) {
+        let Bodies { bytes, count, payload_bytes } = bodies;
+        self.used_bytes = self.used_bytes.saturating_add(charge_all(count, to_usize(payload_bytes)));
+        self.waiting.push(peer, EventKind::Run(channel, count, payload_bytes), bytes);
+    }
+
+    /// Counts messages that the peer skipped. Skips in a row are one event. Returns whether the event is new.
+    pub(crate) fn skipped(&mut self, peer: PeerId, channel: ChannelId, skipped_count: u16) -> bool {
         if let Some(QueuedEvent { peer: last_peer, kind: EventKind::Skipped(last_channel, count), .. }) =
             self.waiting.queue.back_mut()
             && (*last_peer, *last_channel) == (peer, channel)
         {
-            *count = count.saturating_add(1);
+            *count = count.saturating_add(skipped_count.into());
             return false;
         }
-        self.push(peer, EventKind::Skipped(channel, 1), &[]);
+        self.push(peer, EventKind::Skipped(channel, skipped_count.into()), &[]);
         true
     }
 
@@ -343,8 +425,7 @@ impl Events {
 
     /// Returns the oldest event.
     pub(crate) fn pop(&mut self) -> Option<Event<'_>> {
-        let bytes = self.waiting.queue.front()?.payload_bytes();
-        self.used_bytes = self.used_bytes.saturating_sub(charge(bytes));
+        self.used_bytes = self.used_bytes.saturating_sub(self.waiting.next_charge()?);
         let event = self.waiting.pop();
         if matches!(
             event,
@@ -370,7 +451,7 @@ impl Events {
         let payloads = || queue.iter().map(|event| event.payload_bytes());
         debug_assert_eq!(
             self.used_bytes,
-            payloads().map(charge).sum::<usize>(),
+            queue.iter().map(|event| event.charge()).sum::<usize>(),
             "the memory of waiting events was counted wrong"
         );
         debug_assert_eq!(
@@ -397,8 +478,19 @@ impl Events {
     }
 }
 
+/// Returns the charge of a message, in bytes.
 pub(crate) fn charge(payload_bytes: usize) -> usize {
     payload_bytes.saturating_add(ITEM_CHARGE_BYTES)
+}
+
+/// Returns the charge of `count` messages whose payloads have `payload_bytes` together.
+pub(crate) fn charge_all(count: u16, payload_bytes: usize) -> usize {
+    payload_bytes.saturating_add(usize::from(count).saturating_mul(ITEM_CHARGE_BYTES))
+}
+
+/// Returns the run of an event from its parts.
+const fn run_of(bytes: &[u8], count: u16, payload_bytes: u32) -> Bodies<'_> {
+    Bodies { bytes, count, payload_bytes }
 }
 
 #[cfg(test)]

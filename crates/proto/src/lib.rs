@@ -110,7 +110,7 @@ pub use datagram::{Forwarded, Inbound, Transmit};
 pub use endpoint::live::LiveConfig;
 pub use endpoint::{ConnectRequest, Endpoint};
 pub use error::{CloseError, CloseReason, ConfigError, ConnectError, ProtocolError, SendError};
-pub use event::{Event, EventBatch};
+pub use event::{Event, EventBatch, MessageRun};
 pub use ids::Shard;
 pub use ledger::{ClaimError, TokenClaim, UsedTokens};
 pub use loss::AckError;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use drumfire_wire::{
-    AckDelay, AckRange, ChannelId, Close, CloseCode, ConnectionId, Delivery, EncodeError, Fragment,
-    FrameWriter, Message, MessageId, NewConnectionId, PacketNumber, PathData, ResumeToken, Skip,
+    AckDelay, AckRange, Bodies, ChannelId, Close, CloseCode, ConnectionId, Delivery, EncodeError, Fragment,
+    FrameWriter, Lengths, Message, MessageId, NewConnectionId, PacketNumber, PathData, ResumeToken, Run,
+    Skip, SkipRun, varint,
 };
 use strum::{IntoStaticStr, VariantNames};
 
@@ -56,8 +57,26 @@ pub enum DrawnFrame {
         /// The length of the fragment.
         bytes: usize,
     },
+    /// A run of messages of equal length.
+    Run {
+        /// The channel.
+        channel: ChannelId,
+        /// The mode, with the id and the order of the first message.
+        delivery: Delivery,
+        /// The number of messages.
+        count: u16,
+        /// The length of each payload.
+        bytes: usize,
+    },
     /// A notice that a message will not be sent.
     Skip(Skip),
+    /// A notice that consecutive messages will not be sent.
+    SkipRun {
+        /// The Skip of the first message. All messages have its length.
+        first: Skip,
+        /// The number of messages.
+        count: u16,
+    },
     /// Credit for the server.
     Credit(u64),
     /// The clock of the client.
@@ -89,14 +108,26 @@ impl DrawnFrame {
         self.into()
     }
 
-    /// Returns the id of the reliable message that the frame is about.
+    /// Returns the id of the first reliable message that the frame is about.
     #[must_use]
     pub fn id(&self) -> Option<MessageId> {
         match self {
-            Self::Message { delivery, .. } | Self::Fragment { delivery, .. } => id_of(*delivery),
-            Self::Skip(skip) => Some(skip.id),
+            Self::Message { delivery, .. } | Self::Fragment { delivery, .. } | Self::Run { delivery, .. } => {
+                delivery.id()
+            }
+            Self::Skip(skip) | Self::SkipRun { first: skip, .. } => Some(skip.id),
             _ => None,
         }
+    }
+
+    /// Returns the ids of all reliable messages that the frame is about.
+    pub fn ids(&self) -> impl Iterator<Item = u64> + use<> {
+        let count = match *self {
+            Self::Run { count, .. } | Self::SkipRun { count, .. } => count,
+            _ => 1,
+        };
+        let ids = self.id().map(|first| first.0..first.0.saturating_add(count.into()));
+        ids.into_iter().flatten()
     }
 
     /// Writes the frame.
@@ -123,7 +154,21 @@ impl DrawnFrame {
                     offset_bytes: *offset,
                 })
             }
+            Self::Run { channel, delivery, count, bytes } => {
+                let mut encoded = Vec::new();
+                (0..*count).for_each(|_| Bodies::put(payload(*bytes), &mut encoded));
+                let (bodies, longest_bytes) = Bodies::parse(&encoded).map_err(|_| EncodeError::BadRun)?;
+                writer.run(&Run { channel: *channel, delivery: *delivery, bodies, longest_bytes })
+            }
             Self::Skip(skip) => writer.skip(skip),
+            Self::SkipRun { first: Skip { channel, id, after, bytes }, count } => {
+                let mut encoded = Vec::new();
+                for _ in 0..*count {
+                    varint::encode((*bytes).into(), &mut encoded)?;
+                }
+                let lengths = Lengths { bytes: &encoded, count: *count };
+                writer.skip_run(&SkipRun { channel: *channel, id: *id, after: *after, lengths })
+            }
             Self::Credit(edge) => writer.credit(*edge),
             Self::Timestamp(micros) => writer.timestamp(*micros),
             Self::Close { reason_bytes } => writer.close(&Close {
@@ -146,16 +191,6 @@ impl DrawnFrame {
     }
 }
 
-/// Returns the id that the delivery names.
-pub(crate) const fn id_of(delivery: Delivery) -> Option<MessageId> {
-    match delivery {
-        Delivery::ReliableUnordered { id }
-        | Delivery::ReliableSequenced { id }
-        | Delivery::ReliableOrdered { id, .. } => Some(id),
-        Delivery::Unreliable | Delivery::UnreliableSequenced | Delivery::ReliableLatest { .. } => None,
-    }
-}
-
 /// Returns the range of these packet numbers, in either order.
 pub(crate) fn range(one: u64, other: u64) -> AckRange {
     let (smallest, largest) = (PacketNumber(one.min(other)), PacketNumber(one.max(other)));
@@ -163,5 +198,9 @@ pub(crate) fn range(one: u64, other: u64) -> AckRange {
 }
 
 fn message(channel: ChannelId, delivery: Delivery, bytes: usize) -> Message<'static> {
-    Message { channel, delivery, payload: &PAYLOAD[..bytes.min(PAYLOAD.len())] }
+    Message { channel, delivery, payload: payload(bytes) }
+}
+
+fn payload(bytes: usize) -> &'static [u8] {
+    &PAYLOAD[..bytes.min(PAYLOAD.len())]
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use drumfire_wire::limits::{ACK_RANGES_SENT, MESSAGE_IDS_AHEAD, MESSAGE_LIMIT_BYTES};
+use drumfire_wire::limits::{
+    ACK_RANGES_SENT, MESSAGE_IDS_AHEAD, MESSAGE_LIMIT_BYTES, PACKET_RUN_MESSAGES_MAX,
+};
 use drumfire_wire::{AckRange, ChannelId, Delivery, FrameWriter, MessageId, SharedParameters, Skip};
 
 use crate::connection::Heard;
@@ -22,6 +24,12 @@ const UNRELIABLE_MAX_BYTES: u32 = 16 * 1_024;
 
 /// Bytes of the fields of a message frame, at most.
 const MESSAGE_FIELDS_BYTES: usize = 40;
+
+/// Bytes of the length of a body, at most, in a packet.
+const BODY_LENGTH_BYTES: usize = 2;
+
+/// Bytes of a length in a Skip run, at most.
+const SKIPPED_LENGTH_BYTES: usize = 4;
 
 /// Draws packets by the choices of a [`Swarm`], for one connection.
 #[derive(Debug)]
@@ -129,8 +137,8 @@ impl Sender {
         }
         let charge = self.state.on_drawn(&frame);
         self.ids_ahead = self.ids_ahead.max(self.state.next - self.state.floor());
-        if let Some(id) = frame.id() {
-            self.last_id = id.0;
+        if let Some(id) = frame.ids().last() {
+            self.last_id = id;
         }
         self.made += 1;
         self.last.push((frame, charge));
@@ -156,6 +164,8 @@ impl Sender {
             Kind::Message => return self.message(recipe, room, breaks_rules),
             Kind::Fragment => return self.fragment(recipe, number, room, breaks_rules),
             Kind::Skip => return self.skip(recipe, breaks_rules),
+            Kind::Run => return self.run(recipe, room, breaks_rules),
+            Kind::SkipRun => return self.skip_run(recipe, room, breaks_rules),
             // A packet holds one ack.
             Kind::Ack if self.has_ack() => return None,
             Kind::Ack => return self.ack(self.swarm.ack),
@@ -276,9 +286,36 @@ impl Sender {
         self.allowed(frame, bytes.into(), breaks_rules)
     }
 
+    fn run(&mut self, recipe: Recipe, room: usize, breaks_rules: bool) -> Option<DrawnFrame> {
+        let room = room.checked_sub(MESSAGE_FIELDS_BYTES)?;
+        let id = self.id(recipe.id)?;
+        let count = self.count(room);
+        let bytes = self.length(recipe.length, (room / usize::from(count)).saturating_sub(BODY_LENGTH_BYTES));
+        let delivery = match self.delivery(recipe, id) {
+            Delivery::ReliableSequenced { id } => Delivery::ReliableUnordered { id },
+            Delivery::ReliableLatest { .. } => Delivery::Unreliable,
+            delivery => delivery,
+        };
+        let frame = DrawnFrame::Run { channel: self.channel(recipe.channel), delivery, count, bytes };
+        self.allowed(frame, bytes as u64, breaks_rules)
+    }
+
+    fn skip_run(&mut self, recipe: Recipe, room: usize, breaks_rules: bool) -> Option<DrawnFrame> {
+        let Some(DrawnFrame::Skip(first)) = self.skip(recipe, true) else { return None };
+        let count = self.count(room.checked_sub(MESSAGE_FIELDS_BYTES)? / SKIPPED_LENGTH_BYTES);
+        self.allowed(DrawnFrame::SkipRun { first, count }, first.bytes.into(), breaks_rules)
+    }
+
+    /// Draws the number of messages of a run whose bodies have at most `room` bytes.
+    fn count(&mut self, room: usize) -> u16 {
+        let most = u16::try_from(room).unwrap_or(u16::MAX).clamp(1, PACKET_RUN_MESSAGES_MAX);
+        let drawn = self.random.pick(&[1, 2, 3, 8, 64, PACKET_RUN_MESSAGES_MAX]);
+        drawn.min(most)
+    }
+
     /// Returns the frame if the server must accept it by the model, or if it may break a rule.
     fn allowed(&self, frame: DrawnFrame, bytes: u64, breaks_rules: bool) -> Option<DrawnFrame> {
-        let is_allowed = frame.id().is_none_or(|id| self.state.is_allowed(id.0, bytes));
+        let is_allowed = self.state.are_allowed(frame.ids(), bytes);
         (is_allowed || breaks_rules).then_some(frame)
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use drumfire_wire::{ChannelId, Delivery, Frame, Frames, SharedParameters, limits};
 
 use crate::connection::Heard;
-use crate::frame::{DrawnFrame, id_of};
+use crate::frame::DrawnFrame;
 
 /// Numbers of packets of the server that are remembered.
 const HEARD_MAX: usize = 512;
@@ -77,11 +77,18 @@ impl SendState {
         self.missing.first().copied().unwrap_or(self.next)
     }
 
-    /// Returns whether the server must accept a new reliable message with this id and length.
-    pub(crate) fn is_allowed(&self, id: u64, bytes: u64) -> bool {
-        let charge = bytes + u64::from(limits::MESSAGE_CHARGE_BYTES);
-        id <= self.floor() + limits::MESSAGE_IDS_AHEAD
-            && (!self.is_new(id) || self.credit_used + charge <= self.credit_edge)
+    /// Returns whether the server must accept reliable messages with these ids and this length.
+    pub(crate) fn are_allowed(&self, ids: impl Iterator<Item = u64>, bytes: u64) -> bool {
+        let (edge, mut credit_used) = (self.floor() + limits::MESSAGE_IDS_AHEAD, self.credit_used);
+        for id in ids {
+            if self.is_new(id) {
+                credit_used += bytes + u64::from(limits::MESSAGE_CHARGE_BYTES);
+            }
+            if id > edge || credit_used > self.credit_edge {
+                return false;
+            }
+        }
+        true
     }
 
     /// Returns whether no part of this message was sent.
@@ -93,23 +100,23 @@ impl SendState {
     /// spent.
     pub(crate) fn on_drawn(&mut self, frame: &DrawnFrame) -> u64 {
         let mut charge = 0;
-        if let Some(id) = frame.id() {
-            if self.is_new(id.0) {
-                charge = message_bytes(frame) + u64::from(limits::MESSAGE_CHARGE_BYTES);
-                self.credit_used += charge;
+        for id in frame.ids() {
+            if self.is_new(id) {
+                charge += message_bytes(frame) + u64::from(limits::MESSAGE_CHARGE_BYTES);
             }
             // The server rejects ids beyond its window.
-            if id.0 >= self.next && id.0 <= self.floor() + limits::MESSAGE_IDS_AHEAD {
-                self.missing.extend(self.next..=id.0);
-                self.next = id.0 + 1;
+            if id >= self.next && id <= self.floor() + limits::MESSAGE_IDS_AHEAD {
+                self.missing.extend(self.next..=id);
+                self.next = id + 1;
             }
         }
+        self.credit_used += charge;
         match frame {
             DrawnFrame::Fragment { channel, delivery, number, total, offset, bytes } => {
                 let end = offset + u32::try_from(*bytes).unwrap_or(0);
                 let fresh =
                     Fragmented { channel: *channel, delivery: *delivery, total: *total, end: 0, whole: 0 };
-                let message = match id_of(*delivery) {
+                let message = match delivery.id() {
                     Some(id) if self.is_new(id.0) || self.fragmented.contains_key(&id.0) => {
                         self.fragmented.entry(id.0).or_insert(fresh)
                     }
@@ -120,19 +127,21 @@ impl SendState {
                 if *offset <= message.whole {
                     message.whole = message.whole.max(end);
                 }
-                if let Some(id) = id_of(*delivery)
+                if let Some(id) = delivery.id()
                     && message.whole >= message.total
                 {
                     self.on_whole(id.0);
                 }
             }
-            DrawnFrame::Message { channel, .. } => {
-                if let Some(id) = frame.id() {
-                    self.last_of_channel.insert(channel.0, id.0);
-                    self.on_whole(id.0);
+            DrawnFrame::Message { channel, .. } | DrawnFrame::Run { channel, .. } => {
+                for id in frame.ids() {
+                    self.last_of_channel.insert(channel.0, id);
+                    self.on_whole(id);
                 }
             }
-            DrawnFrame::Skip(skip) => self.on_whole(skip.id.0),
+            DrawnFrame::Skip(_) | DrawnFrame::SkipRun { .. } => {
+                frame.ids().for_each(|id| self.on_whole(id));
+            }
             _ => {}
         }
         charge
@@ -157,10 +166,15 @@ impl SendState {
     /// The server dropped these frames, each with the credit that it spent. Their ids are missing again.
     pub(crate) fn on_refused(&mut self, frames: &[(DrawnFrame, u64)]) {
         for (frame, charge) in frames {
-            let Some(id) = frame.id().filter(|id| *charge > 0 && id.0 < self.next) else { continue };
+            if *charge == 0 {
+                continue;
+            }
             self.credit_used -= charge;
-            self.missing.insert(id.0);
-            self.fragmented.remove(&id.0);
+            // A run may have had messages that the server has from before. It ignores them when they are sent again.
+            for id in frame.ids().filter(|id| *id < self.next) {
+                self.missing.insert(id);
+                self.fragmented.remove(&id);
+            }
         }
     }
 
@@ -183,9 +197,9 @@ impl SendState {
 
 fn message_bytes(frame: &DrawnFrame) -> u64 {
     match frame {
-        DrawnFrame::Message { bytes, .. } => *bytes as u64,
+        DrawnFrame::Message { bytes, .. } | DrawnFrame::Run { bytes, .. } => *bytes as u64,
         DrawnFrame::Fragment { total, .. } => (*total).into(),
-        DrawnFrame::Skip(skip) => skip.bytes.into(),
+        DrawnFrame::Skip(skip) | DrawnFrame::SkipRun { first: skip, .. } => skip.bytes.into(),
         _ => 0,
     }
 }

@@ -27,6 +27,8 @@ choices! {
         Message: 36,
         Fragment: 36,
         Skip: 15,
+        Run: 30,
+        SkipRun: 8,
         Ack: 8,
         Padding: 1,
         Ping: 1,
@@ -246,7 +248,13 @@ impl Menu {
 
     /// Draws a recipe for another frame about the message of the previous frame. It differs in the kind and the length.
     fn about_the_same(&self, last: Recipe, random: &mut Random) -> Recipe {
-        let kind = random.weighted(&[(Kind::Message, 2), (Kind::Fragment, 2), (Kind::Skip, 1)]);
+        let kind = random.weighted(&[
+            (Kind::Message, 2),
+            (Kind::Fragment, 2),
+            (Kind::Skip, 1),
+            (Kind::Run, 2),
+            (Kind::SkipRun, 1),
+        ]);
         let id = random.pick(&[IdChoice::Same, IdChoice::Same, IdChoice::Fragmented]);
         Recipe { kind, id, length: random.weighted(LengthChoice::ALL), run: 1, ..last }
     }

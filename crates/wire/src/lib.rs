@@ -28,7 +28,7 @@
 //! | frame | one item inside a packet: an acknowledgment, a message, a close (PROTOCOL 7, "Frames") |
 //! | message | what the application sends and receives. Resent if its delivery mode is reliable |
 //! | fragment | a part of a message that does not fit one packet (PROTOCOL 8.6, "Fragments") |
-//! | run | consecutive messages of one channel and one delivery mode in one frame (PROTOCOL 8.8, "Runs") |
+//! | run | consecutive messages of one channel and one delivery mode in one frame (PROTOCOL 8.8, "Run") |
 //! | body | a message as a run carries it: its length and its payload |
 //! | varint | an unsigned integer of 1 to 10 bytes, 7 bits in each (PROTOCOL 2.1, "Integers") |
 //! | packet number | counts the packets of one direction; a u64 that never repeats under a key (PROTOCOL 6.2, "Packet numbers") |

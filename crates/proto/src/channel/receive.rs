@@ -2,32 +2,31 @@
 //! sequenced message is never delivered after a newer one.
 //!
 //! Received ids are stored as a floor and a window above it (PROTOCOL 8.2, "Message ids"). A message that is due is
-//! delivered immediately and not stored. Packets, acks, and the application's queue are in other modules.
+//! delivered immediately and not stored. A run of messages is accepted, stored, and delivered in one step, unless a part
+//! of it was received before. Packets, acks, and the application's queue are in other modules.
 
 mod kept;
 mod latest;
 mod pieces;
 mod sequenced;
+mod window;
 
-use std::collections::VecDeque;
 use std::mem::{Discriminant, discriminant};
 
-use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
+use drumfire_wire::{Bodies, ChannelId, Delivery, Fragment, MessageId};
 
-use self::kept::{HeldMessages, NONE};
 use self::latest::LatestKeys;
 use self::pieces::Pieces;
 use self::sequenced::SequencedChannels;
+use self::window::ReceiveWindow;
 use super::credit::ReceiveCredit;
 use crate::convert::to_usize;
+use crate::event::{charge, charge_all};
 use crate::ids::FoldBuild;
-use crate::limits::{ITEM_CHARGE_BYTES, MESSAGE_IDS_AHEAD};
+use crate::limits::MESSAGE_IDS_AHEAD;
 use crate::time::Moment;
 
 pub(crate) use self::pieces::FragmentCheck;
-
-/// The charge for an id of the window, in bytes.
-const SLOT_CHARGE_BYTES: usize = size_of::<WindowSlot>();
 
 /// The received reliable messages of one connection.
 #[derive(Debug)]
@@ -44,45 +43,72 @@ pub(crate) struct ReceiveQueue {
     pub(crate) credit: ReceiveCredit,
 }
 
-/// The state of the ids from the floor on.
-#[derive(Debug, Default)]
-struct ReceiveWindow {
-    /// One slot for each id from the floor up to the largest received one.
-    window: VecDeque<WindowSlot>,
-    /// Messages that wait for earlier ones.
-    kept: HeldMessages,
-}
-
-/// The state of one id.
-#[derive(Debug, Clone, Copy)]
-struct WindowSlot {
-    /// The message, or its Skip, has arrived.
-    is_received: bool,
-    /// The index in `kept` while the message waits for another one, and otherwise `NONE`.
-    kept: u16,
-    /// The index in `kept` of the first of the messages that wait for this one, or `NONE`.
-    first_waiting: u16,
-}
-
-/// A reliable message from a packet, or its Skip.
+/// Reliable messages from one frame, or their Skips.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival<'a> {
-    /// The id of the message.
+    /// The id of the first message.
     pub(crate) id: MessageId,
-    /// The message that must be delivered before it, with a smaller id. `None` when the message is due immediately.
+    /// The message that must be delivered before the first one, with a smaller id. `None` when the first message is due
+    /// immediately.
     pub(crate) after: Option<MessageId>,
-    /// The channel of the message.
+    /// The channel of the messages.
     pub(crate) channel: ChannelId,
-    /// `None` for a Skip.
-    pub(crate) payload: Option<&'a [u8]>,
+    /// The messages.
+    pub(crate) contents: Contents<'a>,
 }
 
-/// The slots of the window: the lowest missing id, and all ids that can be ahead of it.
-#[expect(clippy::cast_possible_truncation, reason = "4,096 fits every usize")]
-const WINDOW_SLOTS_MAX: usize = MESSAGE_IDS_AHEAD as usize + 1;
+/// What is delivered in one step: a message, or consecutive messages of one channel, or a note that messages are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contents<'a> {
+    /// The payload of a message.
+    Message(&'a [u8]),
+    /// The messages of a run.
+    Run(Bodies<'a>),
+    /// The number of messages that the peer gave up.
+    Skipped(u16),
+}
 
-/// The number of slots up to which `check` examines all of them.
-const CHECKED_SLOTS_MAX: usize = 512;
+/// Consecutive ids. There is at least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IdRange {
+    /// The smallest id.
+    pub(crate) first: u64,
+    /// The largest id.
+    pub(crate) last: u64,
+}
+
+impl Contents<'_> {
+    /// The number of messages.
+    pub(crate) const fn count(&self) -> u16 {
+        match *self {
+            Self::Message(_) => 1,
+            Self::Run(Bodies { count, .. }) | Self::Skipped(count) => count,
+        }
+    }
+
+    /// The memory that the messages are charged, in bytes. A Skip is charged like an empty message.
+    pub(crate) fn charge(&self) -> usize {
+        let payload_bytes = match *self {
+            Self::Message(payload) => payload.len(),
+            Self::Run(bodies) => to_usize(bodies.payload_bytes),
+            Self::Skipped(_) => 0,
+        };
+        charge_all(self.count(), payload_bytes)
+    }
+}
+
+impl Arrival<'_> {
+    fn ids(&self) -> IdRange {
+        IdRange::new(self.id.0, self.contents.count())
+    }
+}
+
+impl IdRange {
+    /// Returns the range of `count` ids from `first` on.
+    pub(crate) fn new(first: u64, count: u16) -> Self {
+        Self { first, last: first.saturating_add(count.saturating_sub(1).into()) }
+    }
+}
 
 /// The properties that all frames about a reliable message share: its fragments, the whole message, and its Skip.
 #[derive(Debug, Clone, Copy)]
@@ -136,10 +162,8 @@ impl ReceiveQueue {
 
     /// Bytes in use, including charges.
     pub(crate) fn used_bytes(&self) -> usize {
-        let ahead = self.ahead.as_ref().map_or(0, |ahead| {
-            ahead.kept.bytes().saturating_add(ahead.window.len().saturating_mul(SLOT_CHARGE_BYTES))
-        });
-        // Memory is charged for what the peer can cause: payloads, slots of the window, keys, and declared lengths.
+        let ahead = self.ahead.as_ref().map_or(0, |ahead| ahead.used_bytes());
+        // Memory is charged for what the peer can cause: payloads, words of the window, keys, and declared lengths.
         let loose = self.pieces.as_ref().map_or(0, |pieces| pieces.loose_bytes());
         let pieces = self.pieces.as_ref().map_or(0, |pieces| pieces.reliable_bytes());
         ahead
@@ -175,6 +199,12 @@ impl ReceiveQueue {
     #[inline]
     pub(crate) fn agrees_with_pieces(&self, id: MessageId, outline: &Outline) -> bool {
         self.pieces.as_ref().is_none_or(|pieces| pieces.agrees_with(id, outline))
+    }
+
+    /// Returns whether `agrees_with_pieces` must be asked about some of these ids.
+    #[inline]
+    pub(crate) fn has_pieces_of(&self, ids: IdRange) -> bool {
+        self.pieces.as_ref().is_some_and(|pieces| pieces.has_any(ids))
     }
 
     /// Ends the validation of a packet.
@@ -215,7 +245,7 @@ impl ReceiveQueue {
         id: MessageId,
         after: Option<MessageId>,
         fragment: &Fragment<'_>,
-        deliver: impl FnMut(ChannelId, Option<&[u8]>),
+        deliver: impl FnMut(ChannelId, Contents<'_>),
     ) -> bool {
         if self.is_received(id) {
             return true;
@@ -223,11 +253,12 @@ impl ReceiveQueue {
         // The first fragment spends the credit for the whole message, so a message that was begun can always be
         // completed.
         let total = to_usize(fragment.total_bytes);
-        if !self.pieces().has(id) && !self.credit.take(total.saturating_add(ITEM_CHARGE_BYTES)) {
+        if !self.pieces().has(id) && !self.credit.take(charge(total)) {
             return false;
         }
         if let Some(whole) = self.pieces().put(id, fragment) {
-            let arrival = Arrival { id, after, channel: fragment.piece.channel, payload: Some(&whole) };
+            let arrival =
+                Arrival { id, after, channel: fragment.piece.channel, contents: Contents::Message(&whole) };
             self.accept(&arrival, deliver);
         }
         true
@@ -240,9 +271,14 @@ impl ReceiveQueue {
 
     /// Whether the message `id`, or its Skip, has arrived as a whole.
     fn is_received(&self, id: MessageId) -> bool {
-        let Some(place) = id.0.checked_sub(self.floor) else { return true };
-        let slot = usize::try_from(place).ok().and_then(|at| self.ahead.as_ref()?.window.get(at));
-        slot.is_some_and(|slot| slot.is_received)
+        id.0 < self.floor || self.ahead.as_ref().is_some_and(|ahead| ahead.is_received(self.floor, id.0))
+    }
+
+    /// Whether any of these messages, or a fragment of one, has arrived.
+    fn has_any(&self, ids: IdRange) -> bool {
+        ids.first < self.floor
+            || self.ahead.as_ref().is_some_and(|ahead| ahead.has_any(self.floor, ids))
+            || self.has_pieces_of(ids)
     }
 
     /// Whether the newest version of this key is remembered.
@@ -288,36 +324,74 @@ impl ReceiveQueue {
         self.ahead.as_ref().map_or(0, |ahead| ahead.kept.bytes())
     }
 
-    /// Accepts a message that is within reach. `deliver` is called for it and for all messages that waited for it, in
-    /// order. Returns whether nothing of it arrived before: a fragmented message was charged with its first fragment,
-    /// and is consistent with it.
+    /// Accepts a single message that is within reach. `deliver` is called for it and for all messages that waited for
+    /// it, in order. Returns whether nothing of it arrived before: a fragmented message was charged with its first
+    /// fragment, and is consistent with it.
     pub(crate) fn accept(
         &mut self,
         arrival: &Arrival<'_>,
-        mut deliver: impl FnMut(ChannelId, Option<&[u8]>),
+        deliver: impl FnMut(ChannelId, Contents<'_>),
     ) -> bool {
+        debug_assert!(arrival.contents.count() == 1, "{arrival:?} is not a single message");
+        // A Skip or the whole message replaces fragments that arrived before. They were charged when they arrived.
+        let was_begun = self.pieces.as_mut().is_some_and(|pieces| pieces.remove(arrival.id).is_some());
+        let is_new = !self.is_received(arrival.id);
+        if is_new {
+            self.place(arrival, deliver);
+        }
+        is_new && !was_begun
+    }
+
+    /// Accepts a run of messages that is within reach, as [`Self::accept`] does for each of them. `payload_bytes` is the
+    /// sum of their lengths. `singles` returns each message with its length, and is used only when a part of the run
+    /// arrived before. `is_chain` is whether each message after the first must be delivered after the one before it.
+    /// Returns false when the peer had no credit for a message.
+    pub(crate) fn accept_run<'a>(
+        &mut self,
+        run: &Arrival<'a>,
+        payload_bytes: usize,
+        is_chain: bool,
+        singles: impl Iterator<Item = (usize, Contents<'a>)>,
+        mut deliver: impl FnMut(ChannelId, Contents<'_>),
+    ) -> bool {
+        if !self.has_any(run.ids()) {
+            let has_credit = self.credit.take(charge_all(run.contents.count(), payload_bytes));
+            if has_credit {
+                self.place(run, deliver);
+            }
+            return has_credit;
+        }
+        // Runs that are cut differently when they are sent again overlap. This is rare, and takes each message alone.
+        let (mut next, mut after) = (Some(run.id), run.after);
+        for (bytes, contents) in singles {
+            let Some(id) = next else { break };
+            let is_first = self.accept(&Arrival { id, after, contents, ..*run }, &mut deliver);
+            if is_first && !self.credit.take(charge(bytes)) {
+                return false;
+            }
+            after = is_chain.then_some(id);
+            next = id.next();
+        }
+        true
+    }
+
+    /// Delivers or stores messages of which nothing arrived before, and delivers what waited for them.
+    fn place(&mut self, arrival: &Arrival<'_>, mut deliver: impl FnMut(ChannelId, Contents<'_>)) {
+        let IdRange { first, last } = arrival.ids();
         debug_assert!(
-            self.is_in_reach(arrival.id),
+            self.is_in_reach(MessageId(last)),
             "the survey refuses {:?}, which is too far ahead",
             arrival.id
         );
-        // A Skip or the whole message replaces fragments that arrived before. They were charged when they arrived.
-        let was_begun = self.pieces.as_mut().is_some_and(|pieces| pieces.remove(arrival.id).is_some());
         // Without gaps nothing is stored: the floor alone describes what was received.
-        let is_next = arrival.id.0 == self.floor && arrival.after.is_none_or(|after| after.0 < self.floor);
-        if is_next && self.ahead.as_ref().is_none_or(|ahead| ahead.window.is_empty()) {
-            deliver(arrival.channel, arrival.payload);
-            self.floor = self.floor.saturating_add(1);
-            return !was_begun;
+        let is_next = first == self.floor && arrival.after.is_none_or(|after| after.0 < self.floor);
+        if is_next && self.ahead.as_ref().is_none_or(|ahead| ahead.is_empty()) {
+            deliver(arrival.channel, arrival.contents);
+            self.floor = last.saturating_add(1);
+        } else if self.is_in_reach(MessageId(last)) {
+            // Something is missing before these messages.
+            self.floor = self.ahead.get_or_insert_default().accept(self.floor, arrival, deliver);
         }
-        let Some(place) = arrival.id.0.checked_sub(self.floor).filter(|place| *place <= MESSAGE_IDS_AHEAD)
-        else {
-            return false;
-        };
-        // Something is missing before this message, or the message was received before.
-        let (is_new, passed) = self.ahead.get_or_insert_default().accept(self.floor, place, arrival, deliver);
-        self.floor = self.floor.saturating_add(passed);
-        is_new && !was_begun
     }
 
     /// Whether a message of a sequenced channel from packet `number` may be delivered, in which case the caller must
@@ -335,7 +409,7 @@ impl ReceiveQueue {
     /// largest packet number received.
     pub(crate) fn shrink(&mut self, largest: u64, keeps_keys: bool) {
         // Reliable messages that wait for others stay: the peer has their acks, and does not send them again.
-        self.ahead.take_if(|ahead| ahead.window.is_empty());
+        self.ahead.take_if(|ahead| ahead.is_empty());
         self.newest.shrink(largest, keeps_keys);
         self.forget_loose();
         self.pieces.take_if(|pieces| pieces.is_empty());
@@ -357,135 +431,6 @@ impl ReceiveQueue {
         if let Some(pieces) = &mut self.pieces {
             pieces.forget_loose();
         }
-    }
-}
-
-impl ReceiveWindow {
-    /// Accepts the message whose id is `place` beyond `floor`. Returns whether it was new, and by how much the floor
-    /// rises.
-    fn accept(
-        &mut self,
-        floor: u64,
-        place: u64,
-        arrival: &Arrival<'_>,
-        mut deliver: impl FnMut(ChannelId, Option<&[u8]>),
-    ) -> (bool, u64) {
-        debug_assert!(place <= MESSAGE_IDS_AHEAD, "an id {place} beyond the floor was accepted");
-        let Some(slot) = self.slot_for(place) else { return (false, 0) };
-        if slot.is_received {
-            return (false, 0);
-        }
-        slot.is_received = true;
-        // Only the message before it in its channel can hold a message back. The sender names that message, so nothing
-        // needs to be remembered per channel, and a gap in one channel does not delay another.
-        match arrival.after {
-            Some(after) if !self.is_delivered(floor, after.0) => {
-                self.keep(floor, arrival, after.0);
-            }
-            _ => {
-                deliver(arrival.channel, arrival.payload);
-                self.deliver_waiting(floor, arrival.id.0, deliver);
-            }
-        }
-        let mut passed = 0_u64;
-        // The floor rises past ids that were received and are not stored.
-        while self.window.pop_front_if(|slot| slot.is_received && slot.kept == NONE).is_some() {
-            passed = passed.saturating_add(1);
-        }
-        (true, passed)
-    }
-
-    /// Returns the slot at this index, and creates it if necessary.
-    fn slot_for(&mut self, place: u64) -> Option<&mut WindowSlot> {
-        // The window grows up to the largest id that arrived. Missing ids in between have slots too.
-        let at = usize::try_from(place).ok()?;
-        if at >= self.window.len() {
-            let wanted = at.saturating_add(1);
-            if wanted > self.window.capacity() {
-                // Slots are not charged to the connection, so the capacity is limited to the ids that can be ahead.
-                let capacity = wanted.saturating_mul(2).min(WINDOW_SLOTS_MAX).max(wanted);
-                self.window.reserve_exact(capacity.saturating_sub(self.window.len()));
-            }
-            let empty = WindowSlot { is_received: false, kept: NONE, first_waiting: NONE };
-            self.window.resize(wanted, empty);
-        }
-        self.window.get_mut(at)
-    }
-
-    /// Returns the slot of `id`. `None` for an id below the floor or beyond the window.
-    fn existing(&mut self, floor: u64, id: u64) -> Option<&mut WindowSlot> {
-        let at = usize::try_from(id.checked_sub(floor)?).ok()?;
-        self.window.get_mut(at)
-    }
-
-    /// Whether the message `id` was delivered, or skipped in its turn.
-    fn is_delivered(&mut self, floor: u64, id: u64) -> bool {
-        id < floor || self.existing(floor, id).is_some_and(|slot| slot.is_received && slot.kept == NONE)
-    }
-
-    /// Stores a message until `after` was delivered.
-    fn keep(&mut self, floor: u64, arrival: &Arrival<'_>, after: u64) {
-        // The slot of `arrival` exists, and `after` is between the floor and it: the decoder refuses larger ids.
-        // Without a slot, the message would be lost.
-        debug_assert!(
-            self.existing(floor, after).is_some() && self.existing(floor, arrival.id.0).is_some(),
-            "{:?} waits for {after}, which has no slot",
-            arrival.id
-        );
-        let Some(first_waiting) = self.existing(floor, after).map(|slot| slot.first_waiting) else { return };
-        // The message becomes the head of the list. The order within the list does not matter, see `deliver_waiting`.
-        let place = self.kept.put(arrival, first_waiting);
-        if let Some(waits_for) = self.existing(floor, after) {
-            waits_for.first_waiting = place;
-        }
-        if let Some(slot) = self.existing(floor, arrival.id.0) {
-            slot.kept = place;
-        }
-    }
-
-    /// Delivers all messages that waited for `id`, which was just delivered, and the messages that waited for those.
-    fn deliver_waiting(&mut self, floor: u64, id: u64, mut deliver: impl FnMut(ChannelId, Option<&[u8]>)) {
-        // By ascending id over all lists, as the sender queued the messages.
-        self.make_due(floor, id);
-        while let Some((id, channel, payload)) = self.kept.pop_due() {
-            deliver(channel, payload.as_deref());
-            if let Some(slot) = self.existing(floor, id) {
-                debug_assert_ne!(slot.kept, NONE, "message {id} was delivered twice");
-                slot.kept = NONE;
-            }
-            self.make_due(floor, id);
-        }
-    }
-
-    /// Moves the messages that wait for `id` to the due messages.
-    fn make_due(&mut self, floor: u64, id: u64) {
-        debug_assert!(self.existing(floor, id).is_some(), "message {id} was delivered, and has no slot");
-        let Some(slot) = self.existing(floor, id) else { return };
-        let first = std::mem::replace(&mut slot.first_waiting, NONE);
-        self.kept.make_due(first);
-    }
-
-    /// Asserts what must hold between two calls.
-    fn check(&self, floor: u64) {
-        debug_assert!(self.window.len() <= WINDOW_SLOTS_MAX, "{} ids are ahead", self.window.len());
-        debug_assert!(
-            self.window.front().is_none_or(|slot| !slot.is_received || slot.kept != NONE),
-            "message {floor} was delivered, and the floor has not risen"
-        );
-        // A walk through a long window would cost more than the packet after which it is made.
-        if self.window.len() > CHECKED_SLOTS_MAX {
-            return;
-        }
-        let mut held_count = 0_usize;
-        for slot in &self.window {
-            held_count = held_count.saturating_add((slot.kept != NONE).into());
-            debug_assert!(slot.is_received || slot.kept == NONE, "a message is stored that did not arrive");
-            debug_assert!(
-                slot.first_waiting == NONE || !slot.is_received || slot.kept != NONE,
-                "messages wait for a message that was delivered"
-            );
-        }
-        self.kept.check(held_count, self.window.iter().map(|slot| slot.first_waiting));
     }
 }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use drumfire_crypto::token::RESUME_KEY_ID;
 use drumfire_crypto::{IssuedToken, Secret};
-use drumfire_wire::{ChannelId, Close, Delivery, Fragment, Frame, Message, PacketNumber, Skip};
+use drumfire_wire::{ChannelId, Close, Delivery, Fragment, Frame, Message, PacketNumber, Run, Skip, SkipRun};
 
 use super::survey::Room;
 use super::{Connection, Phase, route_fate};
 use crate::acks::AckUrgency;
-use crate::channel::receive::{Arrival, FragmentCheck};
+use crate::channel::receive::{Arrival, Contents, FragmentCheck};
 use crate::convert::{saturated, to_usize};
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
@@ -50,18 +50,24 @@ pub(crate) struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// Queues an event for a message, or for a message that the peer skipped, and charges it to the connection. A
-    /// skip is charged like an empty message, unless it is merged into the previous event.
-    fn notify(&mut self, events_bytes: &mut u32, channel: ChannelId, payload: Option<&[u8]>) {
-        let charge_bytes = match payload {
-            Some(payload) => {
+    /// Queues an event for messages, or for messages that the peer skipped, and charges it to the connection. Skips are
+    /// charged like one empty message, unless they are merged into the previous event.
+    fn notify(&mut self, events_bytes: &mut u32, channel: ChannelId, contents: Contents<'_>) {
+        let count = contents.count().into();
+        let charge_bytes = match contents {
+            Contents::Message(payload) => {
                 self.events.message(self.peer, channel, payload);
-                add(&mut self.stats.messages_delivered, 1);
+                add(&mut self.stats.messages_delivered, count);
                 charge(payload.len())
             }
-            None => {
-                add(&mut self.stats.messages_skipped, 1);
-                if !self.events.skipped(self.peer, channel) {
+            Contents::Run(bodies) => {
+                self.events.run(self.peer, channel, bodies);
+                add(&mut self.stats.messages_delivered, count);
+                contents.charge()
+            }
+            Contents::Skipped(skipped_count) => {
+                add(&mut self.stats.messages_skipped, count);
+                if !self.events.skipped(self.peer, channel, skipped_count) {
                     return;
                 }
                 charge(0)
@@ -177,9 +183,22 @@ impl Connection {
                     Ok(sent_at) => sample = sent_at.map(|sent_at| (sent_at, ack.delay.to_duration())),
                     Err(error) => return Received::Broken(error),
                 },
+                Frame::Run(run) => {
+                    if !self.on_run(number, &run, has_room, sink) {
+                        return Received::Broken(ProtocolError::CreditExceeded);
+                    }
+                }
                 Frame::Skip(Skip { channel, id, after, bytes }) => {
-                    let arrival = Arrival { id, after, channel, payload: None };
+                    let arrival = Arrival { id, after, channel, contents: Contents::Skipped(1) };
                     if !self.accept(&arrival, to_usize(bytes), sink) {
+                        return Received::Broken(ProtocolError::CreditExceeded);
+                    }
+                }
+                Frame::SkipRun(SkipRun { channel, id, after, lengths }) => {
+                    let arrival = Arrival { id, after, channel, contents: Contents::Skipped(lengths.count) };
+                    let singles = lengths.iter().map(|bytes| (to_usize(bytes), Contents::Skipped(1)));
+                    let total = lengths.iter().map(to_usize).fold(0, usize::saturating_add);
+                    if !self.accept_run(&arrival, total, true, singles, sink) {
                         return Received::Broken(ProtocolError::CreditExceeded);
                     }
                 }
@@ -205,11 +224,7 @@ impl Connection {
                         return Received::Broken(error);
                     }
                 }
-                Frame::Ping
-                | Frame::AckRequest
-                | Frame::Padding { .. }
-                | Frame::Run(_)
-                | Frame::SkipRun(_) => {}
+                Frame::Ping | Frame::AckRequest | Frame::Padding { .. } => {}
             }
         }
         Received::Delivered
@@ -231,22 +246,46 @@ impl Connection {
                 if !has_room {
                     add(&mut sink.stats.unreliable_overflows, 1);
                 } else if delivery == Delivery::Unreliable {
-                    self.deliver(channel, payload, sink);
+                    self.deliver(channel, Contents::Message(payload), sink);
                 } else {
-                    self.deliver_sequenced(number, channel, payload, sink);
+                    self.deliver_sequenced(number, channel, Contents::Message(payload), sink);
                 }
                 return true;
             }
             Delivery::ReliableLatest { key, version } => {
                 if self.receiving.take_value(now, channel, key, version) {
-                    self.deliver(channel, payload, sink);
+                    self.deliver(channel, Contents::Message(payload), sink);
                 }
                 return true;
             }
             Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => (id, None),
             Delivery::ReliableOrdered { id, after } => (id, after),
         };
-        self.accept(&Arrival { id, after, channel, payload: Some(payload) }, payload.len(), sink)
+        let contents = Contents::Message(payload);
+        self.accept(&Arrival { id, after, channel, contents }, payload.len(), sink)
+    }
+
+    /// Processes a run of messages. Returns false when the peer had no credit for one of them.
+    fn on_run(&mut self, number: u64, run: &Run<'_>, has_room: bool, sink: &mut Sink<'_>) -> bool {
+        let &Run { channel, delivery, bodies, .. } = run;
+        let contents = Contents::Run(bodies);
+        let (id, after, is_chain) = match delivery {
+            Delivery::ReliableOrdered { id, after } => (id, after, true),
+            Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => (id, None, false),
+            Delivery::Unreliable | Delivery::UnreliableSequenced | Delivery::ReliableLatest { .. } => {
+                if !has_room {
+                    add(&mut sink.stats.unreliable_overflows, bodies.count.into());
+                } else if delivery == Delivery::UnreliableSequenced {
+                    self.deliver_sequenced(number, channel, contents, sink);
+                } else {
+                    self.deliver(channel, contents, sink);
+                }
+                return true;
+            }
+        };
+        let arrival = Arrival { id, after, channel, contents };
+        let singles = bodies.payloads().map(|payload| (payload.len(), Contents::Message(payload)));
+        self.accept_run(&arrival, to_usize(bodies.payload_bytes), is_chain, singles, sink)
     }
 
     /// Processes a fragment. Returns false when the peer had no credit for the message.
@@ -266,17 +305,17 @@ impl Connection {
                     add(&mut sink.stats.unreliable_overflows, 1);
                 } else if let Some(whole) = self.receiving.accept_loose_piece(fragment) {
                     if delivery == Delivery::Unreliable {
-                        self.deliver(channel, &whole, sink);
+                        self.deliver(channel, Contents::Message(&whole), sink);
                     } else {
-                        self.deliver_sequenced(fragment.number, channel, &whole, sink);
+                        self.deliver_sequenced(fragment.number, channel, Contents::Message(&whole), sink);
                     }
                 }
                 return true;
             }
         };
         let events_bytes = &mut self.events_bytes;
-        self.receiving.accept_piece(id, after, fragment, |channel, payload| {
-            sink.notify(events_bytes, channel, payload);
+        self.receiving.accept_piece(id, after, fragment, |channel, contents| {
+            sink.notify(events_bytes, channel, contents);
         })
     }
 
@@ -382,18 +421,24 @@ impl Connection {
         }
     }
 
-    /// Queues the event of a message that needs no order.
-    fn deliver(&mut self, channel: ChannelId, payload: &[u8], sink: &mut Sink<'_>) {
-        sink.notify(&mut self.events_bytes, channel, Some(payload));
+    /// Queues the event of messages that need no order.
+    fn deliver(&mut self, channel: ChannelId, contents: Contents<'_>, sink: &mut Sink<'_>) {
+        sink.notify(&mut self.events_bytes, channel, contents);
     }
 
-    /// Queues the event of a sequenced message of packet `number`, or drops the message if a newer one was delivered.
-    fn deliver_sequenced(&mut self, number: u64, channel: ChannelId, payload: &[u8], sink: &mut Sink<'_>) {
+    /// Queues the event of sequenced messages of packet `number`, or drops them if a newer one was delivered.
+    fn deliver_sequenced(
+        &mut self,
+        number: u64,
+        channel: ChannelId,
+        contents: Contents<'_>,
+        sink: &mut Sink<'_>,
+    ) {
         let largest = self.newest_received();
         if self.receiving.take_sequenced(channel, number, largest) {
-            self.deliver(channel, payload, sink);
+            self.deliver(channel, contents, sink);
         } else {
-            add(&mut sink.stats.sequenced_late, 1);
+            add(&mut sink.stats.sequenced_late, contents.count().into());
         }
     }
 
@@ -401,11 +446,26 @@ impl Connection {
     /// it.
     fn accept(&mut self, arrival: &Arrival<'_>, payload_bytes: usize, sink: &mut Sink<'_>) -> bool {
         let events_bytes = &mut self.events_bytes;
-        let is_first = self.receiving.accept(arrival, |channel, payload| {
-            sink.notify(events_bytes, channel, payload);
+        let is_first = self.receiving.accept(arrival, |channel, contents| {
+            sink.notify(events_bytes, channel, contents);
         });
         // Credit is spent once per message, when it first arrives. The sender spends it when it first sends the
         // message.
         !is_first || self.receiving.credit.take(charge(payload_bytes))
+    }
+
+    /// Processes a run of reliable messages, or its skip, as [`ReceiveQueue::accept_run`](crate::channel::receive::ReceiveQueue::accept_run) says.
+    fn accept_run<'a>(
+        &mut self,
+        run: &Arrival<'a>,
+        payload_bytes: usize,
+        is_chain: bool,
+        singles: impl Iterator<Item = (usize, Contents<'a>)>,
+        sink: &mut Sink<'_>,
+    ) -> bool {
+        let events_bytes = &mut self.events_bytes;
+        self.receiving.accept_run(run, payload_bytes, is_chain, singles, |channel, contents| {
+            sink.notify(events_bytes, channel, contents);
+        })
     }
 }

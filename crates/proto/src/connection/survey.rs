@@ -3,16 +3,18 @@
 //!
 //! This pass changes no state of the connection, so that a refused packet has no effect.
 
-use std::mem::discriminant;
+use std::mem::{Discriminant, discriminant};
 
-use drumfire_wire::{Delivery, Fragment, Frame, FrameError, FrameKinds, Frames, Message, MessageId};
+use drumfire_wire::{
+    ChannelId, Delivery, Fragment, Frame, FrameError, FrameKinds, Frames, Message, MessageId, Run, SkipRun,
+};
 
 use super::Connection;
 use crate::acks::AckUrgency;
-use crate::channel::receive::{FragmentCheck, Outline};
+use crate::channel::receive::{FragmentCheck, IdRange, Outline};
 use crate::convert::{saturated, to_usize};
 use crate::error::ProtocolError;
-use crate::event::{Events, charge};
+use crate::event::{Events, charge, charge_all};
 use crate::limits::{UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES};
 
 /// Most packets have no more frames than this, and are parsed only once.
@@ -121,10 +123,8 @@ impl Connection {
                     self.survey_whole(skip.id, &outline, &mut contents);
                     AckUrgency::High
                 }
-                // The receiver has no runs yet.
-                Frame::Run(_) | Frame::SkipRun(_) => {
-                    return Err(ProtocolError::Frame(FrameError::UnknownFrame));
-                }
+                Frame::Run(run) => self.survey_run(number, &run, &mut contents)?,
+                Frame::SkipRun(skip) => self.survey_skip_run(&skip, &mut contents)?,
                 Frame::Ping
                 | Frame::Credit(_)
                 | Frame::NewConnectionId(_)
@@ -179,6 +179,61 @@ impl Connection {
         let total_bytes = saturated(message.payload.len(), u32::MAX);
         self.survey_whole(id, &Outline { channel: message.channel, mode, total_bytes }, contents);
         Ok(AckUrgency::High)
+    }
+
+    /// Validates a run at once: its last id is the farthest, and its longest payload is known.
+    fn survey_run(
+        &self,
+        number: u64,
+        run: &Run<'_>,
+        contents: &mut PacketSurvey<'_>,
+    ) -> Result<AckUrgency, ProtocolError> {
+        let Run { channel, delivery, bodies, longest_bytes } = *run;
+        let bytes = charge_all(bodies.count, to_usize(bodies.payload_bytes));
+        contents.event_bytes = contents.event_bytes.saturating_add(bytes);
+        let Some((id, last_id)) = delivery.id().zip(run.last_id()) else {
+            contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
+            contents.newest_loose = Some(number);
+            return Ok(AckUrgency::Late);
+        };
+        self.check_id(last_id)?;
+        if to_usize(longest_bytes) > self.bounds.message_max_bytes {
+            return Err(ProtocolError::MessageTooLong);
+        }
+        let lengths = bodies.payloads().map(|payload| saturated(payload.len(), u32::MAX));
+        self.survey_all(id, bodies.count, channel, Some(discriminant(&delivery)), lengths, contents);
+        Ok(AckUrgency::High)
+    }
+
+    fn survey_skip_run(
+        &self,
+        skip: &SkipRun<'_>,
+        contents: &mut PacketSurvey<'_>,
+    ) -> Result<AckUrgency, ProtocolError> {
+        let SkipRun { channel, id, lengths, .. } = *skip;
+        // A Skip run that was received in part may give one event for each of its messages.
+        contents.event_bytes = contents.event_bytes.saturating_add(charge_all(lengths.count, 0));
+        self.check_id(MessageId(IdRange::new(id.0, lengths.count).last))?;
+        self.survey_all(id, lengths.count, channel, None, lengths.iter(), contents);
+        Ok(AckUrgency::High)
+    }
+
+    /// [`Self::survey_whole`] for each of `count` messages from `id` on. `lengths` are those of their payloads.
+    fn survey_all(
+        &self,
+        id: MessageId,
+        count: u16,
+        channel: ChannelId,
+        mode: Option<Discriminant<Delivery>>,
+        lengths: impl Iterator<Item = u32>,
+        contents: &mut PacketSurvey<'_>,
+    ) {
+        let ids = IdRange::new(id.0, count);
+        if self.receiving.has_pieces_of(ids) {
+            for (id, total_bytes) in (ids.first..=ids.last).zip(lengths) {
+                self.survey_whole(MessageId(id), &Outline { channel, mode, total_bytes }, contents);
+            }
+        }
     }
 
     /// Compares a message that arrives whole, or its Skip, with the fragments of it that arrived before.

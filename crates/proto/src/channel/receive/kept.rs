@@ -1,46 +1,105 @@
-//! Messages that arrived before the messages that they must be delivered after.
-//!
-//! Each message has an index, and is part of a linked list of the messages that wait for the same one. The slots of
-//! the window hold the heads of the lists.
+//! Messages that arrived before the messages that they must be delivered after, alone or in runs.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
 
-use drumfire_wire::ChannelId;
+use drumfire_wire::{Bodies, ChannelId};
 
-use super::Arrival;
+use super::{Arrival, Contents, IdRange};
+use crate::convert::{saturated, to_usize};
 use crate::limits::ITEM_CHARGE_BYTES;
 
-/// The end of a list.
-pub(super) const NONE: u16 = u16::MAX;
-
-/// The payload of a message; `None` for a Skip.
-type Payload = Option<Box<[u8]>>;
+const _: () =
+    assert!(size_of::<((u64, u64), HeldRun)>() <= ITEM_CHARGE_BYTES, "an entry takes more than its charge");
 
 /// The stored messages of one connection.
 #[derive(Debug, Default)]
 pub(super) struct HeldMessages {
-    /// Messages by index. A free index keeps the last message without its payload.
-    places: Vec<HeldMessage>,
-    /// Indices that are free.
-    free: Vec<u16>,
-    /// The payloads of all messages with their charges.
+    /// The stored messages by the id that they wait for, and by their first id. The messages that wait for a run are
+    /// therefore a range.
+    waiting: BTreeMap<(u64, u64), HeldRun>,
+    /// The charges of all messages in `waiting` and `due`, in bytes.
     bytes: usize,
     /// Messages that became due together, smallest id first. Empty between calls.
-    due: BinaryHeap<Reverse<(u64, u16)>>,
+    due: BinaryHeap<DueRun>,
 }
 
-/// A message that waits for another one, linked with the others that wait for the same.
+/// Consecutive messages that wait for another one.
 #[derive(Debug)]
-struct HeldMessage {
-    /// The id of the message.
-    id: u64,
-    /// The channel of the message.
+struct HeldRun {
+    /// The channel of the messages.
     channel: ChannelId,
-    /// The payload. `None` for a Skip, and after the message was removed.
-    payload: Payload,
-    /// The index of the next message that waits for the same one, or `NONE`.
-    next_waiting: u16,
+    /// The number of messages.
+    count: u16,
+    /// What `bytes` are.
+    kind: HeldKind,
+    /// The bytes of a run that are not payloads. With a `u16`, an entry has 40 bytes, less than it is charged.
+    length_bytes: u16,
+    /// The payload of a message, or the bodies of a run. Empty for a Skip.
+    bytes: Box<[u8]>,
+}
+
+/// What a [`HeldRun`] was received as.
+#[derive(Debug, Clone, Copy)]
+enum HeldKind {
+    Message,
+    Run,
+    Skipped,
+}
+
+/// Messages whose predecessor was delivered, ordered so that the smallest id is the greatest.
+#[derive(Debug)]
+pub(super) struct DueRun {
+    first: u64,
+    run: HeldRun,
+}
+
+impl HeldRun {
+    fn contents(&self) -> Contents<'_> {
+        let Self { count, kind, length_bytes, ref bytes, .. } = *self;
+        match kind {
+            HeldKind::Message => Contents::Message(bytes),
+            HeldKind::Run => {
+                let payload_bytes = bytes.len().saturating_sub(length_bytes.into());
+                Contents::Run(Bodies { bytes, count, payload_bytes: saturated(payload_bytes, u32::MAX) })
+            }
+            HeldKind::Skipped => Contents::Skipped(count),
+        }
+    }
+}
+
+impl DueRun {
+    pub(super) fn ids(&self) -> IdRange {
+        IdRange::new(self.first, self.run.count)
+    }
+
+    pub(super) fn channel(&self) -> ChannelId {
+        self.run.channel
+    }
+
+    pub(super) fn contents(&self) -> Contents<'_> {
+        self.run.contents()
+    }
+}
+
+impl PartialEq for DueRun {
+    fn eq(&self, other: &Self) -> bool {
+        self.first == other.first
+    }
+}
+
+impl Eq for DueRun {}
+
+impl PartialOrd for DueRun {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for DueRun {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.first.cmp(&self.first)
+    }
 }
 
 impl HeldMessages {
@@ -48,91 +107,64 @@ impl HeldMessages {
         self.bytes
     }
 
-    /// Stores a message at the head of the list that began at `next_waiting`. Returns its index.
-    pub(super) fn put(&mut self, arrival: &Arrival<'_>, next_waiting: u16) -> u16 {
-        self.bytes = self.bytes.saturating_add(charge(arrival.payload.map_or(0, <[u8]>::len)));
-        let message = HeldMessage {
-            id: arrival.id.0,
-            channel: arrival.channel,
-            payload: arrival.payload.map(Box::from),
-            next_waiting,
-        };
-        // An index is used again as soon as it is free, so the memory follows the messages that wait.
-        if let Some(place) = self.free.pop() {
-            debug_assert!(usize::from(place) < self.places.len(), "there is no place {place}");
-            if let Some(old) = self.places.get_mut(usize::from(place)) {
-                *old = message;
+    /// Stores messages until `after` was delivered.
+    pub(super) fn put(&mut self, arrival: &Arrival<'_>, after: u64) {
+        let Arrival { id, channel, contents, .. } = *arrival;
+        let (kind, length_bytes, bytes): (_, _, Box<[u8]>) = match contents {
+            Contents::Message(payload) => (HeldKind::Message, 0, payload.into()),
+            Contents::Run(bodies) => {
+                // At most 512 lengths of at most three bytes each.
+                let length_bytes = bodies.bytes.len().saturating_sub(to_usize(bodies.payload_bytes));
+                debug_assert!(
+                    u16::try_from(length_bytes).is_ok(),
+                    "a run with {length_bytes} bytes of lengths"
+                );
+                (HeldKind::Run, saturated(length_bytes, u16::MAX), bodies.bytes.into())
             }
-            return place;
-        }
-        // There are at most as many messages as ids in the window, far fewer than indices.
-        debug_assert!(
-            self.places.len() < usize::from(NONE),
-            "{} messages wait for others",
-            self.places.len()
-        );
-        let place = u16::try_from(self.places.len()).unwrap_or(NONE);
-        self.places.push(message);
-        place
+            Contents::Skipped(_) => (HeldKind::Skipped, 0, Box::default()),
+        };
+        self.bytes = self.bytes.saturating_add(contents.charge());
+        let run = HeldRun { channel, count: contents.count(), kind, length_bytes, bytes };
+        let replaced = self.waiting.insert((after, id.0), run);
+        debug_assert!(replaced.is_none(), "message {} is stored twice", id.0);
     }
 
-    /// Makes the list that begins at this index due.
-    pub(super) fn make_due(&mut self, first: u16) {
-        // `NONE` is beyond all places, and ends the list.
-        let mut place = first;
-        while let Some(message) = self.places.get(usize::from(place)) {
-            // Several lists may become due together. The heap merges them into the order of the ids.
-            self.due.push(Reverse((message.id, place)));
-            place = message.next_waiting;
+    /// Makes the messages due that wait for any of `ids`.
+    pub(super) fn make_due(&mut self, ids: IdRange) {
+        let range = (ids.first, 0)..=(ids.last, u64::MAX);
+        while let Some((&key, _)) = self.waiting.range(range.clone()).next() {
+            // Messages that wait for several others may become due together. The heap merges them into the order of
+            // the ids.
+            let Some(run) = self.waiting.remove(&key) else { return };
+            self.due.push(DueRun { first: key.1, run });
         }
     }
 
-    /// Removes the due message with the smallest id. Returns its id, channel, and payload.
-    pub(super) fn pop_due(&mut self) -> Option<(u64, ChannelId, Payload)> {
-        let Reverse((id, place)) = self.due.pop()?;
-        debug_assert!(
-            self.places.get(usize::from(place)).is_some_and(|message| message.id == id),
-            "message {id} is due, and not at {place}"
-        );
-        let message = self.places.get_mut(usize::from(place))?;
-        // The entry stays until its index is used again. Only the payload is released.
-        let payload = message.payload.take();
-        let channel = message.channel;
-        let bytes = charge(payload.as_ref().map_or(0, |payload| payload.len()));
-        debug_assert!(bytes <= self.bytes, "message {id} was not charged");
+    /// Removes the due messages with the smallest id.
+    pub(super) fn pop_due(&mut self) -> Option<DueRun> {
+        let due = self.due.pop()?;
+        let bytes = due.contents().charge();
+        debug_assert!(bytes <= self.bytes, "message {} was not charged", due.first);
         self.bytes = self.bytes.saturating_sub(bytes);
-        self.free.push(place);
-        Some((id, channel, payload))
+        Some(due)
+    }
+
+    /// The number of stored messages and runs.
+    pub(super) fn run_count(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Asserts what must hold between two calls. `count` is the number of stored messages according to the window, and
-    /// `firsts` are the heads of its lists.
-    pub(super) fn check(&self, count: usize, firsts: impl Iterator<Item = u16>) {
+    /// `is_delivered` is whether a message was delivered.
+    pub(super) fn check(&self, count: usize, is_delivered: impl Fn(u64) -> bool) {
         debug_assert!(self.due.is_empty(), "{} messages are due, and not delivered", self.due.len());
-        // Every stored message is in one list, or nothing would ever deliver it.
-        let message_at = |place: u16| self.places.get(usize::from(place));
-        let (mut listed_count, mut bytes) = (0_usize, 0_usize);
-        for first in firsts {
-            let mut next = message_at(first);
-            while let Some(message) = next {
-                listed_count = listed_count.saturating_add(1);
-                debug_assert!(listed_count <= count, "a list of waiting messages has no end");
-                let payload_bytes = message.payload.as_ref().map_or(0, |payload| payload.len());
-                bytes = bytes.saturating_add(charge(payload_bytes));
-                next = message_at(message.next_waiting);
-            }
+        let (mut held_count, mut bytes) = (0_usize, 0_usize);
+        for (&(after, first), run) in &self.waiting {
+            debug_assert!(after < first && !is_delivered(after), "message {first} waits for {after} in vain");
+            held_count = held_count.saturating_add(run.count.into());
+            bytes = bytes.saturating_add(run.contents().charge());
         }
-        debug_assert_eq!(listed_count, count, "a message waits for nothing");
+        debug_assert_eq!(held_count, count, "the window and the stored messages differ");
         debug_assert_eq!(self.bytes, bytes, "the bytes of waiting messages were counted wrong");
-        debug_assert_eq!(
-            self.places.len().saturating_sub(self.free.len()),
-            count,
-            "the places of waiting messages were counted wrong"
-        );
     }
-}
-
-/// The memory of a message in bytes.
-fn charge(payload_bytes: usize) -> usize {
-    payload_bytes.saturating_add(ITEM_CHARGE_BYTES)
 }

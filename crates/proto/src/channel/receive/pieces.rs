@@ -9,7 +9,7 @@ use std::mem::discriminant;
 
 use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
-use super::Outline;
+use super::{IdRange, Outline};
 use crate::channel::ranges::Ranges;
 use crate::convert::to_usize;
 use crate::ids::FoldBuild;
@@ -217,6 +217,13 @@ impl Pieces {
             self.survey.messages.get(place).map(|surveyed| surveyed.outline)
         });
         known.is_none_or(|known| known.agrees_with(outline))
+    }
+
+    /// Whether fragments of any of these messages were received, or are in the packet that is validated.
+    pub(super) fn has_any(&self, ids: IdRange) -> bool {
+        let is_inside = |id: u64| (ids.first..=ids.last).contains(&id);
+        self.reliable.keys().any(|id| is_inside(*id))
+            || self.survey.messages.iter().any(|surveyed| is_inside(surveyed.id))
     }
 
     /// Ends the validation of a packet.

@@ -14,7 +14,9 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self { queue: ReceiveQueue::new(FoldBuild::new(7)), delivered: Vec::new() }
+        let mut queue = ReceiveQueue::new(FoldBuild::new(7));
+        queue.credit.agree(u32::MAX);
+        Self { queue, delivered: Vec::new() }
     }
 
     fn arrive(&mut self, channel: u16, id: u64, after: Option<u64>) -> bool {
@@ -23,28 +25,49 @@ impl World {
             id: MessageId(id),
             after: after.map(MessageId),
             channel: ChannelId(channel),
-            payload: Some(&payload),
+            contents: Contents::Message(&payload),
         };
-        let delivered = &mut self.delivered;
-        let is_new = self.queue.accept(&arrival, |channel, payload| {
-            delivered.push((channel.0, payload.map_or(SKIPPED, |payload| payload[0])));
-        });
+        let is_new = self.queue.accept(&arrival, note(&mut self.delivered));
         self.queue.check();
         is_new
     }
 
     fn skip(&mut self, id: u64, after: Option<u64>) -> bool {
         let (id, after) = (MessageId(id), after.map(MessageId));
-        let arrival = Arrival { id, after, channel: ChannelId(0), payload: None };
-        let delivered = &mut self.delivered;
-        self.queue.accept(&arrival, |channel, payload| {
-            assert_eq!(payload, None);
-            delivered.push((channel.0, SKIPPED));
-        })
+        let arrival = Arrival { id, after, channel: ChannelId(0), contents: Contents::Skipped(1) };
+        self.queue.accept(&arrival, note(&mut self.delivered))
+    }
+
+    /// A run of `count` messages, each with the last byte of its id as its payload, or a Skip run.
+    fn arrive_run(&mut self, channel: u16, (id, count): (u64, u16), after: Option<u64>, is_skip: bool) {
+        let mut bytes = Vec::new();
+        for at in id..id + u64::from(count) {
+            Bodies::put(&[u8::try_from(at % 256).unwrap()], &mut bytes);
+        }
+        let (bodies, _) = Bodies::parse(&bytes).unwrap();
+        let contents = if is_skip { Contents::Skipped(count) } else { Contents::Run(bodies) };
+        let after = after.map(MessageId);
+        let run = Arrival { id: MessageId(id), after, channel: ChannelId(channel), contents };
+        let singles = bodies
+            .payloads()
+            .map(|payload| (1, if is_skip { Contents::Skipped(1) } else { Contents::Message(payload) }));
+        assert!(self.queue.accept_run(&run, count.into(), true, singles, note(&mut self.delivered)));
+        self.queue.check();
     }
 
     fn ids(&self) -> Vec<u8> {
         self.delivered.iter().map(|(_, id)| *id).collect()
+    }
+}
+
+/// Returns the receiver of deliveries that notes each message by its channel and its first byte.
+fn note(delivered: &mut Vec<(u16, u8)>) -> impl FnMut(ChannelId, Contents<'_>) {
+    |channel, contents| match contents {
+        Contents::Message(payload) => delivered.push((channel.0, payload[0])),
+        Contents::Run(bodies) => {
+            delivered.extend(bodies.payloads().map(|payload| (channel.0, payload[0])));
+        }
+        Contents::Skipped(count) => delivered.extend((0..count).map(|_| (channel.0, SKIPPED))),
     }
 }
 
@@ -86,12 +109,21 @@ fn a_key_is_remembered_until_there_is_no_room_for_more() {
 }
 
 #[test]
-fn the_window_never_has_more_slots_than_ids_can_be_ahead() {
-    let mut world = World::new();
-    for id in 1..=MESSAGE_IDS_AHEAD {
-        assert!(world.arrive(0, id, None));
-        let slots = world.queue.ahead.as_ref().unwrap().window.capacity();
-        assert!(slots <= WINDOW_SLOTS_MAX, "{slots} slots for {id} ids");
+fn every_other_id_of_the_window_takes_two_bits_for_each_id() {
+    for begin in [0, 1, 63, 64] {
+        let mut world = World::new();
+        (0..begin).for_each(|id| assert!(world.arrive(0, id, None)));
+        for id in (begin + 1..=begin + MESSAGE_IDS_AHEAD).step_by(2) {
+            assert!(world.arrive(0, id, None));
+        }
+        assert_eq!(world.queue.floor(), MessageId(begin));
+        // 256 or 257 words of 16 bytes.
+        assert!(world.queue.used_bytes() <= 257 * 16, "{}", world.queue.used_bytes());
+        for id in (begin..begin + MESSAGE_IDS_AHEAD).step_by(2) {
+            assert!(world.arrive(0, id, None));
+            assert!(!world.arrive(0, id, None) && !world.arrive(0, id + 1, None));
+        }
+        assert_eq!((world.queue.floor().0, world.queue.used_bytes()), (begin + MESSAGE_IDS_AHEAD, 0));
     }
 }
 
@@ -143,15 +175,15 @@ fn messages_that_become_due_together_come_by_ascending_id() {
 }
 
 #[test]
-fn ids_end_4096_beyond_the_floor() {
+fn ids_end_16384_beyond_the_floor() {
     let mut world = World::new();
-    for (id, is_in_reach) in [(4_095, true), (4_096, true), (4_097, false)] {
+    for (id, is_in_reach) in [(16_383, true), (16_384, true), (16_385, false)] {
         assert_eq!(world.queue.is_in_reach(MessageId(id)), is_in_reach);
     }
-    assert!(world.arrive(0, 4_096, None));
+    assert!(world.arrive(0, 16_384, None));
     assert!(world.arrive(0, 0, None));
-    assert!(world.arrive(0, 4_097, None));
-    assert!(!world.queue.is_in_reach(MessageId(4_098)));
+    assert!(world.arrive(0, 16_385, None));
+    assert!(!world.queue.is_in_reach(MessageId(16_386)));
 }
 
 #[test]
@@ -159,7 +191,7 @@ fn what_is_kept_is_charged_and_set_free() {
     let mut world = World::new();
     world.arrive(0, 1, Some(0));
     assert_eq!(world.queue.kept_bytes(), 65);
-    assert_eq!(world.queue.used_bytes(), 65 + 2 * SLOT_CHARGE_BYTES);
+    assert_eq!(world.queue.used_bytes(), 65 + 16);
     world.arrive(0, 0, None);
     world.queue.shrink(0, false);
     assert_eq!((world.queue.used_bytes(), world.queue.ahead.is_some()), (0, false));
@@ -174,6 +206,77 @@ fn a_message_that_waits_for_one_never_sent_is_harmless() {
     assert_eq!(world.ids(), [0_u8; 0]);
     world.arrive(0, 0, None);
     assert_eq!(world.ids(), (0..200).collect::<Vec<u8>>());
+}
+
+#[test]
+fn a_run_that_is_due_is_delivered_in_one_step_without_a_window() {
+    let mut world = World::new();
+    world.arrive_run(0, (0, 3), None, false);
+    world.arrive_run(0, (3, 512), Some(2), false);
+    world.arrive_run(0, (515, 2), Some(514), true);
+    assert_eq!(world.ids()[..5], [0, 1, 2, 3, 4]);
+    assert_eq!((world.delivered.len(), world.ids()[515..].to_vec()), (517, vec![SKIPPED; 2]));
+    assert_eq!((world.queue.floor(), world.queue.ahead.is_some()), (MessageId(517), false));
+}
+
+#[test]
+fn a_run_waits_as_one_and_is_charged_for_each_message() {
+    let mut world = World::new();
+    world.arrive_run(0, (60, 10), Some(59), false);
+    assert_eq!(world.queue.ahead.as_ref().unwrap().kept.run_count(), 1);
+    assert_eq!(world.queue.used_bytes(), 10 * 65 + 2 * 16);
+    // Messages that wait for one inside the run, alone and as a run.
+    assert!(world.arrive(0, 71, Some(65)));
+    world.arrive_run(0, (72, 2), Some(69), false);
+    assert_eq!(world.ids(), [0_u8; 0]);
+    world.arrive_run(0, (0, 60), None, false);
+    assert_eq!(world.ids(), [(0..70).collect(), vec![71, 72, 73]].concat());
+    assert_eq!(world.queue.floor(), MessageId(70));
+    assert!(world.arrive(1, 70, None));
+    assert_eq!((world.queue.floor(), world.queue.used_bytes()), (MessageId(74), 0));
+}
+
+#[test]
+fn a_run_that_overlaps_brings_only_what_is_new() {
+    let mut world = World::new();
+    world.arrive_run(0, (2, 3), Some(1), false);
+    world.arrive_run(0, (4, 4), Some(3), false);
+    world.arrive_run(0, (2, 3), Some(1), false);
+    // Across the floor, and over all that waits.
+    world.arrive_run(0, (0, 1), None, false);
+    world.arrive_run(0, (0, 10), None, false);
+    world.arrive_run(0, (0, 10), None, true);
+    assert_eq!(world.ids(), (0..10).collect::<Vec<u8>>());
+    world.arrive_run(0, (8, 4), Some(7), true);
+    assert_eq!(world.ids()[10..], [SKIPPED; 2]);
+    let charges = u32::MAX as usize - 10 * 65 - 2 * 65;
+    assert_eq!(world.queue.credit.left_bytes(), charges, "each message is charged once");
+}
+
+proptest! {
+    /// Runs that are cut, repeated, and reordered at random give the deliveries of single messages.
+    #[test]
+    fn runs_give_the_deliveries_of_their_messages(
+        cuts in prop::collection::vec((0_u64..200, 1_u16..80, any::<bool>()), 1..60),
+    ) {
+        let (mut runs, mut singles) = (World::new(), World::new());
+        for (id, count, is_single) in cuts {
+            let ids = id..id + u64::from(count);
+            if is_single {
+                runs.arrive(0, id, id.checked_sub(1));
+                singles.arrive(0, id, id.checked_sub(1));
+                continue;
+            }
+            runs.arrive_run(0, (id, count), id.checked_sub(1), false);
+            ids.for_each(|id| {
+                singles.arrive(0, id, id.checked_sub(1));
+            });
+        }
+        prop_assert_eq!(&runs.delivered, &singles.delivered);
+        prop_assert_eq!(runs.queue.floor(), singles.queue.floor());
+        prop_assert_eq!(runs.queue.used_bytes(), singles.queue.used_bytes());
+        prop_assert_eq!(runs.queue.kept_bytes(), singles.queue.kept_bytes());
+    }
 }
 
 proptest! {

@@ -15,7 +15,13 @@ pub(super) fn all() -> Vec<Case> {
         };
         rows.iter().map(case).collect()
     };
-    [rows(End::Server, TO_SERVER), rows(End::Server, ABOUT_MESSAGES), rows(End::Client, TO_CLIENT)].concat()
+    [
+        rows(End::Server, TO_SERVER),
+        rows(End::Server, ABOUT_MESSAGES),
+        rows(End::Server, ABOUT_RUNS),
+        rows(End::Client, TO_CLIENT),
+    ]
+    .concat()
 }
 
 /// To a server.
@@ -100,7 +106,6 @@ const TO_SERVER: &[Row] = &[
 /// Messages, Fragments, and Skips to a server.
 const ABOUT_MESSAGES: &[Row] = &[
     ("message-mode-6", "a mode of no message", &[], "86 00 00", Closed("unknown_frame")),
-    ("message-with-bit-5", "bits 5 and 6 are zero", &[], "a0 00 00", Closed("unknown_frame")),
     ("channel-65536", "at most 65,535", &[], "80 808004 00", Closed("bad_channel")),
     ("channel-65535", "the last channel", &[], "80 ffff03 00", Accepted),
     (
@@ -144,14 +149,20 @@ const ABOUT_MESSAGES: &[Row] = &[
     ),
     ("order-below-zero", "id 0 one after id -1", &[], "83 00 00 01 00", Closed("bad_order")),
     ("skip-with-an-order-below-zero", "as of a message", &[], "04 00 00 01 00", Closed("bad_order")),
-    ("id-4096-ahead", "the last in reach", &[], "82 00 8020 01 41", Accepted),
-    ("id-4097-ahead", "beyond the floor's reach", &[], "82 00 8120 01 41", Closed("message_too_far_ahead")),
-    ("skip-4097-ahead", "as of a message", &[], "04 00 8120 00 00", Closed("message_too_far_ahead")),
+    ("id-16384-ahead", "the last in reach", &[], "82 00 808001 01 41", Accepted),
     (
-        "fragment-4097-ahead",
+        "id-16385-ahead",
+        "beyond the floor's reach",
+        &[],
+        "82 00 818001 01 41",
+        Closed("message_too_far_ahead"),
+    ),
+    ("skip-16385-ahead", "as of a message", &[], "04 00 818001 00 00", Closed("message_too_far_ahead")),
+    (
+        "fragment-16385-ahead",
         "as of a message",
         &[],
-        "8a 00 8120 02 00 01 41",
+        "8a 00 818001 02 00 01 41",
         Closed("message_too_far_ahead"),
     ),
     ("id-received-before", "it is ignored", &["8200000141"], "82 00 00 01 42", Accepted),
@@ -295,6 +306,123 @@ const ABOUT_MESSAGES: &[Row] = &[
         &["8a000002000141"],
         "8c 00 00 02 01 01 41",
         Dropped("pieces_disagree"),
+    ),
+];
+
+/// To a server, with runs of messages.
+const ABOUT_RUNS: &[Row] = &[
+    ("run", "ids 0 to 2 in order", &[], "a3 00 00 00 03 01 41 00 02 4242", Accepted),
+    ("run-of-one", "a Message would be shorter", &[], "a2 00 00 01 01 41", Accepted),
+    ("run-of-none", "at least one message", &[], "a0 00 00", Closed("empty_run")),
+    ("run-of-512", "as many as may be", &[], "a2 00 00 8004 00*512", Accepted),
+    ("run-of-513", "one more", &[], "a2 00 00 8104 00*513", Closed("too_many_messages")),
+    ("runs-of-512-together", "all in one packet", &[], "a0 00 8002 00*256 a2 00 00 8002 00*256", Accepted),
+    (
+        "runs-of-513-together",
+        "one more",
+        &[],
+        "a0 00 8002 00*256 a2 00 00 8102 00*257",
+        Closed("too_many_messages"),
+    ),
+    (
+        "run-and-skip-run-of-513-together",
+        "a Skip run counts",
+        &[],
+        "a0 00 8002 00*256 0e 00 00 00 8102 00*257",
+        Closed("too_many_messages"),
+    ),
+    ("run-of-65536", "the number does not wrap", &[], "a0 00 808004 00", Closed("too_many_messages")),
+    ("run-without-its-last-body", "it says 3", &[], "a2 00 00 03 01 41 00", Closed("truncated")),
+    ("run-with-a-long-body", "2 bytes, of which 1 is there", &[], "a2 00 00 01 02 41", Closed("truncated")),
+    ("run-of-sequenced-messages", "the mode has no Runs", &[], "a4 00 00 01 01 41", Closed("unknown_frame")),
+    ("run-of-values", "values have no Runs", &[], "a5 00 00 00 01 01 41", Closed("unknown_frame")),
+    ("run-of-pieces", "R and F exclude each other", &[], "aa 00 00 02 00 01 41", Closed("unknown_frame")),
+    ("unreliable-run-with-n", "the mode has no ids", &[], "b0 00 01 01 41", Closed("unknown_frame")),
+    ("run-with-bit-6", "it is zero", &[], "e0 00 01 01 41", Closed("unknown_frame")),
+    ("run-with-n-alone", "N refers to nothing", &[], "b2 00 01 01 41", Closed("bad_message_id")),
+    (
+        "n-behind-a-run",
+        "its last id counts, so id 2 follows id 1",
+        &[],
+        "a3 00 00 00 02 01 41 01 41 93 00 01 01 41 b3 00 01 01 00",
+        Accepted,
+    ),
+    (
+        "run-beyond-the-last-id",
+        "id 2^64 - 1 and one more",
+        &[],
+        "a2 00 ffffffffffffffffff01 02 00 00",
+        Closed("bad_message_id"),
+    ),
+    ("run-with-an-order-below-zero", "id 0 one after id -1", &[], "a3 00 00 01 01 00", Closed("bad_order")),
+    ("run-to-16384-ahead", "its last id is the last in reach", &[], "a2 00 ff7f 02 00 00", Accepted),
+    (
+        "run-to-16385-ahead",
+        "its last id is beyond the floor's reach",
+        &[],
+        "a2 00 808001 02 00 00",
+        Closed("message_too_far_ahead"),
+    ),
+    (
+        "run-received-in-part",
+        "the others are new",
+        &["8200010141"],
+        "a2 00 00 03 01 42 01 42 01 42",
+        Accepted,
+    ),
+    (
+        "run-unlike-pieces",
+        "its second message has 1 byte in place of 2",
+        &["8a000102000141"],
+        "a2 00 00 02 01 41 01 41",
+        Dropped("pieces_disagree"),
+    ),
+    (
+        "run-like-pieces",
+        "whole messages may follow their pieces",
+        &["8a000102000141"],
+        "a2 00 00 02 01 41 02 4141",
+        Accepted,
+    ),
+    ("skip-run", "ids 0 to 2", &[], "0e 00 00 00 03 01 02 03", Accepted),
+    ("skip-run-of-none", "at least one message", &[], "0e 00 00 00 00", Closed("empty_run")),
+    ("skip-run-of-512", "as many as may be", &[], "0e 00 00 00 8004 00*512", Accepted),
+    ("skip-run-of-513", "one more", &[], "0e 00 00 00 8104 00*513", Closed("too_many_messages")),
+    ("skip-run-without-its-last-length", "it says 2", &[], "0e 00 00 00 02 01", Closed("truncated")),
+    (
+        "skip-run-of-16777217-bytes",
+        "at most 16,777,216 for each message",
+        &[],
+        "0e 00 00 00 02 00 81808008",
+        Closed("bad_skip"),
+    ),
+    (
+        "skip-run-without-credit",
+        "all of its bytes are charged",
+        &[],
+        "0e 00 00 00 02 808004 808008",
+        Closed("credit_exceeded"),
+    ),
+    (
+        "skip-run-of-received-messages",
+        "they are ignored, and only id 2 is charged",
+        &["8200000141", "8200010141"],
+        "0e 00 00 00 03 80808008 80808008 01",
+        Accepted,
+    ),
+    (
+        "skip-run-to-16385-ahead",
+        "as of messages",
+        &[],
+        "0e 00 808001 00 02 00 00",
+        Closed("message_too_far_ahead"),
+    ),
+    (
+        "n-behind-a-skip-run",
+        "a Skip run does not count",
+        &[],
+        "0e 00 00 00 01 01 92 00 00",
+        Closed("bad_message_id"),
     ),
 ];
 
