@@ -540,6 +540,32 @@ mod tests {
     }
 
     #[test]
+    fn the_messages_of_a_run_come_alone_or_together() {
+        let (mut events, peer, mut bytes) = (Events::new(1_000), peer(), Vec::new());
+        [&b"one"[..], b"", b"three"].iter().for_each(|payload| Bodies::put(payload, &mut bytes));
+        let (bodies, _) = Bodies::parse(&bytes).unwrap();
+        let message = |channel, payload| Some(Event::Message { peer, channel: ChannelId(channel), payload });
+        events.run(peer, ChannelId(1), bodies);
+        events.message(peer, ChannelId(2), b"two");
+        events.run(peer, ChannelId(3), bodies);
+        assert_eq!(events.used_bytes, 7 * 64 + 2 * 8 + 3);
+        events.check();
+        for payload in [&b"one"[..], b""] {
+            assert_eq!(events.pop(), message(1, payload));
+            events.check();
+        }
+        // A message between the two is no run.
+        let mut batch = EventBatch::default();
+        events.take(&mut batch);
+        let rest = batch.pop_run().unwrap();
+        assert_eq!((rest.count(), rest.payload_bytes(), rest.payloads().next()), (1, 5, Some(&b"three"[..])));
+        assert!(batch.pop_run().is_none());
+        assert_eq!(batch.pop(), message(2, b"two"));
+        assert_eq!(batch.pop_run().unwrap().bodies, bodies);
+        assert!(batch.is_empty() && batch.pop().is_none());
+    }
+
+    #[test]
     fn room_ends_at_the_limit() {
         let mut events = Events::new(200);
         events.message(peer(), ChannelId(0), &[0; 36]);

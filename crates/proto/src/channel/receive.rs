@@ -57,7 +57,7 @@ pub(crate) struct Arrival<'a> {
     pub(crate) contents: Contents<'a>,
 }
 
-/// What is delivered in one step: a message, or consecutive messages of one channel, or a note that messages are missing.
+/// The unit of delivery: a message, or consecutive messages of one channel, or a note that messages are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contents<'a> {
     /// The payload of a message.

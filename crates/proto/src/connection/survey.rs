@@ -181,7 +181,7 @@ impl Connection {
         Ok(AckUrgency::High)
     }
 
-    /// Validates a run at once: its last id is the farthest, and its longest payload is known.
+    /// Validates a run in one step: its last id is the farthest, and its longest payload is known.
     fn survey_run(
         &self,
         number: u64,

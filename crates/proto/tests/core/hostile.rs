@@ -13,4 +13,5 @@ mod peers;
 mod rekeys;
 mod reordering;
 mod replays;
+mod runs;
 mod strategies;

@@ -109,6 +109,12 @@ impl OpenStage {
                     book.enter(message.payload);
                     book.sample_latency(message.payload, 1, handled_ns);
                 }
+                Frame::Run(run) => {
+                    for payload in run.bodies.payloads() {
+                        book.enter(payload);
+                        book.sample_latency(payload, 1, handled_ns);
+                    }
+                }
                 Frame::AckRequest => {
                     let mut ack = [0; ACK_BYTES];
                     let ranges = AckRange::new(PacketNumber(number), PacketNumber(number)).into_iter();

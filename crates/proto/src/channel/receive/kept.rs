@@ -7,17 +7,25 @@ use drumfire_wire::{Bodies, ChannelId};
 
 use super::{Arrival, Contents, IdRange};
 use crate::convert::{saturated, to_usize};
-use crate::limits::ITEM_CHARGE_BYTES;
+use crate::limits::{ITEM_CHARGE_BYTES, MESSAGE_IDS_AHEAD};
 
+// A node of the map is at least half full, so an entry takes at most twice its size.
 const _: () =
-    assert!(size_of::<((u64, u64), HeldRun)>() <= ITEM_CHARGE_BYTES, "an entry takes more than its charge");
+    assert!(2 * size_of::<(u64, HeldRun)>() <= ITEM_CHARGE_BYTES, "an entry takes more than it is charged");
+
+/// The bits of a key for the distance of the first id from the id that the messages wait for. It is at most
+/// `MESSAGE_IDS_AHEAD`.
+const DISTANCE_BITS: u32 = 15;
+const DISTANCE_MASK: u64 = (1 << DISTANCE_BITS) - 1;
+
+const _: () = assert!(MESSAGE_IDS_AHEAD <= DISTANCE_MASK, "a distance does not fit its bits");
 
 /// The stored messages of one connection.
 #[derive(Debug, Default)]
 pub(super) struct HeldMessages {
-    /// The stored messages by the id that they wait for, and by their first id. The messages that wait for a run are
-    /// therefore a range.
-    waiting: BTreeMap<(u64, u64), HeldRun>,
+    /// The stored messages by the [`key`] of the id that they wait for and their first id. The messages that wait for a
+    /// run are therefore a range.
+    waiting: BTreeMap<u64, HeldRun>,
     /// The charges of all messages in `waiting` and `due`, in bytes.
     bytes: usize,
     /// Messages that became due together, smallest id first. Empty between calls.
@@ -33,13 +41,14 @@ struct HeldRun {
     count: u16,
     /// What `bytes` are.
     kind: HeldKind,
-    /// The bytes of a run that are not payloads. With a `u16`, an entry has 40 bytes, less than it is charged.
+    /// The bytes of a run that are not payloads. With a `u16`, an entry has 32 bytes. A half-full node of the map
+    /// then takes no more than its messages are charged.
     length_bytes: u16,
     /// The payload of a message, or the bodies of a run. Empty for a Skip.
     bytes: Box<[u8]>,
 }
 
-/// What a [`HeldRun`] was received as.
+/// The frame that a [`HeldRun`] came in.
 #[derive(Debug, Clone, Copy)]
 enum HeldKind {
     Message,
@@ -125,19 +134,17 @@ impl HeldMessages {
         };
         self.bytes = self.bytes.saturating_add(contents.charge());
         let run = HeldRun { channel, count: contents.count(), kind, length_bytes, bytes };
-        let replaced = self.waiting.insert((after, id.0), run);
+        let replaced = self.waiting.insert(key(after, id.0.saturating_sub(after)), run);
         debug_assert!(replaced.is_none(), "message {} is stored twice", id.0);
     }
 
     /// Makes the messages due that wait for any of `ids`.
     pub(super) fn make_due(&mut self, ids: IdRange) {
-        let range = (ids.first, 0)..=(ids.last, u64::MAX);
-        while let Some((&key, _)) = self.waiting.range(range.clone()).next() {
-            // Messages that wait for several others may become due together. The heap merges them into the order of
-            // the ids.
-            let Some(run) = self.waiting.remove(&key) else { return };
-            self.due.push(DueRun { first: key.1, run });
-        }
+        let range = key(ids.first, 0)..=key(ids.last, DISTANCE_MASK);
+        // Messages that wait for several others may become due together. The heap merges them into the order of the
+        // ids.
+        let due = self.waiting.extract_if(range, |_, _| true);
+        self.due.extend(due.map(|(key, run)| DueRun { first: ids_of(key).1, run }));
     }
 
     /// Removes the due messages with the smallest id.
@@ -159,7 +166,8 @@ impl HeldMessages {
     pub(super) fn check(&self, count: usize, is_delivered: impl Fn(u64) -> bool) {
         debug_assert!(self.due.is_empty(), "{} messages are due, and not delivered", self.due.len());
         let (mut held_count, mut bytes) = (0_usize, 0_usize);
-        for (&(after, first), run) in &self.waiting {
+        for (&key, run) in &self.waiting {
+            let (after, first) = ids_of(key);
             debug_assert!(after < first && !is_delivered(after), "message {first} waits for {after} in vain");
             held_count = held_count.saturating_add(run.count.into());
             bytes = bytes.saturating_add(run.contents().charge());
@@ -167,4 +175,20 @@ impl HeldMessages {
         debug_assert_eq!(held_count, count, "the window and the stored messages differ");
         debug_assert_eq!(self.bytes, bytes, "the bytes of waiting messages were counted wrong");
     }
+}
+
+/// Returns the key of messages that wait for `after`, and whose first id is `distance` greater. One integer makes
+/// comparisons cheap. Ids grow by one per message, so that none gets near the 49 bits that are left for it.
+fn key(after: u64, distance: u64) -> u64 {
+    debug_assert!(
+        after >> (u64::BITS - DISTANCE_BITS) == 0 && distance <= DISTANCE_MASK,
+        "{after}, {distance}"
+    );
+    after << DISTANCE_BITS | distance
+}
+
+/// Returns the id that messages with this key wait for, and their first id.
+fn ids_of(key: u64) -> (u64, u64) {
+    let after = key >> DISTANCE_BITS;
+    (after, after.saturating_add(key & DISTANCE_MASK))
 }

@@ -6,13 +6,13 @@ use drumfire_wire::ChannelId;
 
 use super::kept::HeldMessages;
 use super::{Arrival, Contents, IdRange};
+use crate::convert::{saturated, to_usize};
 use crate::limits::MESSAGE_IDS_AHEAD;
 
 /// The ids of one word.
 const WORD_IDS: u64 = 64;
 
 /// The most words of the window: those of the floor and of all ids that can be ahead of it.
-#[expect(clippy::cast_possible_truncation, reason = "257 fits every usize")]
 const WORDS_MAX: usize = (MESSAGE_IDS_AHEAD / WORD_IDS) as usize + 1;
 
 /// The number of stored messages and runs up to which `check` examines all of them.
@@ -183,7 +183,7 @@ impl ReceiveWindow {
             let below = if at == 0 { !u64::MAX.wrapping_shl(place(floor)) } else { 0 };
             debug_assert_eq!(word.waiting & !word.received, 0, "a message is stored that did not arrive");
             debug_assert_eq!(word.waiting & below, 0, "a message below the floor waits");
-            waiting_count = waiting_count.saturating_add(crate::convert::to_usize(word.waiting.count_ones()));
+            waiting_count = waiting_count.saturating_add(to_usize(word.waiting.count_ones()));
         }
         // A walk through many messages would cost more than the packet after which it is made.
         if self.kept.run_count() <= CHECKED_RUNS_MAX {
@@ -199,12 +199,12 @@ fn index(floor: u64, id: u64) -> Option<usize> {
 }
 
 /// Returns the place of `id` in its word.
-const fn place(id: u64) -> u32 {
-    (id % WORD_IDS) as u32
+fn place(id: u64) -> u32 {
+    saturated(id % WORD_IDS, u32::MAX)
 }
 
 /// Returns the bit of `id` in its word.
-const fn bit(id: u64) -> u64 {
+fn bit(id: u64) -> u64 {
     1_u64.wrapping_shl(place(id))
 }
 
@@ -215,7 +215,7 @@ fn masks(ids: IdRange) -> impl Iterator<Item = (u64, u64)> {
         let begin = first.max(word.saturating_mul(WORD_IDS));
         let end = last.min(begin | (WORD_IDS - 1));
         let from_begin = u64::MAX.wrapping_shl(place(begin));
-        let up_to_end = u64::MAX.wrapping_shr(WORD_IDS as u32 - 1 - place(end));
+        let up_to_end = u64::MAX.wrapping_shr(place(u64::MAX).saturating_sub(place(end)));
         (begin, from_begin & up_to_end)
     })
 }

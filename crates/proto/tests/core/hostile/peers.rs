@@ -69,12 +69,12 @@ fn invalid_frames_close_and_void_their_whole_packet() {
 }
 
 #[test]
-fn a_message_4096_ids_ahead_is_kept_and_one_further_closes() {
+fn a_message_16384_ids_ahead_is_kept_and_one_further_closes() {
     let mut puppet = Puppet::connected(4);
-    puppet.reliable(4_095, Some(0));
-    puppet.reliable(4_096, Some(0));
+    puppet.reliable(16_383, Some(0));
+    puppet.reliable(16_384, Some(0));
     assert_eq!(puppet.ending(), None);
-    puppet.reliable(4_097, Some(0));
+    puppet.reliable(16_385, Some(0));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::MessageTooFarAhead)));
 }
 
@@ -213,8 +213,8 @@ fn a_skip_beyond_reach_closes_and_a_late_one_is_ignored() {
     puppet.say(|writer| writer.skip(&skip(0)));
     assert_eq!(puppet.world.messages(SERVER).len(), 1);
     assert_eq!(puppet.world.ends[SERVER].stats().messages_skipped, 0);
-    puppet.say(|writer| writer.skip(&skip(4_097)));
+    puppet.say(|writer| writer.skip(&skip(16_385)));
     assert_eq!(puppet.ending(), None);
-    puppet.say(|writer| writer.skip(&skip(4_098)));
+    puppet.say(|writer| writer.skip(&skip(16_386)));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::MessageTooFarAhead)));
 }

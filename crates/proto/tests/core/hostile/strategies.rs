@@ -8,8 +8,8 @@ use crate::puppet::Puppet;
 use drumfire_proto::CloseReason;
 use drumfire_tries::tries;
 use drumfire_wire::{
-    AckDelay, AckRange, ChannelId, Delivery, EncodeError, Fragment, FrameWriter, Message, MessageId,
-    PacketNumber, Skip,
+    AckDelay, AckRange, Bodies, ChannelId, Delivery, EncodeError, Fragment, FrameWriter, Lengths, Message,
+    MessageId, PacketNumber, Run, Skip, SkipRun,
 };
 use std::time::Duration;
 
@@ -154,6 +154,73 @@ fn skips_on_two_channels(writer: &mut Frames<'_>, _: &mut Random, step: u64) -> 
     })
 }
 
+/// Writes a run of `count` messages of `bytes` bytes each, as many of them as fit.
+fn write_run(
+    writer: &mut Frames<'_>,
+    delivery: Delivery,
+    count: u64,
+    bytes: usize,
+) -> Result<(), EncodeError> {
+    // The type, a channel of one byte, an id, a distance, and a number.
+    let room = writer.remaining_bytes().saturating_sub(2 + 3 * 4);
+    let count = count.min((room / (bytes + 1)) as u64);
+    if count == 0 {
+        return Err(EncodeError::NoRoom { needed_bytes: bytes });
+    }
+    let mut encoded = Vec::new();
+    (0..count).for_each(|_| Bodies::put(&[1; 100][..bytes], &mut encoded));
+    let (bodies, longest_bytes) = Bodies::parse(&encoded).map_err(|_| EncodeError::BadRun)?;
+    writer.run(&Run { channel: ChannelId(1), delivery, bodies, longest_bytes })
+}
+
+/// Runs that wait for message 0, which never comes.
+fn runs_that_wait(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), EncodeError> {
+    fill(writer, |writer| {
+        let (id, after) = (MessageId(1 + random.below(15_000)), Some(MessageId(0)));
+        let (count, bytes) = (1 + random.below(512), random.below(3) as usize);
+        write_run(writer, Delivery::ReliableOrdered { id, after }, count, bytes)
+    })
+}
+
+/// Runs that overlap those before them. Each waits for the message before it, and some of those never come.
+fn runs_that_overlap(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
+    fill(writer, |writer| {
+        let id = step / 2 + random.below(600);
+        let (id, after) = (MessageId(id), id.checked_sub(1).map(MessageId));
+        write_run(writer, Delivery::ReliableOrdered { id, after }, 1 + random.below(512), 0)
+    })
+}
+
+/// Every second id of the window, and runs over all of it.
+fn runs_between_ids(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
+    if step < 400 {
+        return (step * 40..(step + 1) * 40).try_for_each(|at| {
+            let delivery = Delivery::ReliableUnordered { id: MessageId(1 + 2 * (at % 8_192)) };
+            writer.message(&Message { channel: ChannelId(1), delivery, payload: b"" })
+        });
+    }
+    let (id, after) = (MessageId(1 + random.below(15_000)), Some(MessageId(0)));
+    write_run(writer, Delivery::ReliableOrdered { id, after }, 512, 0)
+}
+
+/// Runs without ids, as many messages as a packet can have.
+fn unreliable_runs(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), EncodeError> {
+    let modes = [Delivery::Unreliable, Delivery::UnreliableSequenced];
+    let delivery = modes[random.below(2) as usize];
+    write_run(writer, delivery, 512, random.below(2) as usize)
+}
+
+/// Skip runs, of which many overlap those before them.
+fn skip_runs(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
+    fill(writer, |writer| {
+        let id = MessageId(step + random.below(12_000));
+        let after = id.0.checked_sub(random.below(3)).filter(|after| *after < id.0).map(MessageId);
+        let count = 1 + random.below(200) as u16;
+        let lengths = Lengths { bytes: &[0; 200][..count.into()], count };
+        writer.skip_run(&SkipRun { channel: ChannelId(random.below(2) as u16), id, after, lengths })
+    })
+}
+
 fn ack_requests(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), EncodeError> {
     fill(writer, |writer| if random.below(2) == 0 { writer.ping() } else { writer.ack_request() })
 }
@@ -163,7 +230,7 @@ fn credits(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), E
 }
 
 /// All strategies.
-pub(crate) const STRATEGIES: [(&str, Strategy); 15] = [
+pub(crate) const STRATEGIES: [(&str, Strategy); 20] = [
     ("fragment bombs", fragment_bombs),
     ("holes", holes),
     ("inconsistent fragments", inconsistent_fragments),
@@ -177,6 +244,11 @@ pub(crate) const STRATEGIES: [(&str, Strategy); 15] = [
     ("skips", skips),
     ("whole after pieces", whole_after_pieces),
     ("skips on two channels", skips_on_two_channels),
+    ("runs that wait", runs_that_wait),
+    ("runs that overlap", runs_that_overlap),
+    ("runs between ids", runs_between_ids),
+    ("unreliable runs", unreliable_runs),
+    ("skip runs", skip_runs),
     ("ack requests", ack_requests),
     ("credits", credits),
 ];
