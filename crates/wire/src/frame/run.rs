@@ -1,4 +1,4 @@
-//! Runs: consecutive messages of one channel in one frame, and the frame that gives such messages up (PROTOCOL 8.8, "Runs").
+//! Runs: consecutive messages of one channel in one frame, and the frame that gives such messages up (PROTOCOL 8.8, "Run").
 //!
 //! A run names the id and the predecessor of its first message only. Its bodies are the same for every receiver.
 

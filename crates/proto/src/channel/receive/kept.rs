@@ -39,7 +39,7 @@ struct HeldRun {
     channel: ChannelId,
     /// The number of messages.
     count: u16,
-    /// What `bytes` are.
+    /// The meaning of `bytes`.
     kind: HeldKind,
     /// The bytes of a run that are not payloads. With a `u16`, an entry has 32 bytes. A half-full node of the map
     /// then takes no more than its messages are charged.

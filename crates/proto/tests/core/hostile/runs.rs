@@ -100,7 +100,7 @@ fn traffic(random: &mut Random) -> Vec<Part> {
     parts
 }
 
-/// Returns the packets of a bad network and a client that repeats what is lost: reordered, repeated, and cut anew.
+/// Returns the packets of a bad network and a client that repeats what is lost: reordered, repeated, and cut differently.
 fn packets(random: &mut Random) -> Vec<Vec<Part>> {
     let parts = traffic(random);
     let mut packets: Vec<Vec<Part>> = parts.chunks(3).map(<[Part]>::to_vec).collect();
@@ -239,7 +239,7 @@ fn a_run_is_taken_whole_or_one_message_at_a_time() {
         panic!("no message")
     };
     server.release(peer, 1);
-    // What is left of the first run is a run.
+    // The rest of the first run is a run.
     for wanted in [&[&b""[..], b"bcd"][..], &[b"e", b"fg"]] {
         let run = batch.pop_run().expect("a run");
         assert_eq!((run.peer, run.channel, usize::from(run.count())), (peer, ChannelId(3), wanted.len()));
