@@ -20,7 +20,7 @@ use self::pieces::Pieces;
 use self::sequenced::SequencedChannels;
 use self::window::ReceiveWindow;
 use super::credit::ReceiveCredit;
-use crate::convert::to_usize;
+use crate::convert::{saturated, to_usize};
 use crate::event::{charge, charge_all};
 use crate::ids::FoldBuild;
 use crate::limits::MESSAGE_IDS_AHEAD;
@@ -66,6 +66,35 @@ pub(crate) enum Contents<'a> {
     Run(Bodies<'a>),
     /// The number of messages that the peer gave up.
     Skipped(u16),
+}
+
+/// Consecutive messages of a run that are accepted in one step.
+#[derive(Debug, Clone, Copy)]
+struct Part<'a> {
+    /// The id of the first message.
+    id: MessageId,
+    /// The message that must be delivered before the first one.
+    after: Option<MessageId>,
+    /// The number of messages.
+    count: u16,
+    /// The sum of the lengths of their payloads.
+    payload_bytes: usize,
+    /// The bodies of the run from the first message on.
+    bodies: &'a [u8],
+    /// Whether this is one message, of which fragments arrived before.
+    is_begun: bool,
+}
+
+impl<'a> Part<'a> {
+    /// The messages of this part of `run`. `next` are the bodies of the run behind them.
+    fn contents(&self, run: &Arrival<'_>, next: &[u8]) -> Contents<'a> {
+        let Self { count, payload_bytes, bodies, .. } = *self;
+        if let Contents::Skipped(_) = run.contents {
+            return Contents::Skipped(count);
+        }
+        let bytes = bodies.get(..bodies.len().saturating_sub(next.len())).unwrap_or_default();
+        Contents::Run(Bodies { bytes, count, payload_bytes: saturated(payload_bytes, u32::MAX) })
+    }
 }
 
 /// Consecutive ids. There is at least one.
@@ -343,36 +372,78 @@ impl ReceiveQueue {
     }
 
     /// Accepts a run of messages that is within reach, as [`Self::accept`] does for each of them. `payload_bytes` is the
-    /// sum of their lengths. `singles` returns each message with its length, and is used only when a part of the run
-    /// arrived before. `is_chain` is whether each message after the first must be delivered after the one before it.
-    /// Returns false when the peer had no credit for a message.
+    /// sum of their lengths. `messages` returns for each message its length, and the bodies from it on. It is used only
+    /// when a part of the run arrived before. `is_chain` is whether each message after the first must be delivered after
+    /// the one before it. Returns false when the peer had no credit for a message.
     pub(crate) fn accept_run<'a>(
         &mut self,
         run: &Arrival<'a>,
         payload_bytes: usize,
         is_chain: bool,
-        singles: impl Iterator<Item = (usize, Contents<'a>)>,
+        messages: impl Iterator<Item = (usize, &'a [u8])>,
         mut deliver: impl FnMut(ChannelId, Contents<'_>),
     ) -> bool {
         if !self.has_any(run.ids()) {
-            let has_credit = self.credit.take(charge_all(run.contents.count(), payload_bytes));
-            if has_credit {
-                self.place(run, deliver);
-            }
-            return has_credit;
+            let count = run.contents.count();
+            let whole =
+                Part { id: run.id, after: run.after, count, payload_bytes, bodies: &[], is_begun: false };
+            return self.accept_part(&whole, run.channel, run.contents, deliver);
         }
-        // Runs that are cut differently when they are sent again overlap. This is rare, and takes each message alone.
-        let (mut next, mut after) = (Some(run.id), run.after);
-        for (bytes, contents) in singles {
+        // Runs that are cut differently when they are sent again overlap. Each gap that this run fills is one part, so
+        // that a peer cannot turn a run into as many deliveries as it has messages.
+        let has_pieces = self.has_pieces_of(run.ids());
+        let (mut next, mut after, mut open) = (Some(run.id), run.after, None::<Part<'a>>);
+        for (bytes, bodies) in messages {
             let Some(id) = next else { break };
-            let is_first = self.accept(&Arrival { id, after, contents, ..*run }, &mut deliver);
-            if is_first && !self.credit.take(charge(bytes)) {
-                return false;
+            let is_new = !self.is_received(id);
+            let is_begun = is_new && has_pieces && self.pieces().has(id);
+            match &mut open {
+                Some(part) if is_new && !is_begun && !part.is_begun => {
+                    part.count = part.count.saturating_add(1);
+                    part.payload_bytes = part.payload_bytes.saturating_add(bytes);
+                }
+                _ => {
+                    if let Some(part) = open.take()
+                        && !self.accept_part(&part, run.channel, part.contents(run, bodies), &mut deliver)
+                    {
+                        return false;
+                    }
+                    open = is_new.then_some(Part {
+                        id,
+                        after,
+                        count: 1,
+                        payload_bytes: bytes,
+                        bodies,
+                        is_begun,
+                    });
+                }
             }
             after = is_chain.then_some(id);
             next = id.next();
         }
-        true
+        open.is_none_or(|part| self.accept_part(&part, run.channel, part.contents(run, &[]), deliver))
+    }
+
+    /// Accepts a part of a run of which nothing arrived before, except fragments of its only message if it `is_begun`.
+    /// Returns false when the peer had no credit for it.
+    fn accept_part(
+        &mut self,
+        part: &Part<'_>,
+        channel: ChannelId,
+        contents: Contents<'_>,
+        deliver: impl FnMut(ChannelId, Contents<'_>),
+    ) -> bool {
+        let arrival = Arrival { id: part.id, after: part.after, channel, contents };
+        if part.is_begun {
+            // The message was charged with its first fragment.
+            self.accept(&arrival, deliver);
+            return true;
+        }
+        let has_credit = self.credit.take(charge_all(part.count, part.payload_bytes));
+        if has_credit {
+            self.place(&arrival, deliver);
+        }
+        has_credit
     }
 
     /// Delivers or stores messages of which nothing arrived before, and delivers what waited for them.

@@ -196,9 +196,9 @@ impl Connection {
                 }
                 Frame::SkipRun(SkipRun { channel, id, after, lengths }) => {
                     let arrival = Arrival { id, after, channel, contents: Contents::Skipped(lengths.count) };
-                    let singles = lengths.iter().map(|bytes| (to_usize(bytes), Contents::Skipped(1)));
+                    let messages = lengths.iter().map(|bytes| (to_usize(bytes), &[][..]));
                     let total = lengths.iter().map(to_usize).fold(0, usize::saturating_add);
-                    if !self.accept_run(&arrival, total, true, singles, sink) {
+                    if !self.accept_run(&arrival, total, true, messages, sink) {
                         return Received::Broken(ProtocolError::CreditExceeded);
                     }
                 }
@@ -284,8 +284,12 @@ impl Connection {
             }
         };
         let arrival = Arrival { id, after, channel, contents };
-        let singles = bodies.payloads().map(|payload| (payload.len(), Contents::Message(payload)));
-        self.accept_run(&arrival, to_usize(bodies.payload_bytes), is_chain, singles, sink)
+        let mut payloads = bodies.payloads();
+        let messages = std::iter::from_fn(|| {
+            let rest = payloads.rest();
+            payloads.next().map(|payload| (payload.len(), rest))
+        });
+        self.accept_run(&arrival, to_usize(bodies.payload_bytes), is_chain, messages, sink)
     }
 
     /// Processes a fragment. Returns false when the peer had no credit for the message.
@@ -460,11 +464,11 @@ impl Connection {
         run: &Arrival<'a>,
         payload_bytes: usize,
         is_chain: bool,
-        singles: impl Iterator<Item = (usize, Contents<'a>)>,
+        messages: impl Iterator<Item = (usize, &'a [u8])>,
         sink: &mut Sink<'_>,
     ) -> bool {
         let events_bytes = &mut self.events_bytes;
-        self.receiving.accept_run(run, payload_bytes, is_chain, singles, |channel, contents| {
+        self.receiving.accept_run(run, payload_bytes, is_chain, messages, |channel, contents| {
             sink.notify(events_bytes, channel, contents);
         })
     }

@@ -48,10 +48,12 @@ impl World {
         let contents = if is_skip { Contents::Skipped(count) } else { Contents::Run(bodies) };
         let after = after.map(MessageId);
         let run = Arrival { id: MessageId(id), after, channel: ChannelId(channel), contents };
-        let singles = bodies
-            .payloads()
-            .map(|payload| (1, if is_skip { Contents::Skipped(1) } else { Contents::Message(payload) }));
-        assert!(self.queue.accept_run(&run, count.into(), true, singles, note(&mut self.delivered)));
+        let mut payloads = bodies.payloads();
+        let messages = std::iter::from_fn(|| {
+            let rest = payloads.rest();
+            payloads.next().map(|payload| (payload.len(), rest))
+        });
+        assert!(self.queue.accept_run(&run, count.into(), true, messages, note(&mut self.delivered)));
         self.queue.check();
     }
 
@@ -234,6 +236,34 @@ fn a_run_waits_as_one_and_is_charged_for_each_message() {
     assert_eq!(world.queue.floor(), MessageId(70));
     assert!(world.arrive(1, 70, None));
     assert_eq!((world.queue.floor(), world.queue.used_bytes()), (MessageId(74), 0));
+}
+
+#[test]
+fn each_gap_that_a_run_fills_is_one_delivery() {
+    let mut world = World::new();
+    for id in [10, 100, 101, 300] {
+        assert!(world.arrive(1, id, None));
+    }
+    let mut bytes = Vec::new();
+    (0..512).for_each(|_| Bodies::put(b"x", &mut bytes));
+    let (bodies, _) = Bodies::parse(&bytes).unwrap();
+    let mut payloads = bodies.payloads();
+    let messages = std::iter::from_fn(|| {
+        let rest = payloads.rest();
+        payloads.next().map(|payload| (payload.len(), rest))
+    });
+    let contents = Contents::Run(bodies);
+    let run = Arrival { id: MessageId(0), after: None, channel: ChannelId(0), contents };
+    let mut counts = Vec::new();
+    assert!(world.queue.accept_run(&run, 512, false, messages, |_, contents| {
+        let Contents::Run(part) = contents else { panic!("{contents:?}") };
+        assert_eq!(part.payloads().count(), usize::from(part.count));
+        assert_eq!((part.bytes.len(), part.payload_bytes), (2 * usize::from(part.count), part.count.into()));
+        counts.push(part.count);
+    }));
+    world.queue.check();
+    assert_eq!(counts, [10, 89, 198, 211]);
+    assert_eq!((world.queue.floor(), world.queue.used_bytes()), (MessageId(512), 0));
 }
 
 #[test]
