@@ -5,6 +5,7 @@
 //! delivered immediately and not stored. A run of messages is accepted, stored, and delivered in one step, unless a part
 //! of it was received before. Packets, acks, and the application's queue are in other modules.
 
+mod arrival;
 mod kept;
 mod latest;
 mod pieces;
@@ -13,19 +14,21 @@ mod window;
 
 use std::mem::{Discriminant, discriminant};
 
-use drumfire_wire::{Bodies, ChannelId, Delivery, Fragment, MessageId};
+use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
+use self::arrival::Part;
 use self::latest::LatestKeys;
 use self::pieces::Pieces;
 use self::sequenced::SequencedChannels;
 use self::window::ReceiveWindow;
 use super::credit::ReceiveCredit;
-use crate::convert::{saturated, to_usize};
+use crate::convert::to_usize;
 use crate::event::{charge, charge_all};
 use crate::ids::FoldBuild;
 use crate::limits::MESSAGE_IDS_AHEAD;
 use crate::time::Moment;
 
+pub(crate) use self::arrival::{Arrival, Contents, IdRange};
 pub(crate) use self::pieces::FragmentCheck;
 
 /// The received reliable messages of one connection.
@@ -41,102 +44,6 @@ pub(crate) struct ReceiveQueue {
     pieces: Option<Box<Pieces>>,
     /// The credit that the peer may still spend.
     pub(crate) credit: ReceiveCredit,
-}
-
-/// Reliable messages from one frame, or their Skips.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Arrival<'a> {
-    /// The id of the first message.
-    pub(crate) id: MessageId,
-    /// The message that must be delivered before the first one, with a smaller id. `None` when the first message is due
-    /// immediately.
-    pub(crate) after: Option<MessageId>,
-    /// The channel of the messages.
-    pub(crate) channel: ChannelId,
-    /// The messages.
-    pub(crate) contents: Contents<'a>,
-}
-
-/// The unit of delivery: a message, or consecutive messages of one channel, or a note that messages are missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Contents<'a> {
-    /// The payload of a message.
-    Message(&'a [u8]),
-    /// The messages of a run.
-    Run(Bodies<'a>),
-    /// The number of messages that the peer gave up.
-    Skipped(u16),
-}
-
-/// Consecutive messages of a run that are accepted in one step.
-#[derive(Debug, Clone, Copy)]
-struct Part<'a> {
-    /// The id of the first message.
-    id: MessageId,
-    /// The message that must be delivered before the first one.
-    after: Option<MessageId>,
-    /// The number of messages.
-    count: u16,
-    /// The sum of the lengths of their payloads.
-    payload_bytes: usize,
-    /// The bodies of the run from the first message on.
-    bodies: &'a [u8],
-    /// Whether this is one message, of which fragments arrived before.
-    is_begun: bool,
-}
-
-impl<'a> Part<'a> {
-    /// The messages of this part of `run`. `next` are the bodies of the run behind them.
-    fn contents(&self, run: &Arrival<'_>, next: &[u8]) -> Contents<'a> {
-        let Self { count, payload_bytes, bodies, .. } = *self;
-        if let Contents::Skipped(_) = run.contents {
-            return Contents::Skipped(count);
-        }
-        let bytes = bodies.get(..bodies.len().saturating_sub(next.len())).unwrap_or_default();
-        Contents::Run(Bodies { bytes, count, payload_bytes: saturated(payload_bytes, u32::MAX) })
-    }
-}
-
-/// Consecutive ids. There is at least one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct IdRange {
-    /// The smallest id.
-    pub(crate) first: u64,
-    /// The largest id.
-    pub(crate) last: u64,
-}
-
-impl Contents<'_> {
-    /// The number of messages.
-    pub(crate) const fn count(&self) -> u16 {
-        match *self {
-            Self::Message(_) => 1,
-            Self::Run(Bodies { count, .. }) | Self::Skipped(count) => count,
-        }
-    }
-
-    /// The memory that the messages are charged, in bytes. A Skip is charged like an empty message.
-    pub(crate) fn charge(&self) -> usize {
-        let payload_bytes = match *self {
-            Self::Message(payload) => payload.len(),
-            Self::Run(bodies) => to_usize(bodies.payload_bytes),
-            Self::Skipped(_) => 0,
-        };
-        charge_all(self.count(), payload_bytes)
-    }
-}
-
-impl Arrival<'_> {
-    fn ids(&self) -> IdRange {
-        IdRange::new(self.id.0, self.contents.count())
-    }
-}
-
-impl IdRange {
-    /// Returns the range of `count` ids from `first` on.
-    pub(crate) fn new(first: u64, count: u16) -> Self {
-        Self { first, last: first.saturating_add(count.saturating_sub(1).into()) }
-    }
 }
 
 /// The properties that all frames about a reliable message share: its fragments, the whole message, and its Skip.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limits::KEYS_REMEMBERED;
+use drumfire_wire::Bodies;
 use proptest::prelude::*;
 
 /// The delivery of a Skip.
