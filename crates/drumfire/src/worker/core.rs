@@ -64,7 +64,7 @@ pub(crate) struct Core<P> {
     /// The receipts of messages from the worker's own thread.
     pub(super) receipts: OpenReceipts,
     /// Whether messages come from other threads, so that each peer has a [`SendEdge`].
-    has_remote_senders: bool,
+    pub(super) has_remote_senders: bool,
     /// The send memory of a new peer, in bytes.
     pub(crate) send_memory_bytes: usize,
     /// The bytes of the longest reliable message to a new peer, until the endpoint knows the peer's limit.

@@ -99,8 +99,12 @@ impl<P: Placement> Core<P> {
         }
     }
 
-    /// Notes all events of the endpoint.
+    /// Notes all events of the endpoint, unless the sink does so in each pass.
     pub(super) fn note_all(&mut self) {
+        // With senders on other threads, the sink must have the send edge of each new peer.
+        if self.has_remote_senders {
+            return;
+        }
         while let Some(event) = self.endpoint.poll_event() {
             if let Some(event) = Event::of(event, Bytes::copy_from_slice) {
                 self.note_later(event);

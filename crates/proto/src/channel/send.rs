@@ -147,8 +147,10 @@ impl SendQueue {
         if self.used_bytes.saturating_add(bytes) > limit_bytes {
             match self.make_room(limit_bytes, bytes, channel, options.mode) {
                 PushResult::Taken(count) => dropped_count = count,
+                // The sender was promised this memory, and has no way to repeat the message.
                 PushResult::Full if if_full == IfFull::Accept => {}
                 PushResult::Full if if_full == IfFull::Notify => {
+                    // All refused senders try again after one notice, so the one that needs the least room decides.
                     let below_bytes = notify_below_bytes(limit_bytes, payload.len(), 2);
                     self.notify_below_bytes = self.notify_below_bytes.max(below_bytes);
                     return PushResult::Full;
@@ -182,12 +184,13 @@ impl SendQueue {
         PushResult::Taken(dropped_count)
     }
 
-    /// Returns whether a refused sender must be notified now. Returns true once per refusal.
+    /// Returns whether a refused sender must be notified now, once per refusal.
     pub(crate) fn take_writable(&mut self) -> bool {
+        // While no sender was refused, the threshold is 0, and this is one comparison.
         self.used_bytes < self.notify_below_bytes && std::mem::take(&mut self.notify_below_bytes) > 0
     }
 
-    /// Returns whether memory was freed since the last call.
+    /// Whether memory was freed since the last call.
     pub(crate) fn has_freed(&mut self) -> bool {
         std::mem::replace(&mut self.reported_bytes, self.used_bytes) > self.used_bytes
     }
@@ -413,7 +416,6 @@ impl SendQueue {
     /// Releases memory that an idle connection does not need. Returns the remaining state if the queue is empty.
     pub(crate) fn shrink(&mut self) -> Option<Idle> {
         if self.notify_below_bytes > 0 || self.is_listed {
-            // The notices to senders come first.
             return None;
         }
         self.latest.take_if(|latest| latest.is_empty());

@@ -311,6 +311,8 @@ impl<P: Placement> Endpoint<P> {
         let Connection { path, session: Some(session), .. } = connection else { return };
         if path.is_searching() && session.is_copy_of_newest(header, bytes) {
             path.on_copy(now, from, bytes.len(), &mut self.entropy);
+            // The copy may allow a challenge that had to wait.
+            self.reschedule(peer);
         }
     }
 
