@@ -80,6 +80,7 @@ impl SendState {
         receipt: Option<ReceiptId>,
         if_full: IfFull,
     ) -> PushResult {
+        // A refused sender is remembered in the queue, so that it can be notified.
         // The queue is allocated even if it refuses the message. The next idle time releases it.
         self.with_queue(hash, |queue| queue.push(limit_bytes, now, message, receipt, if_full))
     }

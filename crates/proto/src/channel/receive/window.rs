@@ -50,6 +50,7 @@ impl ReceiveWindow {
 
     /// Whether the message `id`, which is not below `floor`, was received.
     pub(super) fn is_received(&self, floor: u64, id: u64) -> bool {
+        // The window has no words beyond the largest received id, so a missing word is an id that has not arrived.
         self.word(floor, id).is_some_and(|word| word.received & bit(id) != 0)
     }
 
