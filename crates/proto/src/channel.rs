@@ -176,7 +176,11 @@ pub enum IfFull {
 /// One of `parts` equal parts of the memory is free then, so that each notification serves many messages, and the message fits.
 #[must_use]
 pub const fn notify_below_bytes(room_bytes: usize, payload_bytes: usize, parts: usize) -> usize {
-    let used_bytes = room_bytes - room_bytes / if parts > 0 { parts } else { 1 };
+    let part_bytes = match room_bytes.checked_div(parts) {
+        Some(bytes) => bytes,
+        None => room_bytes,
+    };
+    let used_bytes = room_bytes.saturating_sub(part_bytes);
     let fitting_bytes = room_bytes.saturating_sub(payload_bytes.saturating_add(ITEM_CHARGE_BYTES));
     // A message that is longer than all of the memory is refused even by an empty queue. Its sender is notified of the empty one.
     (if used_bytes < fitting_bytes { used_bytes } else { fitting_bytes }).saturating_add(1)

@@ -80,24 +80,6 @@ pub use pending::Pending;
 pub(crate) use sampled::{AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, thread};
 pub(crate) use wake_flag::WakeFlag;
 
-/// The number of locks and exchanges of flags on this thread, for tests of code that needs none.
-#[cfg(test)]
-pub(crate) mod shared_steps {
-    use std::cell::Cell;
-
-    thread_local! {
-        static COUNT: Cell<u64> = const { Cell::new(0) };
-    }
-
-    pub(super) fn add() {
-        COUNT.set(COUNT.get() + 1);
-    }
-
-    pub(crate) fn count() -> u64 {
-        COUNT.get()
-    }
-}
-
 /// Locks the mutex, also if it is poisoned. The value must be consistent after each statement under the lock, so that a panic between
 /// two statements does no harm.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -134,4 +116,22 @@ pub(crate) fn wait_while<'a, T>(
 /// Returns the guard, also of a poisoned lock.
 fn unpoisoned<T>(locked: LockResult<T>) -> T {
     locked.unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of locks and exchanges of flags on this thread, for tests of code that needs none.
+#[cfg(test)]
+pub(crate) mod shared_steps {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COUNT: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn add() {
+        COUNT.set(COUNT.get() + 1);
+    }
+
+    pub(crate) fn count() -> u64 {
+        COUNT.get()
+    }
 }

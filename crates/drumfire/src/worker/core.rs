@@ -42,6 +42,7 @@ enum PollWatch {
 }
 
 /// The limits of a worker's peers.
+#[derive(Clone, Copy)]
 pub(crate) struct PeerLimits {
     /// The send memory of a peer, in bytes.
     pub(crate) send_memory_bytes: usize,
