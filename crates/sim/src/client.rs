@@ -47,12 +47,13 @@ pub(crate) struct Client {
 
 impl Client {
     /// Returns a client that has not connected yet.
-    pub(crate) fn new(plan: &Plan, is_short_of_memory: bool) -> Self {
+    pub(crate) fn new(plan: &Plan, server_buffers_events: bool) -> Self {
         let may_drop = matches!(plan.when_full, WhenFull::DropOldest | WhenFull::DropNewest);
         let may_overflow = plan.when_full == WhenFull::Disconnect;
-        let flow = || Flow::new(may_drop, is_short_of_memory);
+        // Without a worker's channel, messages use the receive memory of their connection until the application takes them.
+        let (up, down) = (Flow::new(may_drop, !server_buffers_events), Flow::new(may_drop, true));
         let is_hostile = plan.hostile.is_some();
-        Self { may_overflow, is_hostile, up: flow(), down: flow(), ..Self::default() }
+        Self { may_overflow, is_hostile, up, down, ..Self::default() }
     }
 
     /// Takes an event of one end.

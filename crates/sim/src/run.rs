@@ -149,7 +149,7 @@ impl<'a> Run<'a> {
         let count = scenario.clients.len();
         let hostile = HostileEnds::new(count, Random::part(scenario.seed, 8));
         let faults = FaultInjector::new(scenario.workers.as_ref(), &mut world);
-        let client = |plan| Client::new(plan, scenario.memory_bytes.is_some());
+        let client = |plan| Client::new(plan, scenario.server_buffers_events());
         let mut run = Self {
             scenario,
             plans: scenario.clients.clone(),

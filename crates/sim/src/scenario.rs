@@ -193,6 +193,11 @@ impl GroupPlan {
 }
 
 impl Scenario {
+    /// Whether the workers of the server move events into their channels, and have memory for all of them.
+    pub(crate) const fn server_buffers_events(&self) -> bool {
+        self.workers.is_some() && self.memory_bytes.is_none()
+    }
+
     /// Returns the scenario of a seed.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {

@@ -40,7 +40,7 @@ impl Run<'_> {
         self.admission.admit(&mut self.world, at, &plan)?;
         self.world.set_client_clock(at, &ClockConfig::default());
         self.counts.add(Counts::OTHER_FAULTS, plan.faults());
-        self.clients[at] = Client::new(&plan, self.scenario.memory_bytes.is_some());
+        self.clients[at] = Client::new(&plan, self.scenario.server_buffers_events());
         self.plans[at] = plan;
         self.begin(at)
     }
