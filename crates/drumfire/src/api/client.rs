@@ -150,8 +150,8 @@ impl Client {
     /// [`Client::next_event`] returns it. It does all the I/O: call it at least ten times per second. Otherwise nothing is received, and
     /// the server ends the connection after its `unacknowledged_timeout`, 10 s by default.
     ///
-    /// Take all events before the next call. While events are left it does not wait, and further events are kept back: at most
-    /// 16,384 of them, or 8 MiB, before packets are no longer acknowledged.
+    /// Take all events before the next call. While events are left it does not wait. A message uses the receive memory of its
+    /// connection until its event is taken. Without room for a message, its packet is not acknowledged.
     pub fn poll(&mut self, timeout: Duration) -> bool {
         self.inline.poll(timeout)
     }

@@ -96,8 +96,9 @@ impl Server {
     /// [`Server::next_event`] returns it. With [`Workers::Inline`](crate::Workers::Inline) it does the I/O: call it at least ten
     /// times per second. Otherwise the workers do the I/O, and it only waits.
     ///
-    /// Take all events before the next call. While events are left it does not wait, and the workers keep at most 16,384 further
-    /// events, or 8 MiB of them, before they stop acknowledging packets.
+    /// Take all events before the next call. While events are left it does not wait. With [`Workers::Inline`](crate::Workers::Inline),
+    /// a message uses the receive memory of its connection until its event is taken. Otherwise each worker keeps at most 16,384 events,
+    /// or 8 MiB of them. Without room for a message, its packet is not acknowledged.
     pub fn poll(&mut self, timeout: Duration) -> bool {
         if let Some(worker) = self.core.pool.inline() {
             return worker.poll(timeout);
@@ -262,7 +263,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `TooLarge`, or `Full` when the workers have not processed earlier broadcasts yet. No peer receives the message
+    /// `TooLarge`, or `Full` when worker threads have not processed earlier broadcasts yet. No peer receives the message
     /// then.
     pub fn broadcast(&mut self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
         self.actions().broadcast(Broadcast { audience: to.into(), message })
