@@ -84,10 +84,10 @@ pub(crate) fn parse(count: u64) {
     }
 }
 
-type Packet = (SocketAddr, [u8; DATAGRAM_BYTES]);
+type SealedDatagram = (SocketAddr, [u8; DATAGRAM_BYTES]);
 
 /// Seals packets with one unreliable message each.
-fn packets(sealed: &mut SealedPeers, count: usize) -> Vec<Packet> {
+fn packets(sealed: &mut SealedPeers, count: usize) -> Vec<SealedDatagram> {
     let payload = [7; DATAGRAM_BYTES];
     let length = PacketSealer::payload_bytes(DATAGRAM_BYTES).expect("room for a message");
     let peer = &mut sealed.peers[0];
@@ -99,7 +99,7 @@ fn packets(sealed: &mut SealedPeers, count: usize) -> Vec<Packet> {
     std::iter::repeat_with(packet).take(count).collect()
 }
 
-fn inbound(packets: &mut [Packet]) -> impl Iterator<Item = Inbound<'_>> {
+fn inbound(packets: &mut [SealedDatagram]) -> impl Iterator<Item = Inbound<'_>> {
     packets.iter_mut().map(|(from, bytes)| Inbound { from: (*from).into(), bytes })
 }
 
