@@ -28,6 +28,7 @@ impl Arena {
     /// Copies a payload in two parts.
     pub(crate) fn copy_parts(&mut self, head: &[u8], tail: &[u8]) -> Bytes {
         let payload_bytes = head.len().saturating_add(tail.len());
+        // An empty payload needs no memory, and must not keep a piece from being used again.
         if payload_bytes == 0 {
             return Bytes::new();
         }
@@ -50,6 +51,7 @@ impl Arena {
             Some(place) => self.full.remove(place),
             None => BytesMut::with_capacity(bytes),
         };
+        // The oldest piece leaves the list. The messages in it keep it allocated, and the last of them frees it.
         if self.full.len() == PIECES {
             self.full.remove(0);
         }

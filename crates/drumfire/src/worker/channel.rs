@@ -49,6 +49,7 @@ impl Batch {
             Event::FlightRecord { record, .. } => record.bytes(),
             _ => 0,
         };
+        // Few events have an edge. A queue of their own keeps all other events small.
         self.events.push_back(event);
         self.edges.extend(edge);
     }
@@ -147,7 +148,8 @@ impl WorkerChannel {
 
     /// Passes a single command to the worker and wakes it, as [`WorkerChannel::command`] does.
     pub(crate) fn command_at_once(&self, command: Command) {
-        // After `end`, the command is dropped.
+        // After `end`, the command is dropped. The mailbox has no limit of its own, because send edges and `take_room`
+        // bound the commands with payloads.
         self.wake_if(self.commands.put(command, usize::MAX).unwrap_or(false));
     }
 
@@ -158,6 +160,7 @@ impl WorkerChannel {
 
     /// Takes shared room for a message that no send edge bounds. Returns false if there is not enough.
     pub(crate) fn take_room(&self, payload_bytes: usize) -> bool {
+        // Several threads take room at the same time, so the check and the addition are one atomic step.
         let fitting =
             |used: u64| used.checked_add(charge(payload_bytes)).filter(|sum| *sum <= SHARED_BYTES_MAX);
         self.shared_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fitting).is_ok()
@@ -171,6 +174,8 @@ impl WorkerChannel {
         links: impl Iterator<Item = &'a Arc<Self>> + Clone,
         payload_bytes: usize,
     ) -> Result<(), SendError> {
+        // A broadcast that reached only some workers could not be repeated without duplicates, so it needs room at
+        // all of them.
         for (taken, link) in links.clone().enumerate() {
             if !link.take_room(payload_bytes) {
                 links.take(taken).for_each(|link| link.give_room(payload_bytes));
@@ -191,6 +196,7 @@ impl WorkerChannel {
     ) -> Result<(), SendError> {
         let others = links.iter().enumerate().filter(|(index, _)| *index != here).map(|(_, link)| link);
         Self::take_room_of_all(others.clone(), broadcast.message.payload.len())?;
+        // All other workers share one copy, and a server with a single worker makes none.
         let mut shared = None;
         for link in others {
             let broadcast = shared.get_or_insert_with(|| Arc::new(broadcast.clone()));
@@ -232,6 +238,8 @@ impl WorkerChannel {
     /// Requests a wake-up of the worker as soon as the application takes reports. If there is room already, returns true and
     /// requests nothing.
     pub(crate) fn hold(&self) -> bool {
+        // The check and the request are under one lock. A take in between can neither miss the request nor make it
+        // useless.
         let mut reports = lock(&self.reports);
         let (count, bytes) = reports.room();
         reports.is_held = count == 0 || bytes == 0;
@@ -244,6 +252,7 @@ impl WorkerChannel {
             return;
         }
         batch.move_to(&mut lock(&self.reports).batch);
+        // The lock is free again, because the woken thread needs it first.
         self.notifier.ring();
     }
 
@@ -252,6 +261,8 @@ impl WorkerChannel {
         let mut reports = lock(&self.reports);
         reports.is_polled = true;
         reports.batch.move_to(into);
+        // The request is removed with the take. The worker requests again if the new room is not enough for its
+        // events.
         let is_held = std::mem::take(&mut reports.is_held);
         drop(reports);
         self.wake_if(is_held);

@@ -14,6 +14,8 @@ impl<P: Placement> Core<P> {
     /// Starts to close each connection as soon as its peer has acknowledged everything. Replaces an earlier shutdown.
     pub(super) fn begin_shutdown(&mut self, order: ShutdownOrder) {
         let ShutdownOrder { deadline, application_code, part } = order;
+        // Events are noted first: a peer whose `Connected` waits belongs into the list of the shutdown, and a peer
+        // that has ended does not.
         self.note_all();
         let peers = self.peers.ids().collect();
         let look_at = self.now.monotonic;
@@ -23,6 +25,7 @@ impl<P: Placement> Core<P> {
     /// Returns the time of the next check for peers that have acknowledged everything.
     pub(super) fn shutdown_timer(&self) -> Option<Moment> {
         let shutdown = self.shutdown.as_ref()?;
+        // Without any peer, one check still has to run, because it completes the result.
         (shutdown.part.is_some() || !shutdown.peers.is_empty()).then_some(shutdown.look_at)
     }
 
@@ -30,6 +33,8 @@ impl<P: Placement> Core<P> {
     /// Returns true when the last connection is closed.
     pub(super) fn advance_shutdown(&mut self) -> bool {
         let now = self.now.monotonic;
+        // The shutdown is moved out, because closing a connection borrows the core. A panic in a close drops the
+        // shutdown, which completes the result.
         let Some(mut shutdown) = self.shutdown.take_if(|shutdown| shutdown.look_at <= now) else {
             return false;
         };
@@ -40,6 +45,8 @@ impl<P: Placement> Core<P> {
             if bytes > 0 && now < *deadline {
                 return true;
             }
+            // Only the deadline closes a connection with undelivered messages. The caller gets these peers as the
+            // result.
             if bytes > 0
                 && let Some(part) = part
             {
@@ -48,6 +55,8 @@ impl<P: Placement> Core<P> {
             self.close(*id, CloseCode::Shutdown, *application_code);
             false
         });
+        // The result completes once. A handshake that completes later adds its peer to the list, which is closed
+        // without another notification.
         let is_complete = peers.is_empty() && part.take().is_some();
         self.shutdown = Some(shutdown);
         is_complete

@@ -81,6 +81,7 @@ pub(crate) enum Command {
 impl Command {
     /// Returns the command that closes the connection of a peer. Cuts the text to [`CLOSE_TEXT_MAX_BYTES`].
     pub(crate) fn close(peer: PeerId, code: u32, text: &str) -> Self {
+        // The cut is at the end of a character, so that the peer receives valid UTF-8.
         let text = &text[..text.floor_char_boundary(CLOSE_TEXT_MAX_BYTES)];
         Self::Close { peer, code, text: Bytes::copy_from_slice(text.as_bytes()) }
     }
@@ -105,6 +106,7 @@ pub(crate) struct Broadcast {
 impl Broadcast {
     /// Checks the length, which does not depend on a peer.
     pub(crate) fn check(&self, message_max_bytes: usize) -> Result<(), SendError> {
+        // A peer can accept less than this limit. It then misses the broadcast, which the worker reports.
         let limit_bytes = message_max_bytes_of(self.message.options.mode, message_max_bytes);
         if self.message.payload.len() > limit_bytes {
             Err(SendError::TooLarge { limit_bytes })

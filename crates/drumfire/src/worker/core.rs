@@ -95,6 +95,8 @@ impl<P: Placement> Core<P> {
         sessions: Option<Box<Sessions>>,
     ) -> Self {
         let PeerLimits { send_memory_bytes, message_max_bytes, has_remote_senders } = limits;
+        // Without send edges, nothing reads the list of connections that have freed memory, and the endpoint need not
+        // keep it.
         if has_remote_senders {
             endpoint.report_freed();
         }
@@ -132,6 +134,8 @@ impl<P: Placement> Core<P> {
 
     /// Replaces the endpoint with one that knows no peers.
     pub(crate) fn replace_endpoint(&mut self, mut endpoint: Endpoint<P>) {
+        // A new endpoint keeps no list by default. Without the list, acknowledgments would not raise the send edges
+        // of its peers.
         if self.has_remote_senders {
             endpoint.report_freed();
         }
@@ -157,6 +161,8 @@ impl<P: Placement> Core<P> {
             Command::Send { peer, message, receipt } => self.send_admitted(peer, message, receipt),
             Command::Post { peer, message } => {
                 let is_taken = self.peers.offer(&mut self.endpoint, self.now, peer, message).is_ok();
+                // No send edge has counted this message, although it uses the same memory. The edge falls, so that
+                // other senders see less room.
                 self.peers.publish_edge(&self.endpoint, peer);
                 self.stats.messages_undelivered += u64::from(!is_taken);
             }
@@ -164,10 +170,14 @@ impl<P: Placement> Core<P> {
             Command::Query(query) => self.answer(*query),
             Command::Broadcast(broadcast) => self.add_broadcast((*broadcast).clone()),
             Command::Reconfigure(live) => {
+                // The settings are kept, because an endpoint that replaces this one is created with the settings of
+                // the start.
                 self.live = Some(live);
                 self.take_settings();
             }
             Command::InvalidateKeys { seed, part: _part } => {
+                // The end of this arm drops the part, which completes the result of the caller. No key exists any
+                // more at that time.
                 self.endpoint.invalidate_all_keys(self.now, *seed);
             }
             // The worker changes its transport, which the core does not know.
@@ -175,6 +185,8 @@ impl<P: Placement> Core<P> {
             Command::Condition(_) => {}
             Command::Options { peer, channel, options } => {
                 self.endpoint.set_channel_options(peer, channel, options);
+                // The endpoint forgets the options with the connection. The session applies them to the next
+                // connection.
                 if let Some(sessions) = &mut self.sessions {
                     sessions.keep_options(peer, channel, options);
                 }
@@ -187,6 +199,7 @@ impl<P: Placement> Core<P> {
             }
             Command::Leave { peer, group } => self.peers.groups.leave(group, peer),
             Command::Close { peer, code, text } => {
+                // The session records the close first, so that the end of the connection starts no further attempt.
                 if let Some(sessions) = &mut self.sessions {
                     sessions.on_close(peer, code, &text);
                 }
@@ -213,6 +226,8 @@ impl<P: Placement> Core<P> {
     /// Queues a message for the peers of this worker in its audience. [`Core::fan_out`] sends it before any other message or
     /// event of a peer.
     pub(crate) fn add_broadcast(&mut self, broadcast: Broadcast) {
+        // The queued broadcasts go first if they cannot take this one, so that each receiver gets the messages in the
+        // order of the calls.
         if !self.fan_out.may_take(&broadcast) {
             self.fan_out();
         }
@@ -279,6 +294,8 @@ impl<P: Placement> Core<P> {
                 part.update(|result| *result = record.map(Box::new));
             }
             Query::CloseAndBan(order) => {
+                // The ban comes first, so that the client cannot connect again between the two. Without a ban, the
+                // connection stays open.
                 let banned = self.ban(&order);
                 if banned.is_ok() {
                     self.carry_out(order.close);
@@ -295,6 +312,8 @@ impl<P: Placement> Core<P> {
     fn ban(&self, order: &BanOrder) -> Result<Ban, Error> {
         let summary = self.peers.has(order.peer).then(|| self.endpoint.peer_summary(order.peer)).flatten();
         let summary = summary.ok_or(Error::UnknownPeer)?;
+        // Several players can share an address, and a player can change it. So the ban names the player where one is
+        // known.
         let ban = summary.player.map_or(Ban::Address(summary.address.ip()), Ban::Player);
         order.admission.bans().add(self.now.monotonic, ban, order.duration)?;
         Ok(ban)
@@ -331,6 +350,7 @@ impl<P: Placement> Core<P> {
 
     /// Closes a connection with these codes.
     pub(crate) fn close(&mut self, id: PeerId, code: CloseCode, application_code: u32) {
+        // Earlier broadcasts are queued first. The endpoint sends waiting messages once before the close.
         self.fan_out();
         let close = Close { code, application_code, reason: b"" };
         // The peer may be gone by now.

@@ -49,9 +49,12 @@ impl<P: Placement> Sink<P> for Direct {
 impl<P: Placement> Worker<P> {
     /// Runs a call of the application. Returns `None` if it panicked. The connection in whose code it panicked has ended then.
     fn call<T>(&mut self, act: impl FnOnce(&mut Core<P>) -> T) -> Option<T> {
+        // All calls between two passes share one reading of the clock, so that a burst of sends does not read it for
+        // each message.
         if std::mem::take(&mut self.is_clock_stale) {
             self.read_clock();
         }
+        // The call may queue a message, and no datagram and no timer reports that. So a pass is due.
         self.is_pass_due = true;
         let answer = catch_unwind(AssertUnwindSafe(|| act(&mut self.core))).ok();
         if answer.is_none() {
@@ -62,12 +65,17 @@ impl<P: Placement> Worker<P> {
 
     /// Returns the oldest event.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
+        // An application asks until there is no event. The last question must not read the clock and must not make a
+        // pass due.
         if !self.has_events() {
             return None;
         }
+        // The arena is moved out, because the call borrows the rest of the worker.
         let mut arena = std::mem::take(&mut self.arena);
         let event = self.call(|core| core.next_event(&mut arena)).flatten();
         self.arena = arena;
+        // Taking the event has started the next attempt. A connected socket must lead to its server before the next
+        // pass sends.
         if matches!(event, Some(Event::Reconnecting { .. })) {
             self.follow_attempt();
         }
@@ -97,9 +105,12 @@ impl<P: Placement> Worker<P> {
     /// Runs passes until there is an event, but no longer than `timeout`. Returns whether there is one.
     pub(crate) fn poll(&mut self, timeout: Duration) -> bool {
         self.core.watch_polls(true);
+        // The pass comes before the wait, so that a timeout of zero still receives and sends.
         self.work();
         let start = clock::instant();
         while !self.has_events() {
+            // A pass can end without an event, for example after an acknowledgment. The wait then continues for the
+            // rest of the time.
             let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
             if left.is_zero() {
                 return false;

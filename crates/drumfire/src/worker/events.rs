@@ -35,6 +35,8 @@ impl<P: Placement> Core<P> {
     /// Adds a connected peer, and returns its send edge.
     fn connected(&mut self, id: PeerId, address: SocketAddr) -> Option<Arc<SendEdge>> {
         self.observe(id, &Happening::Connected(address));
+        // The handshake has brought the peer's own limit. The edge of a client's attempt had the limit of the
+        // configuration until now.
         let message_max_bytes = self.endpoint.message_max_bytes(id);
         let new_edge = self.new_edge(message_max_bytes, true);
         let edge = self.peers.connected(id, || new_edge);
@@ -66,6 +68,7 @@ impl<P: Placement> Core<P> {
                 self.end(peer, ReconnectReason::Failed(error))
             }
             Event::Disconnected { peer, closed } => {
+                // A broadcast that was queued before the end is sent before it, and counts this peer as a receiver.
                 self.fan_out();
                 self.observe(peer, &Happening::Disconnected(closed.reason));
                 self.end(peer, ReconnectReason::Ended(closed))
@@ -76,9 +79,13 @@ impl<P: Placement> Core<P> {
 
     /// Removes a peer whose connection or attempt has ended.
     fn end(&mut self, peer: PeerId, end: ReconnectReason) -> EventResult {
+        // The peer leaves the table first, because the next attempt of its session enters the table under the same
+        // id.
         let ended = self.peers.gone(peer);
         let (event, edge) = self.on_session_end(peer, end);
         let reconnects = matches!(event, Event::Reconnecting { .. });
+        // Senders use the old edge until the application has taken the event, so it is marked even if the attempt has
+        // an edge of its own.
         if let Some(edge) = ended {
             if reconnects { edge.end_for_reconnect() } else { edge.close() }
         }
@@ -106,6 +113,8 @@ impl<P: Placement> Core<P> {
             return;
         }
         while let Some(event) = self.endpoint.poll_event() {
+            // A noted event can wait for long. In an arena, its payload would keep a whole piece of memory, so it
+            // gets its own copy.
             if let Some(event) = Event::of(event, Bytes::copy_from_slice) {
                 self.note_later(event);
             }
@@ -121,6 +130,8 @@ impl<P: Placement> Core<P> {
             let event = self.endpoint.poll_event()?;
             if let Some(event) = Event::of(event, |payload| arena.copy(payload)) {
                 let EventResult { lost, event, .. } = self.note(event);
+                // The receipts of a connection precede its end, and this call returns one event. The others wait as
+                // noted events.
                 if lost.is_empty() {
                     return Some(event);
                 }
@@ -132,6 +143,8 @@ impl<P: Placement> Core<P> {
 
     /// Whether [`Core::next_event`] returns an event.
     pub(crate) fn has_events(&self) -> bool {
+        // Stats and flight records of peers that are gone do not count. `pop_own_event` drops them, so a poll that counts them would
+        // return without an event.
         self.endpoint.has_events()
             || !self.noted.is_empty()
             || self.answers.iter().any(|answer| self.peers.has(answer.peer()))
@@ -140,6 +153,7 @@ impl<P: Placement> Core<P> {
 
     /// Returns the next event that was noted, or of the worker's own: `Stats`, `FlightRecord`, `Missed`, or `Writable`.
     pub(crate) fn pop_own_event(&mut self) -> Option<Event> {
+        // Sending the broadcasts can add entries for `Missed`, which this call then finds.
         self.fan_out();
         if let Some(event) = self.noted.pop_front() {
             return Some(event);
@@ -169,9 +183,12 @@ impl<P: Placement> Core<P> {
 
     /// Forgets all peers, and returns the last event of each. A client does not reconnect then.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Event> {
+        // Stats, flight records, and broadcasts need peers. Noted events stay, because one of them can be the last event of a peer
+        // that has left the table. Dropping the surveys completes their results.
         self.answers.clear();
         self.fan_out.clear();
         self.surveys = None;
+        // The ends are collected here, so that the table is empty even if the caller drops the iterator.
         let ends: Vec<Event> = self
             .peers
             .take_all()
@@ -189,6 +206,7 @@ impl<P: Placement> Core<P> {
                 lost.into_iter().chain([end])
             })
             .collect();
+        // The sessions are cleared last, because the end of an attempt depends on its session.
         if let Some(sessions) = &mut self.sessions {
             sessions.clear();
         }

@@ -29,6 +29,7 @@ pub(super) struct FanOut {
 impl FanOut {
     /// Whether this broadcast may be sent together with those that are here.
     pub(super) fn may_take(&self, broadcast: &Broadcast) -> bool {
+        // The excluded peer is not compared, because `to` checks it for each broadcast and each receiver.
         self.broadcasts.is_empty()
             || self.broadcasts.len() < TOGETHER_MAX
                 && self.payload_bytes < TOGETHER_BYTES
@@ -36,6 +37,7 @@ impl FanOut {
     }
 
     pub(super) fn push(&mut self, broadcast: Broadcast) {
+        // The caller has asked `may_take`, so all broadcasts in the list have this group.
         self.group = broadcast.audience.group;
         self.payload_bytes = self.payload_bytes.saturating_add(broadcast.message.payload.len());
         self.broadcasts.push(broadcast);
@@ -66,6 +68,7 @@ impl FanOut {
 
     /// All receivers have all messages.
     pub(super) fn clear(&mut self) {
+        // The list keeps its capacity for the broadcasts of the next tick.
         self.broadcasts.clear();
         (self.payload_bytes, self.next) = (0, 0);
     }

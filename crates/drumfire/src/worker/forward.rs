@@ -38,6 +38,8 @@ pub fn forward_queues<W>(workers: &[Arc<W>]) -> Vec<ForwardQueue<W>> {
     let ends: Vec<_> = workers.iter().map(|_| sync_channel(RING_DATAGRAMS)).collect();
     let senders: Vec<SyncSender<Forwarded>> = ends.iter().map(|(sender, _)| sender.clone()).collect();
     let outboxes = || {
+        // Each worker has an outbox for itself too, so that the index of a worker is the index of its outbox in every
+        // list.
         let ends = senders.iter().zip(workers);
         ends.map(|(sender, worker)| Outbox {
             sender: sender.clone(),
@@ -74,6 +76,8 @@ impl<W: Wake> ForwardQueue<W> {
             match outbox.sender.try_send(forwarded) {
                 Ok(()) => outbox.is_owed_wake = true,
                 Err(TrySendError::Full(forwarded)) => {
+                    // The endpoint cannot take the datagram back, so it is kept here. The full ring also delays
+                    // datagrams for other workers, which wait in the endpoint.
                     self.held = Some(forwarded);
                     break;
                 }
@@ -81,6 +85,8 @@ impl<W: Wake> ForwardQueue<W> {
                 Err(TrySendError::Disconnected(_)) => {}
             }
         }
+        // The wake-ups follow after all datagrams. One wake-up then serves all datagrams of this pass, and the woken
+        // worker finds them.
         for outbox in &mut self.outboxes {
             if std::mem::take(&mut outbox.is_owed_wake) {
                 outbox.worker.wake();

@@ -24,6 +24,7 @@ impl Groups {
         if self.place(group, peer).is_some() {
             return true;
         }
+        // The limit bounds the memory that one peer takes here, and the length of the linear searches in its list.
         if self.places.get(peer).is_some_and(|places| places.len() >= GROUPS_PER_PEER_MAX) {
             return false;
         }
@@ -72,6 +73,8 @@ impl Groups {
 
     /// Removes a member. The last member takes its index.
     fn take_out(&mut self, group: GroupId, place: usize) {
+        // The last member fills the gap, so the removal takes constant time in a group of any size. Its own entry
+        // must then name its new index.
         let Some(members) = self.members.get_mut(&group) else { return };
         members.swap_remove(place);
         if let Some(moved) = members.get(place)
@@ -80,6 +83,7 @@ impl Groups {
         {
             entry.1 = place;
         }
+        // The application chooses the ids of groups. Empty groups would accumulate if it uses each id once.
         if self.members.get(&group).is_some_and(Vec::is_empty) {
             self.members.remove(&group);
         }

@@ -56,6 +56,7 @@ impl KernelDrops {
 
     /// Starts to count at a new socket, whose kernel count starts at 0.
     pub(super) fn on_replaced(&mut self) {
+        // The old socket is closed already. Drops since its last read are not counted.
         self.before = self.count();
         (self.counter, self.of_this, self.queued_bytes) = (None, 0, 0);
     }

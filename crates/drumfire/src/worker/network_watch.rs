@@ -40,6 +40,8 @@ impl ConnectedSockets {
     /// and keeps its socket.
     pub(super) fn connect_from_elsewhere(&mut self, server: SocketAddr) -> Option<Socket> {
         let present = self.local?;
+        // Connecting a UDP socket sends nothing. The system only chooses the route and the local address, which is
+        // what this call needs to know.
         let socket = (self.make)(server).ok()?;
         let local = socket.local_addr().ok()?.ip();
         self.local = Some(local);
@@ -69,9 +71,12 @@ impl NetworkWatch {
     /// has sent something that the server must acknowledge: without that, silence means nothing. `is_refused` says whether the system
     /// has refused to send.
     pub(super) fn is_due(&mut self, now: Moment, arrivals: u64, awaits_ack: bool, is_refused: bool) -> bool {
+        // An arrival proves that the path works. Without a packet in flight, the server has no reason to send.
         if arrivals != self.arrivals || !awaits_ack {
             (self.arrivals, self.since) = (arrivals, now);
         }
+        // After a refusal, the client does not wait for silence. Refusals repeat with each datagram, so these looks have
+        // an interval of their own.
         let is_due = now.since(self.since) >= QUIET
             || (is_refused && self.looked_at.is_none_or(|at| now.since(at) >= REFUSED));
         if is_due {

@@ -70,6 +70,7 @@ impl Park<Socket> for Poller {
     }
 
     fn replace(&mut self, io: &mut Socket, mut socket: Socket) -> io::Result<()> {
+        // The new socket is registered first. If that fails, the old one remains in use.
         self.register(&mut socket, 0)?;
         *io = socket;
         Ok(())

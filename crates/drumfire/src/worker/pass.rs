@@ -152,6 +152,7 @@ impl<P: Placement> Worker<P> {
     /// Continues with this socket, and prepares the connections for its address. Datagrams in the old one are lost.
     pub(crate) fn rebind(&mut self, socket: Socket) -> std::io::Result<()> {
         self.transport.replace_socket(socket)?;
+        // This runs between two passes, so the time of the last pass is stale.
         self.read_clock();
         self.core.change_paths();
         Ok(())
@@ -196,6 +197,8 @@ impl<P: Placement> Worker<P> {
 
     /// Waits until there is work, but no longer than `at_most`. `None` = no limit.
     pub(crate) fn wait(&mut self, at_most: Option<Duration>) {
+        // The wait counts from the start of the last pass, which saves a reading of the clock. A timer can be late by
+        // the length of a pass, which the budgets bound.
         let timer = self.timer().map(|timer| timer.since(self.now.now.monotonic));
         if !self.transport.wait(at_most.into_iter().chain(timer).min()) {
             self.core.stats.wait_faults += 1;
@@ -231,6 +234,8 @@ impl<P: Placement> Worker<P> {
     pub(crate) fn finish(&mut self, code: CloseCode) {
         self.transport.read_kernel_dropped();
         self.guarded(|worker| {
+            // Messages that the application sent before the end leave before the closes. The sink then delivers the
+            // end of each connection, and the closes leave without simulated delays.
             worker.run_commands();
             worker.transmit();
             worker.core.close_all(code);
@@ -267,6 +272,7 @@ impl<P: Placement> Worker<P> {
     /// Runs `work` and recovers from a panic in it, as described in the module docs. Then publishes the statistics.
     fn guarded(&mut self, work: impl FnOnce(&mut Self)) {
         self.read_clock();
+        // A connection that a call between two passes has used must not be blamed for a panic in this pass.
         self.core.endpoint.clear_current();
         // Unwind safety: all state that `work` changes is consistent after a panic, or is replaced if it panics again.
         if catch_unwind(AssertUnwindSafe(|| work(self))).is_ok() {
@@ -275,6 +281,8 @@ impl<P: Placement> Worker<P> {
             self.recover();
         }
         if self.transport.is_gone() {
+            // Without a descriptor, no datagram can be sent or received again. Dropping the shutdown and the commands
+            // completes their results.
             self.sink.abandon(&mut self.core);
             self.core.shutdown = None;
             self.link.end();
@@ -305,6 +313,7 @@ impl<P: Placement> Worker<P> {
         let Some(sockets) = &mut self.sockets else { return };
         let Some((peer, server)) = self.core.only_session() else { return };
         let (arrivals, awaits_ack) = (self.transport.arrivals(), self.core.endpoint.awaits_ack(peer));
+        // The flag is taken in every pass, so that an old refusal does not count for a later path.
         let is_refused = self.transport.take_refused();
         if sockets.watch.is_due(self.now.now.monotonic, arrivals, awaits_ack, is_refused)
             && let Some(socket) = sockets.connect_from_elsewhere(server)
@@ -315,24 +324,30 @@ impl<P: Placement> Worker<P> {
     }
 
     fn stages(&mut self) {
+        // Datagrams come before timers, because an acknowledgment that has arrived cancels a timeout that is due.
         self.core.stats.panics +=
             self.transport.receive(&mut self.core.endpoint, &self.now, &mut *self.clock);
         // A single worker gets no datagrams from others, and looking for them would cost an exchange.
         if self.ring.has_others() {
             self.core.stats.forwarded_in += self.ring.receive(&mut self.core.endpoint, self.now.now);
         }
+        // The watch of the network compares the arrivals of this pass.
         self.follow_network();
         self.timers();
         self.outbound();
     }
 
     fn outbound(&mut self) {
+        // Commands come after the datagrams and timers of a pass. The packets that carry their messages can then
+        // carry acknowledgments too.
         self.run_commands();
         if self.core.advance_shutdown() {
             self.sink.on_shutdown();
         }
         self.core.survey(|now| self.link.busy().percent(now));
         self.is_sink_busy = false;
+        // The messages of a handler leave in the same pass, so it runs before the flush. Other sinks wake the
+        // application, which must not delay the datagrams.
         if self.sink.runs_before_flush() {
             self.answer();
         } else {
@@ -347,6 +362,8 @@ impl<P: Placement> Worker<P> {
 
     /// Runs the sink before the flush, and sends the messages of its handlers.
     fn answer(&mut self) {
+        // A handler that causes its own events must not keep the worker from receiving. After the limit, the next
+        // pass follows immediately.
         for _ in 0..ANSWERS_PER_PASS {
             self.deliver();
             self.transmit();
@@ -359,6 +376,8 @@ impl<P: Placement> Worker<P> {
 
     fn deliver(&mut self) {
         self.is_sink_busy |= self.sink.deliver(&mut self.core);
+        // A handler may have queued broadcasts. A noted end may have started an attempt, whose socket must be ready
+        // before it sends.
         self.core.fan_out();
         self.follow_attempt();
     }
@@ -370,6 +389,8 @@ impl<P: Placement> Worker<P> {
             self.stalled_passes = 0;
             return;
         };
+        // A process that was suspended finds its peers silent by the clock, although their datagrams wait in the
+        // socket.
         let is_stalled = lateness > STALL && self.transport.is_more_waiting();
         if is_stalled && self.stalled_passes < STALLED_PASSES_MAX {
             self.stalled_passes += 1;
@@ -383,6 +404,7 @@ impl<P: Placement> Worker<P> {
         self.link.take_commands(&mut self.commands);
         // Each command is removed before it is carried out. After a panic, the others are still in the queue.
         while let Some(command) = self.commands.pop_front() {
+            // The room is returned before the message is sent. A panic in the send then cannot keep the room.
             if let Some(payload_bytes) = command.shared_bytes() {
                 self.link.give_room(payload_bytes);
             }
@@ -399,11 +421,13 @@ impl<P: Placement> Worker<P> {
 
     fn transmit(&mut self) {
         self.transport.transmit(&mut self.core.endpoint, self.now.now);
+        // Acknowledgments and sent messages free memory. One publication after both raises each edge once per pass.
         self.core.publish_edges();
     }
 
     /// Reports all peers as gone, and replaces the endpoint.
     pub(crate) fn restart(&mut self) {
+        // The ends of the peers are reported before the endpoint that has their ids is replaced.
         self.sink.abandon(&mut self.core);
         self.panics_in_a_row = 0;
         self.core.stats.restarts += 1;

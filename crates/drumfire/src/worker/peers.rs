@@ -56,6 +56,7 @@ impl Peers {
         make: impl FnOnce() -> Option<Arc<SendEdge>>,
     ) -> Option<Arc<SendEdge>> {
         if let Some(peer) = self.peers.get(id) {
+            // Messages may already count in the edge of the attempt, so the connection continues with it.
             self.attempts.remove(&id);
             peer.edge.iter().for_each(|edge| edge.set_connected());
             return peer.edge.clone();
@@ -70,6 +71,7 @@ impl Peers {
         let peer = self.peers.remove(id)?;
         self.attempts.remove(&id);
         self.writable.remove(&id);
+        // Only the entries in `missed` stay, and `pop_missed` skips them.
         self.groups.gone(id);
         peer.edge
     }
@@ -132,8 +134,11 @@ impl Peers {
         if edge.is_not_connected() {
             return false;
         }
+        // The sender has counted the message in any case. Both sums must stay equal, so it is counted here before the
+        // endpoint decides.
         peer.received_bytes = peer.received_bytes.saturating_add(charge(message.payload.len()));
         let is_taken = endpoint.send_with(now, id, message, receipt, IfFull::Accept).is_ok();
+        // The endpoint reports no freed memory for a message that it did not take, so its room is returned here.
         if !is_taken {
             self.publish_edge(endpoint, id);
         }
@@ -183,6 +188,7 @@ impl Peers {
         undelivered: &mut u64,
     ) {
         while let Some(id) = self.next_receiver(fan_out) {
+            // A slow receiver misses messages and does not delay the others. `Missed` reports their number.
             for message in fan_out.to(id) {
                 match self.offer(endpoint, now, id, message.clone()) {
                     Ok(()) => {}
@@ -190,9 +196,11 @@ impl Peers {
                         let count = self.missed.entry((id, message.channel)).or_default();
                         *count = count.saturating_add(1);
                     }
+                    // The connection is over, and the application has not taken its last event yet.
                     Err(_) => *undelivered += 1,
                 }
             }
+            // One publication serves all messages to this receiver.
             self.publish_edge(endpoint, id);
         }
         fan_out.clear();

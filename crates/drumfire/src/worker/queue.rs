@@ -29,6 +29,8 @@ impl EventQueue {
     /// Moves the next event into the batch. Returns whether there was one.
     fn take_event<P: Placement>(&mut self, core: &mut Core<P>) -> bool {
         if let Some(event) = core.pop_own_event() {
+            // `Stats`, `FlightRecord`, `Missed`, and `Writable` concern peers whose send edge the application already
+            // has.
             self.batch.push(event, None);
             return true;
         }
@@ -53,10 +55,13 @@ impl<P: Placement> Sink<P> for EventQueue {
 
     fn deliver(&mut self, core: &mut Core<P>) -> bool {
         core.watch_polls(self.link.is_polled());
+        // The room is read once for a batch, and again only when the batch has used it up.
         let mut room = self.link.room();
         loop {
             if !self.batch.fits(room) {
                 self.link.report(&mut self.batch);
+                // The application may have taken reports since the room was read. `hold` checks that under the lock,
+                // so its wake-up cannot be missed.
                 if !self.link.hold() {
                     core.stats.events_held += 1;
                     return false;

@@ -37,6 +37,7 @@ impl OpenReceipts {
         if self.open.is_empty() {
             return Vec::new();
         }
+        // The set is ordered by peer, so the range visits only the receipts of this peer.
         let first = ReceiptId(NonZeroU64::MIN);
         let last = ReceiptId(NonZeroU64::MAX);
         let gone: Vec<_> = self.open.range((peer, first)..=(peer, last)).copied().collect();

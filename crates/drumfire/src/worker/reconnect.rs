@@ -80,11 +80,14 @@ impl Jitter {
 
     /// Returns a random duration up to `most`.
     fn up_to(&mut self, most: Duration) -> Duration {
+        // The remainder prefers small values by less than one in a billion for delays of seconds, which does not
+        // matter here.
         let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.draw() % nanos.saturating_add(1))
     }
 
-    /// SplitMix64.
+    /// Returns the next number of SplitMix64.
+    // Steele, Lea, and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
     const fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -154,6 +157,8 @@ impl ReconnectState {
 
     /// Returns the options of the next attempt.
     pub(super) fn options_of_attempt(&self) -> ConnectOptions {
+        // The server accepts a token once. The resume token is newer than the token of the first attempt, which may
+        // be used up.
         let token = self.resume.as_ref().or(self.token.as_ref()).cloned();
         let hello = self.hello.clone();
         ConnectOptions { token, hello, ..ConnectOptions::new(self.server(), self.key) }
@@ -190,6 +195,7 @@ impl ReconnectState {
 
     /// Records that the application closes the session. No further attempt follows.
     pub(super) fn on_close(&mut self, code: u32, text: &[u8]) {
+        // The first close counts, because a second one finds a connection that is already closing.
         self.closed.get_or_insert_with(|| (code, Bytes::copy_from_slice(text)));
     }
 
@@ -206,6 +212,7 @@ impl ReconnectState {
     pub(super) fn on_connected(&mut self, now: Moment) {
         self.connected_at = Some(now);
         self.timed_out_at = None;
+        // The server behind a redirect has accepted the client, so later attempts go there first.
         self.home = self.server();
         self.redirected = None;
     }
@@ -213,6 +220,8 @@ impl ReconnectState {
     /// Returns what follows when the next attempt cannot start.
     pub(super) fn give_up(&mut self, error: ConnectError) -> NextStep {
         match (self.ended.take(), self.closed.take()) {
+            // The application has closed the session during an attempt after a connection. The reason is its own
+            // close, and not a failed attempt.
             (Some(_), Some((application_code, text))) if error == ConnectError::Closed => {
                 let reason = CloseReason::Local { code: CloseCode::Application, application_code };
                 NextStep::Over(Box::new(Closed::new(reason, text)))
@@ -226,6 +235,8 @@ impl ReconnectState {
     pub(super) fn on_end(&mut self, now: Moment, end: ReconnectReason) -> NextStep {
         match end {
             ReconnectReason::Ended(closed) => {
+                // A short connection does not reset the delay. Otherwise, a client would connect in a tight loop to a
+                // server that accepts and closes each connection.
                 let lasted = self.connected_at.take().map_or(Duration::ZERO, |since| now.since(since));
                 if self.ended.is_none() || lasted >= STEADY {
                     (self.attempt, self.give_up_at) = (0, now.after(self.within));
@@ -279,7 +290,12 @@ impl ReconnectState {
         if self.closed.is_some() {
             return None;
         }
+        // The delay is random between zero and a bound that doubles ("full jitter"). After a restart of the server,
+        // its clients then return at different times. The exponent is limited only to keep the shift in range,
+        // because the bound reaches `WAIT_MAX` long before.
         let doubled = FIRST_WAIT.saturating_mul(1 << self.attempt.min(16));
+        // The delay is added to the wait of a full server, because all refused clients may have received the same
+        // wait.
         let wait = least.saturating_add(self.jitter.up_to(doubled.min(WAIT_MAX)));
         if now.after(wait) > self.give_up_at {
             return None;
@@ -292,6 +308,7 @@ impl ReconnectState {
 /// Whether another connection can be expected after an end with this reason.
 fn is_worth_it(reason: CloseReason) -> bool {
     match reason {
+        // The path or the server can be back, and a new connection has new keys.
         CloseReason::Reset
         | CloseReason::Silent
         | CloseReason::Unacknowledged
@@ -299,9 +316,12 @@ fn is_worth_it(reason: CloseReason) -> bool {
         | CloseReason::KeysInvalidated
         | CloseReason::Unreachable => true,
         CloseReason::Remote { code, application_code } => {
+            // A deliberate close is final, except when the server announces its return or when only the keys were
+            // used up.
             let restarts = code == CloseCode::Shutdown && application_code == SHUTDOWN_RESTARTS;
             restarts || code == CloseCode::KeyLimit
         }
+        // This end has closed the connection, or the next connection would probably fail at the same violation.
         CloseReason::Local { .. } | CloseReason::Protocol(_) => false,
     }
 }

@@ -69,10 +69,13 @@ impl SendEdge {
     ///
     /// Returns true if a refused sender must be notified by an event, because it has no waker. This happens once per refusal.
     pub(crate) fn publish(&self, received_bytes: u64, used_bytes: usize) -> bool {
+        // A limit of QUIC never falls, but this edge can, because messages of other origins use the same memory. The
+        // worker accepts admitted messages even then.
         let used_bytes = u64::try_from(used_bytes).unwrap_or(CLOSED);
         let edge = received_bytes.saturating_add(self.limit_bytes.into()).saturating_sub(used_bytes);
         let before = self.edge.load(Ordering::Relaxed);
         let flags = before & (CLOSED | NOT_CONNECTED);
+        // An equal value is not stored again, because a store takes the cache line from the senders.
         if before != edge | flags {
             self.edge.store(edge | flags, Ordering::SeqCst);
         }
@@ -100,6 +103,7 @@ impl SendEdge {
     }
 
     fn set_flags(&self, flags: u64) {
+        // Only the worker writes the edge, so no change is lost between the load and the store.
         let edge = self.edge.load(Ordering::Relaxed);
         self.edge.store(edge | flags, Ordering::SeqCst);
         self.notify();
@@ -122,6 +126,8 @@ impl SendEdge {
 
     /// Wakes the waiting senders. Returns true if a sender waits and there is no waker.
     fn notify(&self) -> bool {
+        // The exchange also removes the request. The worker and a closing sender can both be here, and only one of
+        // them notifies.
         if self.notify_at.swap(0, Ordering::SeqCst) == 0 {
             return false;
         }
@@ -158,6 +164,7 @@ impl SendAccount {
         options: &SendOptions,
         must_wait: bool,
     ) -> Result<(), SendError> {
+        // One load returns both flags and the edge, so all checks below see the same state.
         let edge = self.edge.edge.load(Ordering::SeqCst);
         if self.is_closed || edge & CLOSED != 0 {
             return Err(SendError::Closed);
@@ -204,6 +211,8 @@ impl SendAccount {
         // The edge at which fewer than `below_bytes` are used.
         let at = self.sent_bytes().saturating_add(self.edge.limit_bytes.into()).saturating_add(1);
         let at = at.saturating_sub(below_bytes as u64).max(1);
+        // The worker can remove an earlier request at the same time, so this is a compare-and-exchange and not a
+        // store.
         let earlier = |before: u64| (before == 0 || at < before).then_some(at);
         let _ = self.edge.notify_at.fetch_update(Ordering::SeqCst, Ordering::SeqCst, earlier);
     }
@@ -211,6 +220,7 @@ impl SendAccount {
     /// Closes the account of a connection that this end closes.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
+        // A waiting sender tries again, finds the account closed, and stops waiting.
         self.edge.notify();
     }
 

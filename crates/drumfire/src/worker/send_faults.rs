@@ -19,7 +19,9 @@ pub(super) fn tell<P: Placement>(
     peer: Option<PeerId>,
     lost: &LostDatagram,
 ) {
+    // A datagram of no connection, such as a refusal, has no state that the fault could change.
     let Some(peer) = peer else { return };
+    // The path carries less than assumed (RFC 8899). The connection continues with smaller datagrams.
     if lost.fault == Fault::MessageTooLong {
         endpoint.handle_too_large(now, peer, lost.bytes);
     } else if send_action(lost.fault, false) == SendAction::Unreachable {

@@ -128,6 +128,7 @@ impl Sessions {
         let Some(session) = self.sessions.get_mut(peer) else { return NextStep::of(end) };
         match &mut session.reconnect {
             Some(reconnect) => {
+                // The endpoint drops the token when the next attempt starts, so the session keeps it.
                 if let Some(token) = token {
                     reconnect.keep_resume(token);
                 }
@@ -150,6 +151,7 @@ impl Sessions {
 
     /// Removes a session that is over.
     fn remove(&mut self, peer: PeerId) {
+        // The token outlives the session, because the application can ask for it after the last event.
         let session = self.sessions.remove(peer);
         if let Some(token) = session.and_then(|session| session.reconnect?.take_resume()) {
             self.ended = Some((peer, token));
@@ -167,6 +169,7 @@ impl<P: Placement> Core<P> {
     /// Starts a session of a client, and returns its id.
     pub(super) fn connect(&mut self, options: &ConnectOptions) -> Result<PeerId, ConnectError> {
         debug_assert!(check_server(options.server).is_ok(), "options and redirects are checked");
+        // The endpoint checks the request and draws the id. A request that fails leaves no session behind.
         let peer = self.endpoint.connect_with(self.now, &options.request(Duration::ZERO))?;
         if let Some(sessions) = &mut self.sessions {
             sessions.begin(self.now.monotonic, peer, options);
@@ -190,6 +193,8 @@ impl<P: Placement> Core<P> {
 
     /// Returns the state of a session, also before the application has taken the events about it.
     pub(crate) fn session_state(&self, peer: PeerId) -> SessionState {
+        // The endpoint is ahead of the events that the application has taken, so it decides. An attempt after an end
+        // is a connecting one too, so `is_reconnecting` is asked before `is_connecting`.
         if self.endpoint.is_open(peer) {
             SessionState::Connected
         } else if self.is_reconnecting(peer) {
@@ -223,9 +228,12 @@ impl<P: Placement> Core<P> {
         peer: PeerId,
         end: ReconnectReason,
     ) -> (Event, Option<Arc<SendEdge>>) {
+        // The token is read before the next attempt starts, because the endpoint drops it then.
         let (now, token) = (self.now.monotonic, self.issued_token(peer));
         let Some(sessions) = &mut self.sessions else { return (NextStep::of(end).event(peer), None) };
         let mut step = sessions.on_end(now, peer, token, end);
+        // The attempt starts now, and the endpoint sends its first packet after the delay. So the delay needs no
+        // timer here.
         if let NextStep::Again { delay, .. } = step {
             match self.connect_again(peer, delay) {
                 Ok(edge) => return (step.event(peer), edge),
@@ -235,6 +243,7 @@ impl<P: Placement> Core<P> {
         if let Some(sessions) = &mut self.sessions {
             sessions.remove(peer);
         }
+        // The endpoint has reserved the id for further attempts (`ConnectRequest::keeps_id`).
         self.endpoint.forget_peer(peer);
         (step.event(peer), None)
     }
@@ -249,9 +258,11 @@ impl<P: Placement> Core<P> {
         if let Err(error) = self.endpoint.connect_again(self.now, peer, &options.request(delay)) {
             return Err(reconnect.give_up(error));
         }
+        // A connected socket leads to one address. `Worker::follow_attempt` replaces it before the attempt sends.
         let is_redirected = session.server != options.server;
         session.server = options.server;
         sessions.new_attempt = Some(NewAttempt { peer, server: options.server, is_redirected });
+        // The endpoint has forgotten the options with the last connection.
         for (channel, options) in reconnect.options() {
             self.endpoint.set_channel_options(peer, channel, options);
         }
@@ -261,6 +272,7 @@ impl<P: Placement> Core<P> {
     /// Returns the resume token that the endpoint has for a session.
     fn issued_token(&self, peer: PeerId) -> Option<ConnectToken> {
         let (issued, until) = self.endpoint.resume_token(peer)?;
+        // The endpoint has monotonic time. The token has wall-clock time, because another process may use it.
         let expires_at = self.now.wall.saturating_add(until.since(self.now.monotonic));
         self.sessions.as_ref()?.token(peer, issued, expires_at)
     }

@@ -96,6 +96,7 @@ impl Surveys {
     ) {
         let Self { waiting, counted, .. } = self;
         let Some(running) = waiting.front_mut() else { return };
+        // The table can grow between two passes. Each slot is visited once, so no connection is counted twice.
         let count = slot_count.saturating_sub(running.next).min(SLOTS_PER_PASS);
         look(running.next, count, &mut |sample| {
             let sample = rated(counted, now, sample);

@@ -177,7 +177,8 @@ fn handle_batch<'a, P: Placement>(
     for panics in 0.. {
         let rest = AssertUnwindSafe(|| endpoint.handle_datagrams(now, &mut datagrams));
         let Err(panic) = catch_unwind(rest) else { return panics };
-        // Each panic ends a connection, so the loop ends.
+        // Each panic ends a connection, so the loop ends. A panic outside of a connection may have broken the endpoint
+        // itself, so `Worker::recover` handles it.
         if endpoint.end_panicked().is_none() {
             resume_unwind(panic);
         }
@@ -234,6 +235,8 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
         self.lost_at = Some(now);
         if !self.is_gone {
             self.reopened_count += 1;
+            // `Poller::reopen` asks for a drain before the next wait, and does not watch the new descriptor for room
+            // to write.
             (self.is_more_waiting, self.is_watching_room) = (true, false);
         }
     }
@@ -248,6 +251,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             && let Some(memory) = self.batch.spare(DATAGRAM_BYTES)
             && let Some(transmit) = endpoint.poll_transmit(now, memory)
         {
+            // A fault names a datagram by its place in the batch, so `commit` also stores the peer at that place.
             let to = (!self.is_connected).then_some(transmit.to);
             commit(&mut self.batch, &mut self.peers, to, transmit.peer, transmit.bytes);
         }
@@ -271,6 +275,8 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
         if std::mem::take(&mut self.is_quiet) {
             return 0;
         }
+        // `is_more_waiting` is still set from the failed drain, so the drain after the delay does not depend on a
+        // notification.
         if self.receive_backoff.is_waiting(now.now.monotonic) {
             self.waiter.on_pass(now.instant, 0);
             return 0;
@@ -299,10 +305,13 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
                 break end;
             }
         };
+        // The poll is edge-triggered. It reports the datagrams that these two ends leave behind only together with
+        // new ones.
         self.is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
         if matches!(end, DrainEnd::Closed(_)) {
             self.reopen(now.now.monotonic);
         }
+        // A failure after datagrams is no reason to wait, because the socket makes progress.
         let arrived = self.arrived().saturating_sub(before);
         self.receive_backoff.on_drain(now.now.monotonic, end == DrainEnd::Starved && arrived == 0);
         self.waiter.on_pass(now.instant, arrived);
@@ -311,6 +320,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
 
     /// Sends the batch. Returns whether it is empty afterwards. The endpoint is notified of datagrams that cannot be sent.
     fn flush<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> bool {
+        // A pause of the last flush is over: this call is the retry.
         self.rest = None;
         if self.batch.is_empty() {
             return true;
@@ -332,6 +342,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             self.reopen(now.monotonic);
         }
         let is_blocked = end == FlushEnd::Blocked;
+        // Each change of the watch is a system call, so it follows only changes of the state.
         if is_blocked != self.is_watching_room {
             self.parker.watch_writable(&mut self.io, is_blocked);
             self.is_watching_room = is_blocked;
@@ -345,8 +356,11 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         let at_most = at_most.into_iter().chain(self.rest).chain(self.receive_backoff.left()).min();
         let is_busy = Transport::<P>::is_more_waiting(self) || self.is_more_to_send;
         let woken = self.waiter.wait(&mut self.parker, at_most, is_busy);
+        // Only a poll can report that there are no datagrams. After a nap, a spin, or a failed poll, the pass has to
+        // receive.
         self.is_readable |= !matches!(woken, Ok(Woken::Polled(ready)) if ready.readable == 0);
         self.is_quiet = !self.is_readable && !self.is_more_waiting;
+        // A failed poll returns immediately. Without the nap, a lasting failure would take a whole core.
         if woken.is_err() {
             self.parker.nap(RETRY_AFTER);
         }
@@ -384,12 +398,15 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
     }
 
     fn transmit(&mut self, endpoint: &mut Endpoint<P>, now: Now) {
+        // Each round begins with the flush, because datagrams that an earlier pass left in the batch go first.
         self.is_more_to_send = false;
         for _ in 0..BATCHES_PER_PASS {
             if !self.flush(endpoint, now) || !self.fill(endpoint, now) {
                 return;
             }
         }
+        // After a full number of batches, another pass follows immediately. If the socket is blocked, its
+        // notification starts the next pass.
         self.is_more_to_send = self.flush(endpoint, now);
     }
 
@@ -463,12 +480,15 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
 
     fn replace_socket(&mut self, socket: Socket) -> io::Result<()> {
         if K::HAS_SOCKET {
+            // The registration can fail. It comes first, so that the old socket then remains in use with its state.
             self.parker.replace(&mut self.io, socket)?;
             self.overflow.on_replaced();
             self.receive_backoff.on_replaced();
             if let Some(links) = &mut self.links {
                 links.on_replaced();
             }
+            // No wait has reported datagrams of the new socket, so the next pass receives. Datagrams that are held
+            // back leave through the new socket; another server cannot open them.
             (self.is_more_waiting, self.is_readable, self.is_quiet) = (true, false, false);
             (self.is_watching_room, self.is_gone) = (false, false);
         }

@@ -56,12 +56,14 @@ impl LiveLinks {
 
     /// Returns the next datagram for the socket that has arrived by now.
     pub(crate) fn pop_outbound(&mut self, now: Moment) -> Option<Arrival> {
+        // No delay exceeds this time, so all datagrams of the link have arrived.
         let now = if self.is_released { Moment::from_nanos(u64::MAX) } else { now };
         self.outbound.poll(now).map(|((route, peer), bytes)| Arrival { route, peer, bytes })
     }
 
     /// Returns when the next datagram arrives at the end of its link. A socket that `is_blocked` takes no outbound ones.
     pub(crate) fn due(&self, is_blocked: bool) -> Option<Moment> {
+        // A blocked socket is reported when it has room. A timer for its datagrams would make the wait a busy loop.
         let outbound = if is_blocked { None } else { self.outbound.next_at() };
         self.inbound.next_at().into_iter().chain(outbound).min()
     }
@@ -97,6 +99,7 @@ pub(crate) fn command(
     config: &LinkConfig,
 ) -> Result<(), Error> {
     config.check()?;
+    // Both checks precede the first command. Either all workers change their links, or none of them does.
     if !has_links {
         return Err(no_links());
     }
