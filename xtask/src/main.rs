@@ -79,11 +79,7 @@ enum Task {
     Sim(sim::SimArgs),
     /// Check house rules that the compiler does not check: lengths, module docs, prose, comments, crate arrows, import circles, type
     /// names, unsafe, platform code, forbidden words and paths, proofs.
-    Tidy {
-        /// Lower the numbers in `xtask/tidy-ratchet.toml` to the faults that are left.
-        #[arg(long)]
-        bless: bool,
-    },
+    Tidy,
     /// Run sender and receiver in two network namespaces joined by a veth pair, and compare their books.
     TwoHosts(two_hosts::TwoHostsArgs),
 }
@@ -107,7 +103,7 @@ impl Task {
             Self::Sanitize { all } => steps::task(workspace, "sanitize", context! { all }),
             Self::Secrets => secrets::run(workspace),
             Self::Sim(args) => sim::run(workspace, &args),
-            Self::Tidy { bless } => tidy::run(workspace, bless),
+            Self::Tidy => tidy::run(workspace),
             Self::TwoHosts(args) => two_hosts::run(workspace, &args),
         }
     }

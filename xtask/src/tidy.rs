@@ -1,8 +1,7 @@
 //! `cargo xtask tidy`: house rules that the compiler and clippy do not check, over every file that git tracks or would track.
 //!
-//! Each check is a function from the project to violations. Where the project does not keep a rule everywhere yet, the number of its
-//! violations may only fall. `xtask/tidy.toml` has the rules that are data, and `xtask/tidy-samples.toml` a deliberate violation of each
-//! rule. Tidy repairs nothing.
+//! Each check is a function from the project to violations, and every violation fails. `xtask/tidy.toml` has the rules that are data, and
+//! `xtask/tidy-samples.toml` a deliberate violation of each rule. Tidy repairs nothing.
 
 mod code;
 mod documents;
@@ -10,7 +9,6 @@ mod glossary;
 mod modules;
 mod packages;
 mod prose;
-mod ratchet;
 mod structure;
 
 use std::collections::BTreeMap;
@@ -20,7 +18,6 @@ use regex::Regex;
 use serde::Deserialize;
 
 use self::modules::Crate;
-use self::ratchet::Ratchet;
 use crate::files::{self, regex};
 use crate::ledger;
 use crate::run::Stop;
@@ -33,8 +30,6 @@ const CONFIG: &str = "xtask/tidy.toml";
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HouseRules {
-    /// Crates and modules that do not keep their rate of findings or of comments yet.
-    unfinished: Vec<String>,
     /// Modules whose code needs comments.
     commented: Vec<String>,
     type_names: glossary::TypeNames,
@@ -75,12 +70,10 @@ struct Violation {
     path: String,
     line: usize,
     what: String,
-    /// The name of a rule that the project does not keep everywhere yet.
-    rule: Option<&'static str>,
 }
 
-/// Checks the project around the current folder and prints every violation. With `is_blessed`, lowers the numbers of the ratchet first.
-pub(crate) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
+/// Checks the project around the current folder and prints every violation.
+pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
     let all = files::project(&workspace.root)?;
     let file = |(path, bytes): (&String, &Vec<u8>)| {
         // A file with a NUL byte has no text.
@@ -95,14 +88,6 @@ pub(crate) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
     violations.extend(packages::check(&project.house.packages, workspace, &project.files)?);
     let refused = sim::check_patches(workspace).err();
     violations.extend(refused.map(|why| Violation::new("crates/sim/patches", 1, why.to_string())));
-    let ratchet = workspace.root.join(ratchet::PATH);
-    let mut numbers: Ratchet = files::parsed(&ratchet)?;
-    if is_blessed {
-        numbers.lower(&violations);
-        files::write_tables(&ratchet, &numbers)?;
-    }
-    let mut violations = numbers.check(violations);
-
     violations.sort();
     violations.iter().for_each(|violation| println!("{violation}"));
     println!("{} files", project.files.len());
@@ -129,13 +114,6 @@ impl<'a> Project<'a> {
         violations.extend(prose::check(house, files));
         violations.extend(structure::check(house, crates, files));
         violations.extend(glossary::check(&house.type_names, crates, files));
-        let is_excused = |violation: &Violation| house.unfinished.contains(&violation.path);
-        let (excused, mut violations): (Vec<_>, Vec<_>) = violations.into_iter().partition(is_excused);
-        let is_finished = |place: &&String| !excused.iter().any(|violation| violation.path == **place);
-        let finished = house.unfinished.iter().filter(is_finished);
-        violations.extend(
-            finished.map(|place| Violation::new(CONFIG, 1, format!("unlist {place}: it is finished"))),
-        );
         let ledger = files.iter().find(|file| file.path == ledger::PATH);
         violations.extend(ledger.and_then(|file| Some(file.violation(1, ledger::check(&file.text).err()?))));
         violations
@@ -180,12 +158,7 @@ impl File {
 
 impl Violation {
     fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, what: what.into(), rule: None }
-    }
-
-    /// Makes this a violation of a rule that the project does not keep everywhere yet.
-    fn of_rule(self, name: &'static str) -> Self {
-        Self { rule: Some(name), ..self }
+        Self { path: path.to_owned(), line, what: what.into() }
     }
 }
 

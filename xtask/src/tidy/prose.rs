@@ -3,17 +3,13 @@
 //!
 //! The rules know phrases and lengths, not grammar. A reviewer judges whether a text is clear.
 
-use std::collections::BTreeMap;
-
 use regex::Captures;
 
-use super::{File, HouseRules, Violation, matches, place_of};
+use super::{File, HouseRules, Violation, matches};
 use crate::files::regex;
 
 /// Authors aim for at most 25 words. A sentence with more than this number is always a fault.
 const SENTENCE_WORDS_MAX: usize = 30;
-/// The most findings in 1,000 lines of a crate. The prose of comparable crates has 5 to 16.
-const FINDINGS_MAX: usize = 15;
 
 struct Word<'a> {
     line: usize,
@@ -23,28 +19,12 @@ struct Word<'a> {
 }
 
 pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {
-    let (mut crates, mut violations) = (BTreeMap::<&str, (usize, usize)>::new(), Vec::new());
-    for file in files.iter().filter(|file| file.is_rust() || file.path.ends_with(".md")) {
-        let prose = prose(file);
-        let found = faults(house, file, &prose);
-        let (findings, lines) = crates.entry(place_of(&file.path)).or_default();
-        *findings += found.len();
-        *lines += prose.lines().filter(|line| !line.trim().is_empty()).count();
-        violations.extend(found.into_iter().map(|fault| fault.of_rule("prose")));
-    }
-    // A document at the top level is no crate, and so short that one finding would be too many.
-    crates.retain(|place, (findings, lines)| {
-        !place.ends_with(".md") && 1_000 * *findings > FINDINGS_MAX * *lines
-    });
-    violations.extend(crates.into_iter().map(|(place, (findings, lines))| {
-        let what = format!("{findings} findings in {lines} lines of prose, at most 1.5 in 100: rewrite them");
-        Violation::new(place, 1, what)
-    }));
-    violations
+    let written = files.iter().filter(|file| file.is_rust() || file.path.ends_with(".md"));
+    written.flat_map(|file| faults(house, file)).collect()
 }
 
-fn faults(house: &HouseRules, file: &File, prose: &str) -> Vec<Violation> {
-    let mut found = one_word_docs(file);
+fn faults(house: &HouseRules, file: &File) -> Vec<Violation> {
+    let (prose, mut found) = (prose(file), one_word_docs(file));
     let mut paragraph: Vec<Word<'_>> = Vec::new();
     for (line, text) in (1..).zip(prose.lines()) {
         let starts = text.trim_start();

@@ -44,7 +44,7 @@ fn circles(crates: &[Crate]) -> Vec<Violation> {
         let (length, files) = (circle.len(), circle.iter().copied().collect::<Vec<_>>().join(" "));
         let remedy = "move what they share into a module of its own";
         let what = format!("{length} files import each other, at most {FILES_MAX} may: {remedy}: {files}");
-        violations.extend(circle.iter().map(|file| Violation::new(file, 1, &*what).of_rule("circles")));
+        violations.extend(circle.iter().map(|file| Violation::new(file, 1, &*what)));
     }
     violations
 }
@@ -99,7 +99,7 @@ fn repeated_names(crates: &[Crate], files: &[File]) -> BTreeSet<Violation> {
                 let line = file.and_then(|file| Some(matches(&definition(), &file.code).next()?.0));
                 let others: Vec<&str> = paths.iter().copied().filter(|other| other != path).collect();
                 let what = format!("{name} is also a type in {}: rename all but one", others.join(" "));
-                violations.insert(Violation::new(path, line.unwrap_or(1), what).of_rule("names"));
+                violations.insert(Violation::new(path, line.unwrap_or(1), what));
             }
         }
     }
