@@ -15,7 +15,7 @@ impl<P: Placement> Core<P> {
     pub(super) fn begin_shutdown(&mut self, order: ShutdownOrder) {
         let ShutdownOrder { deadline, application_code, part } = order;
         // Events are noted first: a peer whose `Connected` waits belongs into the list of the shutdown, and a peer
-        // that has ended does not.
+        // that has ended does not. A sink that notes events in each pass adds its new peers in `Core::connected`.
         self.note_all();
         let peers = self.peers.ids().collect();
         let look_at = self.now.monotonic;
