@@ -82,7 +82,12 @@ impl SendState {
     ) -> PushResult {
         // A refused sender is remembered in the queue, so that it can be notified.
         // The queue is allocated even if it refuses the message. The next idle time releases it.
-        self.with_queue(hash, |queue| queue.push(limit_bytes, now, message, receipt, if_full))
+        let pushed = self.with_queue(hash, |queue| queue.push(limit_bytes, now, message, receipt, if_full));
+        // Only a caller that counts memory itself may exceed the limit.
+        let is_within = if_full == IfFull::Accept || self.used_bytes() <= limit_bytes;
+        let is_taken = matches!(pushed, PushResult::Taken(_));
+        debug_assert!(!is_taken || is_within, "{} of {limit_bytes} bytes wait", self.used_bytes());
+        pushed
     }
 
     /// As [`SendQueue::take_writable`].
