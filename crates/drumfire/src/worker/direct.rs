@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use drumfire_proto::{Message, Moment, PeerId, Placement, ReceiptId, Secret, SendError};
+use drumfire_proto::{Message, PeerId, Placement, ReceiptId, Secret, SendError};
 
 use super::actions::Actions;
 use super::command::{Broadcast, Command};
@@ -35,10 +35,6 @@ impl<P: Placement> Sink<P> for Direct {
         core.watch_polls(false);
         core.note_early();
         false
-    }
-
-    fn timer(&self) -> Option<Moment> {
-        None
     }
 
     fn abandon(&mut self, core: &mut Core<P>) {

@@ -145,7 +145,7 @@ impl Peers {
         is_taken
     }
 
-    /// Sends a message of the worker's own thread, or of a sender that is not notified, if there is room for it.
+    /// Sends a broadcast or a posted message to a peer, if there is room for it. Its sender is not notified of room later.
     pub(super) fn offer<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
@@ -160,10 +160,7 @@ impl Peers {
     }
 
     /// Publishes the send edge of a peer after a change of its send memory.
-    pub(super) fn publish_edge<P>(&mut self, endpoint: &Endpoint<P>, id: PeerId)
-    where
-        P: Placement,
-    {
+    pub(super) fn publish_edge<P: Placement>(&mut self, endpoint: &Endpoint<P>, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
         let Some(edge) = &peer.edge else { return };
         if edge.publish(peer.received_bytes, endpoint.undelivered_bytes(id)) {

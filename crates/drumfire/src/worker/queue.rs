@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use drumfire_proto::{Moment, Placement};
+use drumfire_proto::Placement;
 
 use super::arena::Arena;
 use super::channel::{Batch, WorkerChannel};
@@ -74,10 +74,6 @@ impl<P: Placement> Sink<P> for EventQueue {
         }
         self.link.report(&mut self.batch);
         false
-    }
-
-    fn timer(&self) -> Option<Moment> {
-        None
     }
 
     fn abandon(&mut self, core: &mut Core<P>) {

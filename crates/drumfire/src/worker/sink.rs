@@ -17,7 +17,9 @@ pub(crate) trait Sink<P: Placement>: Send {
     fn deliver(&mut self, core: &mut Core<P>) -> bool;
 
     /// Returns the time at which it must run even if there are no events.
-    fn timer(&self) -> Option<Moment>;
+    fn timer(&self) -> Option<Moment> {
+        None
+    }
 
     /// A shutdown has closed the last connection.
     fn on_shutdown(&mut self) {}

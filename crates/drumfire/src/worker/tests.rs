@@ -337,3 +337,19 @@ fn a_worker_that_ends_closes_all_connections() {
         assert_eq!(closed.reason, reason);
     }
 }
+
+#[test]
+fn a_shutdown_in_the_pass_of_a_handshake_keeps_the_new_peer() {
+    let mut world = World::new(1);
+    world.join(0);
+    world.step();
+    world.step();
+    // The handshake completes in the pass that carries out this command.
+    let (pending, mut parts) = Pending::new(Vec::new(), 1);
+    let (deadline, part) = (Moment::from_nanos(u64::MAX), parts.pop().unwrap());
+    let order = ShutdownOrder { deadline, application_code: 0, part };
+    world.servers[0].link.command_at_once(Command::ShutDown(order));
+    world.until("the new peer was closed", |world| world.ends().len() == 1);
+    assert_eq!((world.connected().len(), world.servers[0].stats().panics), (1, 0));
+    drop(pending);
+}

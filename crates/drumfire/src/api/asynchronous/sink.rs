@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use drumfire_proto::{
-    CloseCode, CloseReason, ConnectError, Event as CoreEvent, EventBatch, Moment, PeerId, Placement,
+    CloseCode, CloseReason, ConnectError, Event as CoreEvent, EventBatch, PeerId, Placement,
 };
 
 use super::accept_queue::AcceptQueue;
@@ -292,10 +292,6 @@ impl<P: Placement> Sink<P> for TaskSink {
         self.take_own_events(core);
         self.table.wake();
         false
-    }
-
-    fn timer(&self) -> Option<Moment> {
-        None
     }
 
     fn abandon(&mut self, core: &mut Core<P>) {

@@ -140,7 +140,8 @@ impl<P: Placement> Actions for HandlerContext<'_, P> {
     fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError> {
         broadcast.check(self.core.message_max_bytes)?;
         WorkerChannel::broadcast_elsewhere(self.links, self.worker(), &broadcast)?;
-        self.core.broadcast(broadcast)
+        self.core.add_broadcast(broadcast);
+        Ok(())
     }
 
     fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
