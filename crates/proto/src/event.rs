@@ -151,6 +151,10 @@ pub struct EventBatch {
     /// Payloads of the queued events, oldest first. Bytes before `start` were taken.
     bytes: Vec<u8>,
     start: usize,
+    /// The memory that the queued events are charged, in bytes.
+    used_bytes: usize,
+    /// The number of queued events that begin or end a connection, or end an attempt.
+    lifecycle_count: usize,
     /// The results of attempts in the queue, oldest first.
     attempts: VecDeque<AttemptResult>,
     /// The flight records in the queue, oldest first.
@@ -165,10 +169,6 @@ pub struct EventBatch {
 pub(crate) struct Events {
     waiting: EventBatch,
     limit_bytes: usize,
-    /// Bytes of the queue, including charges.
-    used_bytes: usize,
-    /// The number of events that begin or end a connection, or end an attempt.
-    lifecycle_count: usize,
 }
 
 /// Half of the charge of a message, so that a queue that has just doubled its capacity takes no more than what is
@@ -233,8 +233,10 @@ impl EventBatch {
         let end = start.saturating_add(entry.payload_bytes());
         self.start = end;
         let payload = self.bytes.get(start..end).unwrap_or_default();
-        Some(match kind {
+        let mut charge_bytes = charge(payload.len());
+        let event = match kind {
             EventKind::Attempt => {
+                self.lifecycle_count = self.lifecycle_count.saturating_sub(1);
                 // A missing result would end the queue early and hide all later events.
                 self.taken_attempt = self.attempts.pop_front();
                 debug_assert!(self.taken_attempt.is_some(), "the event of an attempt without its result");
@@ -255,6 +257,7 @@ impl EventBatch {
                 let first = payloads.next();
                 debug_assert!(first.is_some(), "a run of {count} messages in {} bytes", payload.len());
                 let first = first.unwrap_or_default();
+                charge_bytes = charge(first.len());
                 // The rest of the run stays the oldest event.
                 if let Some(count) = count.checked_sub(1).filter(|count| *count > 0) {
                     let rest = payloads.rest().len();
@@ -274,28 +277,27 @@ impl EventBatch {
                 debug_assert!(self.taken_record.is_some(), "the event of a flight record without the record");
                 Event::FlightRecord { peer, record: self.taken_record.as_ref()? }
             }
-            EventKind::Disconnected(reason) => Event::Disconnected { peer, reason, text: payload },
-        })
+            EventKind::Disconnected(reason) => {
+                self.lifecycle_count = self.lifecycle_count.saturating_sub(1);
+                Event::Disconnected { peer, reason, text: payload }
+            }
+        };
+        self.used_bytes = self.used_bytes.saturating_sub(charge_bytes);
+        Some(event)
     }
 
     /// Returns the oldest event if it is a run of messages, or what [`Self::pop`] left of one. `None` for any other
     /// event, which [`Self::pop`] returns.
     pub fn pop_run(&mut self) -> Option<MessageRun<'_>> {
-        let QueuedEvent { peer, kind, bytes } = *self.queue.front()?;
+        let event = *self.queue.front()?;
+        let QueuedEvent { peer, kind, bytes } = event;
         let EventKind::Run(channel, count, payload_bytes) = kind else { return None };
         self.queue.pop_front();
+        self.used_bytes = self.used_bytes.saturating_sub(event.charge());
         let start = self.start;
         self.start = start.saturating_add(to_usize(bytes));
         let bytes = self.bytes.get(start..self.start).unwrap_or_default();
         Some(MessageRun { peer, channel, bodies: run_of(bytes, count, payload_bytes) })
-    }
-
-    /// Returns the charge of the event that [`Self::pop`] returns next.
-    fn next_charge(&self) -> Option<usize> {
-        let entry = self.queue.front()?;
-        let EventKind::Run(_, count, payload_bytes) = entry.kind else { return Some(entry.charge()) };
-        let bytes = self.bytes.get(self.start..).unwrap_or_default();
-        run_of(bytes, count, payload_bytes).payloads().next().map(|payload| charge(payload.len()))
     }
 
     fn push(&mut self, peer: PeerId, kind: EventKind, payload: &[u8]) {
@@ -307,7 +309,9 @@ impl EventBatch {
         // No message is longer than 16 MiB.
         debug_assert!(u32::try_from(payload.len()).is_ok(), "an event with {} bytes", payload.len());
         let bytes = saturated(payload.len(), u32::MAX);
-        self.queue.push_back(QueuedEvent { peer, bytes, kind });
+        let event = QueuedEvent { peer, bytes, kind };
+        self.used_bytes = self.used_bytes.saturating_add(event.charge());
+        self.queue.push_back(event);
     }
 
     /// Grows the buffer for a payload: doubles it while it is small, and adds a tenth from then on, because the
@@ -336,7 +340,7 @@ impl EventBatch {
 
 impl Events {
     pub(crate) fn new(limit_bytes: usize) -> Self {
-        Self { waiting: EventBatch::default(), limit_bytes, used_bytes: 0, lifecycle_count: 0 }
+        Self { waiting: EventBatch::default(), limit_bytes }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -347,13 +351,12 @@ impl Events {
     pub(crate) fn take(&mut self, into: &mut EventBatch) {
         if into.is_empty() {
             std::mem::swap(&mut self.waiting, into);
-            (self.used_bytes, self.lifecycle_count) = (0, 0);
         }
     }
 
     /// Whether messages with this charge fit.
     pub(crate) const fn has_room(&self, charge_bytes: usize) -> bool {
-        self.used_bytes.saturating_add(charge_bytes) <= self.limit_bytes
+        self.waiting.used_bytes.saturating_add(charge_bytes) <= self.limit_bytes
     }
 
     pub(crate) fn connected(
@@ -363,7 +366,7 @@ impl Events {
         grant: Option<&Grant>,
         hello: &[u8],
     ) {
-        self.lifecycle_count = self.lifecycle_count.saturating_add(1);
+        self.waiting.lifecycle_count = self.waiting.lifecycle_count.saturating_add(1);
         self.waiting.attempts.push_back(AttemptResult::Connected(address, grant.is_some(), hello.len()));
         let Some(grant) = grant else { return self.push(peer, EventKind::Attempt, hello) };
         let payload = [&grant.player.0.to_be_bytes(), &grant.user_data[..], hello].concat();
@@ -371,7 +374,7 @@ impl Events {
     }
 
     pub(crate) fn connect_failed(&mut self, peer: PeerId, error: ConnectError) {
-        self.lifecycle_count = self.lifecycle_count.saturating_add(1);
+        self.waiting.lifecycle_count = self.waiting.lifecycle_count.saturating_add(1);
         self.waiting.attempts.push_back(AttemptResult::Failed(error));
         self.push(peer, EventKind::Attempt, &[]);
     }
@@ -387,7 +390,6 @@ impl Events {
     /// Queues the messages of a run as one event.
     pub(crate) fn run(&mut self, peer: PeerId, channel: ChannelId, bodies: Bodies<'_>) {
         let Bodies { bytes, count, payload_bytes } = bodies;
-        self.used_bytes = self.used_bytes.saturating_add(charge_all(count, to_usize(payload_bytes)));
         self.waiting.push(peer, EventKind::Run(channel, count, payload_bytes), bytes);
     }
 
@@ -419,38 +421,30 @@ impl Events {
     }
 
     pub(crate) fn disconnected(&mut self, peer: PeerId, reason: CloseReason, text: &[u8]) {
-        self.lifecycle_count = self.lifecycle_count.saturating_add(1);
+        self.waiting.lifecycle_count = self.waiting.lifecycle_count.saturating_add(1);
         self.push(peer, EventKind::Disconnected(reason), text);
     }
 
     /// Returns the oldest event.
     pub(crate) fn pop(&mut self) -> Option<Event<'_>> {
-        self.used_bytes = self.used_bytes.saturating_sub(self.waiting.next_charge()?);
-        let event = self.waiting.pop();
-        if matches!(
-            event,
-            Some(Event::Connected { .. } | Event::Disconnected { .. } | Event::ConnectFailed { .. })
-        ) {
-            self.lifecycle_count = self.lifecycle_count.saturating_sub(1);
-        }
-        event
+        self.waiting.pop()
     }
 
     /// Whether an event waits that begins or ends a connection, or ends an attempt.
     pub(crate) const fn has_lifecycle_events(&self) -> bool {
-        self.lifecycle_count > 0
+        self.waiting.lifecycle_count > 0
     }
 
     /// Asserts what must hold between two calls.
     pub(crate) fn check(&self) {
-        let EventBatch { queue, bytes, start, attempts, records, .. } = &self.waiting;
+        let EventBatch { queue, bytes, start, used_bytes, attempts, records, .. } = &self.waiting;
         // A walk through a long queue would cost more than the call after which it is made.
         if queue.len() > CHECKED_EVENTS_MAX {
             return;
         }
         let payloads = || queue.iter().map(|event| event.payload_bytes());
         debug_assert_eq!(
-            self.used_bytes,
+            *used_bytes,
             queue.iter().map(|event| event.charge()).sum::<usize>(),
             "the memory of waiting events was counted wrong"
         );
@@ -473,7 +467,6 @@ impl Events {
     }
 
     fn push(&mut self, peer: PeerId, kind: EventKind, payload: &[u8]) {
-        self.used_bytes = self.used_bytes.saturating_add(charge(payload.len()));
         self.waiting.push(peer, kind, payload);
     }
 }
@@ -519,7 +512,7 @@ mod tests {
         let last = Event::Disconnected { peer, reason: CloseReason::Silent, text: b"bye" };
         assert_eq!(events.pop(), Some(last));
         assert_eq!(events.pop(), None);
-        assert_eq!(events.used_bytes, 0);
+        assert_eq!(events.waiting.used_bytes, 0);
     }
 
     #[test]
@@ -528,7 +521,7 @@ mod tests {
         events.message(peer, ChannelId(1), b"one");
         events.message(peer, ChannelId(2), b"two");
         events.take(&mut batch);
-        assert_eq!((events.is_empty(), events.used_bytes), (true, 0));
+        assert_eq!((events.is_empty(), events.waiting.used_bytes), (true, 0));
         assert_eq!(batch.pop(), Some(Event::Message { peer, channel: ChannelId(1), payload: b"one" }));
         events.message(peer, ChannelId(3), b"three");
         events.take(&mut batch);
@@ -548,7 +541,7 @@ mod tests {
         events.run(peer, ChannelId(1), bodies);
         events.message(peer, ChannelId(2), b"two");
         events.run(peer, ChannelId(3), bodies);
-        assert_eq!(events.used_bytes, 7 * 64 + 2 * 8 + 3);
+        assert_eq!(events.waiting.used_bytes, 7 * 64 + 2 * 8 + 3);
         events.check();
         for payload in [&b"one"[..], b""] {
             assert_eq!(events.pop(), message(1, payload));
@@ -594,13 +587,15 @@ mod tests {
         for payload_bytes in [0, 1, 20, 1_000, 65_536] {
             let mut events = Events::new(usize::MAX);
             // The queue has then just doubled its capacity.
-            while events.used_bytes < 4 * 1_024 * 1_024 || !events.waiting.queue.len().is_power_of_two() {
+            while events.waiting.used_bytes < 4 * 1_024 * 1_024
+                || !events.waiting.queue.len().is_power_of_two()
+            {
                 events.message(peer, ChannelId(0), &vec![1; payload_bytes]);
             }
             events.message(peer, ChannelId(0), &vec![1; payload_bytes]);
             let batch = &events.waiting;
             let taken_bytes = batch.queue.capacity() * size_of::<QueuedEvent>() + batch.bytes.capacity();
-            let (most, length) = (events.used_bytes * 11 / 10, batch.queue.len());
+            let (most, length) = (batch.used_bytes * 11 / 10, batch.queue.len());
             assert!(taken_bytes <= most, "{length} of {payload_bytes} B: {taken_bytes} of {most} B");
         }
     }

@@ -120,8 +120,9 @@ impl<'a> Message<'a> {
         reader: &mut Reader<'a>,
         last_id: &mut Option<MessageId>,
     ) -> Result<Self, FrameError> {
-        let (channel, delivery) = read_head(byte, reader, last_id)?;
-        Ok(Self { channel, delivery, payload: read_payload(reader)? })
+        read_head(byte, reader, last_id, |channel, delivery, reader| {
+            Ok(Self { channel, delivery, payload: read_payload(reader)? })
+        })
     }
 
     /// Returns the encoding of this message in a packet whose previous message id is `last_id`.
@@ -183,11 +184,13 @@ impl<'a> Fragment<'a> {
         if byte == frame_type::RELIABLE_LATEST | frame_type::FRAGMENT {
             return Err(FrameError::UnknownFrame);
         }
-        let (channel, delivery) = read_head(byte & !frame_type::FRAGMENT, reader, last_id)?;
-        let number = if delivery.id().is_some() { 0 } else { reader.varint()? };
-        let (total_bytes, offset_bytes) = (read_message_size(reader)?, read_message_size(reader)?);
-        let piece = Message { channel, delivery, payload: read_payload(reader)? };
-        let fragment = Self { piece, number, total_bytes, offset_bytes };
+        let message_type = byte & !frame_type::FRAGMENT;
+        let fragment = read_head(message_type, reader, last_id, |channel, delivery, reader| {
+            let number = if delivery.id().is_some() { 0 } else { reader.varint()? };
+            let (total_bytes, offset_bytes) = (read_message_size(reader)?, read_message_size(reader)?);
+            let piece = Message { channel, delivery, payload: read_payload(reader)? };
+            Ok(Self { piece, number, total_bytes, offset_bytes })
+        })?;
         if fragment.is_inside_message() { Ok(fragment) } else { Err(FrameError::BadFragment) }
     }
 
@@ -271,13 +274,17 @@ impl MessageEncoding<'_> {
     }
 }
 
-/// Reads the fields that a message, a fragment, and a run have in common. `byte` is the type of the message.
-#[inline]
-pub(super) fn read_head(
+/// Reads the fields that a message, a fragment, and a run have in common, and then the others with `rest`. `byte` is the type of
+/// the message.
+///
+/// Each frame has a copy of this function, because messages are decoded most often and a call for their first fields costs as much
+/// as these.
+pub(super) fn read_head<'a, F>(
     byte: u8,
-    reader: &mut Reader<'_>,
+    reader: &mut Reader<'a>,
     last_id: &mut Option<MessageId>,
-) -> Result<(ChannelId, Delivery), FrameError> {
+    rest: impl FnOnce(ChannelId, Delivery, &mut Reader<'a>) -> Result<F, FrameError>,
+) -> Result<F, FrameError> {
     let mode = byte & !frame_type::NEXT_ID;
     let has_id = match mode {
         frame_type::UNRELIABLE | frame_type::UNRELIABLE_SEQUENCED | frame_type::RELIABLE_LATEST
@@ -305,7 +312,7 @@ pub(super) fn read_head(
             _ => Delivery::ReliableLatest { key: reader.varint()?, version: reader.varint()? },
         }
     };
-    Ok((channel, delivery))
+    rest(channel, delivery, reader)
 }
 
 /// Reads a length and as many bytes.

@@ -82,8 +82,10 @@ impl<'a> Run<'a> {
         if !has_runs(message_type & !frame_type::NEXT_ID) {
             return Err(FrameError::UnknownFrame);
         }
-        let (channel, delivery) = read_head(message_type, reader, last_id)?;
-        let count = read_count(reader, left)?;
+        let head = |channel, delivery: Delivery, reader: &mut Reader<'a>| {
+            Ok((channel, delivery, read_count(reader, left)?))
+        };
+        let (channel, delivery, count) = read_head(message_type, reader, last_id, head)?;
         if let Some(id) = delivery.id() {
             *last_id = Some(last_of_run(id, count).ok_or(FrameError::BadMessageId)?);
         }
