@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::limits::FULL_RETRY_AFTER;
-use drumfire_proto::{Claim, DropReason, Moment, Now, Placed, PlayerId, RefuseReason, Rejection};
+use drumfire_proto::{Claim, DropReason, Moment, Now, PlacementDecision, PlayerId, RefuseReason, Rejection};
 
 use crate::base::error::Error;
 use bans::Bans;
@@ -186,8 +186,8 @@ impl AdmissionControl {
     }
 
     /// The answer when no worker has room.
-    pub(crate) fn full(&self) -> Placed {
-        Placed::Full { retry_after: Some(self.config.retry_after) }
+    pub(crate) fn full(&self) -> PlacementDecision {
+        PlacementDecision::Full { retry_after: Some(self.config.retry_after) }
     }
 
     /// Calls the application's hook, if there is one. Returns the key of the worker that it chooses, if any. The caller must not

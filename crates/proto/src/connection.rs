@@ -24,11 +24,11 @@ use crate::congestion::Congestion;
 use crate::control::{Control, ControlQueue, is_control};
 use crate::convert::saturated;
 use crate::epoch::EpochLimits;
-use crate::handshake::Agreement;
-use crate::handshake::admission::Grant;
+use crate::handshake::HandshakeResult;
+use crate::handshake::admission::TokenGrant;
 use crate::handshake::client::Attempt;
 use crate::handshake::half_open::HalfOpen;
-use crate::identity::{Identity, KnownIds};
+use crate::identity::{ConnectionIdState, KnownIds};
 use crate::ids::FoldBuild;
 use crate::limits::PASS_SHARE_FRAMES;
 use crate::loss::{Loss, PacketFate};
@@ -36,7 +36,7 @@ use crate::memory_budget::{BudgetShare, MemoryBudget};
 use crate::path::Path;
 use crate::placement::HelloHash;
 use crate::recorder::FlightEvent;
-use crate::session::Session;
+use crate::session::PacketProtection;
 use crate::time::Moment;
 
 pub(crate) use deadlines::EndCause;
@@ -47,7 +47,7 @@ pub(crate) use receive::{Received, Sink};
 
 /// The part of the configuration that connections need. All connections of an endpoint share it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct ConnectionLimits {
     // Memory
     /// The most bytes, including charges, of messages that wait to be sent or acknowledged.
     pub(crate) send_memory_bytes: usize,
@@ -124,13 +124,13 @@ pub(crate) struct Connection {
     /// On a server, the Hello that made the connection. `None` on a client.
     pub(crate) hello: Option<HelloHash>,
     /// The rights that the player's token grants. `None` on a client, and on a server without tokens.
-    pub(crate) grant: Option<Box<Grant>>,
+    pub(crate) grant: Option<Box<TokenGrant>>,
     /// The connection ids by which packets reach each end.
-    pub(crate) identity: Identity,
+    pub(crate) identity: ConnectionIdState,
 
     // Packets
     /// The keys and the packet numbers of both directions. `None` on a client that has not received its Welcome.
-    pub(crate) session: Option<Session>,
+    pub(crate) session: Option<PacketProtection>,
     /// The peer's address, and the search for a new one.
     pub(crate) path: Path,
     /// The packets that were received, and the ack that is owed for them.
@@ -159,7 +159,7 @@ pub(crate) struct Connection {
     /// The part of this connection's queues that is counted in the endpoint's memory budget.
     pub(crate) share: BudgetShare,
     /// The configuration.
-    pub(crate) bounds: Arc<Bounds>,
+    pub(crate) bounds: Arc<ConnectionLimits>,
     /// The time of the last pass with a datagram of this connection, which identifies the pass.
     pass: Moment,
     /// The number of datagrams in that pass. A datagram with many frames counts several times.
@@ -183,8 +183,8 @@ impl Connection {
         phase: Phase,
         path: Path,
         liveness: Liveness,
-        identity: Identity,
-        bounds: Arc<Bounds>,
+        identity: ConnectionIdState,
+        bounds: Arc<ConnectionLimits>,
     ) -> Self {
         Self {
             phase: Some(Box::new(phase)),
@@ -218,12 +218,12 @@ impl Connection {
     pub(crate) fn agree(
         &mut self,
         now: Moment,
-        agreement: Agreement,
+        agreement: HandshakeResult,
         remote_id: Option<ConnectionId>,
         entropy: &mut Entropy,
     ) {
-        let Agreement { seals, opens, timeouts, peer } = agreement;
-        self.session = Some(Session::new(now, seals, opens, self.bounds.replay_window, entropy));
+        let HandshakeResult { seals, opens, timeouts, peer } = agreement;
+        self.session = Some(PacketProtection::new(now, seals, opens, self.bounds.replay_window, entropy));
         self.path.remote_id = remote_id;
         // Every path is assumed to carry 1,200 bytes (RFC 9000 section 14). More must be proved by a probe.
         self.path.datagram_max_bytes = peer.datagram_max_bytes.min(Path::START_BYTES);
@@ -309,7 +309,7 @@ impl Connection {
     pub(crate) fn change_id(&mut self, now: Moment) -> bool {
         let leave_at = now.after(self.loss.settling_time());
         // Only clients move. A server follows the address of its client, and the client brings the id.
-        let Identity::Client(ids) = &mut self.identity else { return false };
+        let ConnectionIdState::Client(ids) = &mut self.identity else { return false };
         let Some((id, retired)) = ids.known.as_mut().and_then(KnownIds::change) else { return false };
         ids.leave_at = Some(leave_at);
         self.path.remote_id = Some(id);
@@ -413,7 +413,7 @@ impl Connection {
                 self.peer_datagram_max_bytes
             );
             // A peer that violates the rules of key changes may leave the keys of a closing connection in any state.
-            self.session.iter().for_each(Session::check);
+            self.session.iter().for_each(PacketProtection::check);
         }
     }
 
@@ -430,7 +430,7 @@ impl Connection {
 
     /// The largest packet number that was opened.
     fn newest_received(&self) -> u64 {
-        let largest = self.session.as_ref().and_then(crate::session::Session::largest);
+        let largest = self.session.as_ref().and_then(crate::session::PacketProtection::largest);
         largest.map_or(0, |largest| largest.0)
     }
 }

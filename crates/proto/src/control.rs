@@ -37,13 +37,13 @@ pub(crate) struct ControlQueue(Option<Box<Books>>);
 
 #[derive(Debug, Default)]
 struct Books {
-    items: Vec<Item>,
+    items: Vec<ControlEntry>,
     next_id: u32,
     has_waiting: bool,
 }
 
 #[derive(Debug)]
-struct Item {
+struct ControlEntry {
     id: u64,
     frame: Control,
     /// The last packet with this frame, or `None` while the frame waits to be sent.
@@ -61,7 +61,7 @@ impl ControlQueue {
         let id = FIRST_ID.saturating_add(books.next_id.into());
         // A `u32` counts years of frames.
         books.next_id = books.next_id.saturating_add(1);
-        books.items.push(Item { id, frame, sent_in: None });
+        books.items.push(ControlEntry { id, frame, sent_in: None });
         books.has_waiting = true;
     }
 
@@ -76,7 +76,7 @@ impl ControlQueue {
     /// Queues the retirement of a connection id, unless it is already queued or not acknowledged. Returns false when
     /// too many retirements are not acknowledged.
     pub(crate) fn push_retired(&mut self, sequence: u64) -> bool {
-        let retired = |item: &Item| match item.frame {
+        let retired = |item: &ControlEntry| match item.frame {
             Control::RetireConnectionId(sequence) => Some(sequence),
             _ => None,
         };

@@ -26,7 +26,7 @@ use drumfire_wire::{ClientId, ConnectionId, ConnectionIdLength, SharedParameters
 pub use commands::ConnectRequest;
 
 use crate::config::{ClientConfig, Config, ServerConfig};
-use crate::connection::{Bounds, Connection, Phase};
+use crate::connection::{Connection, ConnectionLimits, Phase};
 use crate::convert::saturated;
 use crate::datagram::Forwarded;
 use crate::epoch::EpochLimits;
@@ -50,7 +50,7 @@ use crate::timers::Timers;
 #[derive(Debug)]
 pub struct Endpoint<P = SingleWorker> {
     config: Config,
-    bounds: Arc<Bounds>,
+    bounds: Arc<ConnectionLimits>,
     shared: SharedParameters,
     role: Role,
     placement: P,
@@ -163,7 +163,7 @@ impl<P: Placement> Endpoint<P> {
         let worker = ids.shard_index();
         Ok(Self {
             // One copy for all connections. `reconfigure` replaces it, and existing connections keep theirs.
-            bounds: Arc::new(Bounds {
+            bounds: Arc::new(ConnectionLimits {
                 send_memory_bytes: config.send_memory_bytes,
                 receive_memory_bytes: config.receive_memory_bytes,
                 message_max_bytes: config.message_max_bytes,

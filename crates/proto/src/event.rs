@@ -12,7 +12,7 @@ use drumfire_wire::{Bodies, ChannelId};
 use crate::channel::receipt::{Outcome, ReceiptId};
 use crate::convert::{saturated, to_usize};
 use crate::error::{CloseReason, ConnectError};
-use crate::handshake::admission::Grant;
+use crate::handshake::admission::TokenGrant;
 use crate::limits::{FLIGHT_RECORDS_WAITING, ITEM_CHARGE_BYTES};
 use crate::peer_id::PeerId;
 use crate::recorder::FlightRecord;
@@ -363,7 +363,7 @@ impl Events {
         &mut self,
         peer: PeerId,
         address: SocketAddr,
-        grant: Option<&Grant>,
+        grant: Option<&TokenGrant>,
         hello: &[u8],
     ) {
         self.waiting.lifecycle_count = self.waiting.lifecycle_count.saturating_add(1);

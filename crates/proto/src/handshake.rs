@@ -14,7 +14,7 @@ use drumfire_wire::SharedParameters;
 
 /// The result of a finished handshake for one end.
 #[derive(Debug)]
-pub(crate) struct Agreement {
+pub(crate) struct HandshakeResult {
     pub(crate) seals: SealKeys,
     pub(crate) opens: OpenKeys,
     /// The timeouts that apply to both ends.

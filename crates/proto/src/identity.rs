@@ -16,7 +16,7 @@ use crate::time::Moment;
 
 /// The connection ids that one end knows of a connection.
 #[derive(Debug)]
-pub(crate) enum Identity {
+pub(crate) enum ConnectionIdState {
     /// Not boxed: a server has many connections, and reads the ids for each packet.
     Server(IssuedIds),
     Client(Box<ClientIds>),
@@ -35,7 +35,7 @@ pub(crate) struct ClientIds {
     pub(crate) keeps_id: bool,
 }
 
-impl Identity {
+impl ConnectionIdState {
     /// Creates the state of a client before its Welcome.
     pub(crate) fn client(own: Option<ConnectionId>, keeps_id: bool) -> Self {
         Self::Client(Box::new(ClientIds { own, known: None, leave_at: None, keeps_id }))
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn at_a_server_they_take_32_bytes() {
-        assert_eq!(size_of::<Identity>(), 32);
+        assert_eq!(size_of::<ConnectionIdState>(), 32);
     }
 
     #[test]

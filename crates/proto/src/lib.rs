@@ -118,7 +118,8 @@ pub use meter::ClockOffset;
 pub use peer_id::{PeerId, PeerIdTextError};
 pub use peer_stats::{PeerStats, PeerSummary};
 pub use placement::{
-    Claim, Confirmed, HelloHash, Placed, Placement, PlacementKey, Rejection, Replaced, SingleWorker,
+    Claim, ConfirmDecision, HelloHash, Placement, PlacementDecision, PlacementKey, Rejection,
+    ReplacedConnection, SingleWorker,
 };
 pub use recorder::{FlightEntry, FlightEvent, FlightRecord};
 pub use route::{LocalAddress, Route};

@@ -50,7 +50,7 @@ pub struct Claim<'a> {
 
 /// Where a new connection is placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placed {
+pub enum PlacementDecision {
     /// On this shard.
     Here,
     /// On the shard with this index, to which the Hello must be forwarded.
@@ -84,7 +84,7 @@ pub struct Rejection {
 
 /// A session that is replaced by a newer one of the same player.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Replaced {
+pub struct ReplacedConnection {
     /// The shard that owns the session.
     pub shard: u16,
     /// The Hello that made the session.
@@ -93,11 +93,11 @@ pub struct Replaced {
 
 /// The decision about a connection that is confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Confirmed {
+pub enum ConfirmDecision {
     /// It is open.
     Alone,
     /// It is open, and an older session of the same player must be closed.
-    Replaces(Replaced),
+    Replaces(ReplacedConnection),
     /// It is closed, because it is no longer wanted since it was accepted.
     Unwelcome,
 }
@@ -108,7 +108,7 @@ pub trait Placement {
     /// Hello, which may be repeated and arrive at any shard. The owner of a Hello that was placed elsewhere must
     /// first [`take`](Self::take) it. If the shell loses a Hello on the way there, the shell must release it. A
     /// rejected Hello may come again, and is decided again.
-    fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed;
+    fn place(&mut self, now: Now, claim: &Claim<'_>) -> PlacementDecision;
 
     /// Takes the place that was reserved on this shard for a Hello from another shard. Returns `false` if there is
     /// none, because one of the two shards restarted. The Hello is then dropped, and placed again when the client
@@ -122,7 +122,7 @@ pub trait Placement {
     }
 
     /// Confirms the connection of this Hello, which this shard owns: its token is used, and its address is proved.
-    fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed;
+    fn confirm(&mut self, now: Now, hello: HelloHash) -> ConfirmDecision;
 
     /// Releases the place of this Hello. Its connection, which this shard owned, ended or was never made, or the
     /// Hello was lost on its way to the shard that this one placed it on. A place that another shard owns is
@@ -141,12 +141,12 @@ impl Default for SingleWorker {
 }
 
 impl Placement for SingleWorker {
-    fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed {
+    fn place(&mut self, now: Now, claim: &Claim<'_>) -> PlacementDecision {
         let claimed = claim.token.as_ref().map_or(Ok(()), |token| self.0.claim(now.wall, token, claim.hello));
         match claimed {
-            Ok(()) => Placed::Here,
-            Err(ClaimError::Used) => Placed::Used,
-            Err(ClaimError::Full) => Placed::Full { retry_after: Some(FULL_RETRY_AFTER) },
+            Ok(()) => PlacementDecision::Here,
+            Err(ClaimError::Used) => PlacementDecision::Used,
+            Err(ClaimError::Full) => PlacementDecision::Full { retry_after: Some(FULL_RETRY_AFTER) },
         }
     }
 
@@ -159,9 +159,9 @@ impl Placement for SingleWorker {
         self.0.set_connections(in_all);
     }
 
-    fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed {
-        let older = self.0.confirm(now.wall, hello).map(|hello| Replaced { shard: 0, hello });
-        older.map_or(Confirmed::Alone, Confirmed::Replaces)
+    fn confirm(&mut self, now: Now, hello: HelloHash) -> ConfirmDecision {
+        let older = self.0.confirm(now.wall, hello).map(|hello| ReplacedConnection { shard: 0, hello });
+        older.map_or(ConfirmDecision::Alone, ConfirmDecision::Replaces)
     }
 
     fn release(&mut self, hello: HelloHash) {

@@ -18,7 +18,7 @@ use crate::time::Moment;
 
 /// The packet protection of one connection.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct PacketProtection {
     sealer: Sealer,
     opener: Opener,
     replay: ReplayWindow,
@@ -46,7 +46,7 @@ pub(crate) enum Refusal {
     KeyChange,
 }
 
-impl Session {
+impl PacketProtection {
     /// Creates a session for its first packets. `replay_window` was validated before.
     pub(crate) fn new(
         now: Moment,
@@ -246,7 +246,7 @@ mod tests {
 
     const SETTLING: Duration = Duration::from_millis(300);
 
-    fn pair() -> (Session, Session) {
+    fn pair() -> (PacketProtection, PacketProtection) {
         let (keys, psk) = (ServerKeyPair::from_secret(Secret::new([1; 32])), Secret::zeroed());
         let (mut message_1, mut message_2) = ([0; MESSAGE_1_OVERHEAD_BYTES], [0; MESSAGE_2_OVERHEAD_BYTES]);
         let ephemeral = Secret::new([2; 32]);
@@ -258,13 +258,13 @@ mod tests {
         let mut entropy = Entropy::from_seed(Secret::new([4; 32]));
         let mut session = |secrets: drumfire_crypto::SessionSecrets| {
             let (seals, opens) = secrets.into_keys(Suite::ChaCha20Poly1305).unwrap();
-            Session::new(Moment::ORIGIN, seals, opens, 64, &mut entropy)
+            PacketProtection::new(Moment::ORIGIN, seals, opens, 64, &mut entropy)
         };
         (session(of_client), session(of_server))
     }
 
     /// A packet with a number of two bytes and these frames; `None` for a number that was skipped.
-    fn packet(session: &mut Session, entropy: &mut Entropy) -> (Vec<u8>, u64, Option<u64>) {
+    fn packet(session: &mut PacketProtection, entropy: &mut Entropy) -> (Vec<u8>, u64, Option<u64>) {
         let key_phase = session.key_phase();
         let (number, skipped) = session.next_number(entropy).unwrap();
         let truncated = PacketNumber(number).truncate(PacketNumberLength::Two);
@@ -278,7 +278,7 @@ mod tests {
         (datagram, number, skipped)
     }
 
-    fn open(session: &mut Session, datagram: &[u8]) -> Result<(u64, Vec<u8>), Refusal> {
+    fn open(session: &mut PacketProtection, datagram: &[u8]) -> Result<(u64, Vec<u8>), Refusal> {
         let mut bytes = datagram.to_vec();
         let header = TransportHeader::decode(&bytes, ConnectionIdLength::Zero).unwrap();
         let opened = session.open(Moment::ORIGIN, || SETTLING, &header, &mut bytes)?;

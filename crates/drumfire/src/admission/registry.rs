@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use drumfire_proto::{
-    Claim, ClaimError, Confirmed, DropReason, HelloHash, Now, Placed, Placement, Replaced, UsedTokens,
+    Claim, ClaimError, ConfirmDecision, DropReason, HelloHash, Now, Placement, PlacementDecision,
+    ReplacedConnection, UsedTokens,
 };
 
 use super::AdmissionControl;
@@ -87,16 +88,16 @@ impl Owner {
 
 impl RegistryEntry {
     /// Assigns the entry to `worker`. Returns the result for the worker `here`, which asks.
-    fn place(&mut self, worker: u16, here: u16) -> Placed {
+    fn place(&mut self, worker: u16, here: u16) -> PlacementDecision {
         if worker == here {
             self.owner = Owner::Worker(here);
-            return Placed::Here;
+            return PlacementDecision::Here;
         }
         // Forwarding changes only an undecided entry: a worker that took its place keeps it, and the first promise stays valid.
         if matches!(self.owner, Owner::Undecided(_)) {
             self.owner = Owner::Promised { by: here, to: worker };
         }
-        Placed::Elsewhere(worker)
+        PlacementDecision::Elsewhere(worker)
     }
 
     /// Removes the entry from the counts of its worker and its source.
@@ -159,7 +160,7 @@ pub struct RegistryView {
 }
 
 impl Placement for RegistryView {
-    fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed {
+    fn place(&mut self, now: Now, claim: &Claim<'_>) -> PlacementDecision {
         let ConnectionRegistry { admission, .. } = &*self.owners;
         if let Err(answer) = self.owners.table().begin(now, claim, self.index, admission) {
             return answer;
@@ -170,7 +171,7 @@ impl Placement for RegistryView {
         let mut table = self.owners.table();
         let placed = match decided {
             Ok(key) => table.reserve(now, claim.hello, key, self.index, admission),
-            Err(rejection) => Err(Placed::Rejected(rejection)),
+            Err(rejection) => Err(PlacementDecision::Rejected(rejection)),
         };
         placed.unwrap_or_else(|refused| {
             table.remove(claim.hello);
@@ -193,17 +194,19 @@ impl Placement for RegistryView {
         table.tokens.set_connections(in_all);
     }
 
-    fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed {
+    fn confirm(&mut self, now: Now, hello: HelloHash) -> ConfirmDecision {
         let mut table = self.owners.table();
         table.prove(hello);
         if table.is_unwelcome(now, hello, &self.owners.admission) {
             // The token counts as used although the connection is closed.
             table.tokens.confirm(now.wall, hello);
-            return Confirmed::Unwelcome;
+            return ConfirmDecision::Unwelcome;
         }
-        let Some(hello) = table.tokens.confirm(now.wall, hello) else { return Confirmed::Alone };
+        let Some(hello) = table.tokens.confirm(now.wall, hello) else { return ConfirmDecision::Alone };
         let shard = table.entries.get(&hello).and_then(|entry| entry.owner.worker());
-        shard.map_or(Confirmed::Alone, |shard| Confirmed::Replaces(Replaced { shard, hello }))
+        shard.map_or(ConfirmDecision::Alone, |shard| {
+            ConfirmDecision::Replaces(ReplacedConnection { shard, hello })
+        })
     }
 
     fn release(&mut self, hello: HelloHash) {
@@ -228,11 +231,14 @@ impl RegistryTable {
         claim: &Claim<'_>,
         here: u16,
         admission: &AdmissionControl,
-    ) -> Result<(), Placed> {
+    ) -> Result<(), PlacementDecision> {
         if let Some(entry) = self.entries.get_mut(&claim.hello) {
-            return Err(entry.owner.worker().map_or(Placed::Undecided, |worker| entry.place(worker, here)));
+            return Err(entry
+                .owner
+                .worker()
+                .map_or(PlacementDecision::Undecided, |worker| entry.place(worker, here)));
         }
-        admission.judge(now, claim).map_err(Placed::Rejected)?;
+        admission.judge(now, claim).map_err(PlacementDecision::Rejected)?;
         if u32::try_from(self.entries.len()).is_ok_and(|count| count >= self.most_in_all) {
             return Err(admission.full());
         }
@@ -241,13 +247,13 @@ impl RegistryTable {
         let claimed =
             claim.token.as_ref().map_or(Ok(()), |token| self.tokens.claim(now.wall, token, claim.hello));
         claimed.map_err(|error| match error {
-            ClaimError::Used => Placed::Used,
+            ClaimError::Used => PlacementDecision::Used,
             ClaimError::Full => admission.full(),
         })?;
         let (address, is_address_proved) = (claim.address.ip(), claim.is_address_proved);
         if !self.sources.add(address, is_address_proved) {
             self.tokens.release(claim.hello);
-            return Err(Placed::Rejected(admission.try_later(DropReason::SourceFull)));
+            return Err(PlacementDecision::Rejected(admission.try_later(DropReason::SourceFull)));
         }
         let owner = Owner::Undecided(here);
         self.entries.insert(claim.hello, RegistryEntry { owner, address, is_address_proved });
@@ -267,7 +273,7 @@ impl RegistryTable {
         key: Option<u64>,
         here: u16,
         admission: &AdmissionControl,
-    ) -> Result<Placed, Placed> {
+    ) -> Result<PlacementDecision, PlacementDecision> {
         let worker = match key.and_then(|key| self.worker_of(key)) {
             Some(worker) => self.check(now, worker, admission).map(|()| worker),
             None => self.least_loaded(now, here, admission),
@@ -305,19 +311,24 @@ impl RegistryTable {
     }
 
     /// Checks that this worker has a free place, and CPU time for another connection.
-    fn check(&self, now: Now, worker: u16, admission: &AdmissionControl) -> Result<(), Placed> {
+    fn check(&self, now: Now, worker: u16, admission: &AdmissionControl) -> Result<(), PlacementDecision> {
         if self.load(worker) >= self.most {
             return Err(admission.full());
         }
         if !admission.has_headroom(now.monotonic, worker) {
-            return Err(Placed::Rejected(admission.try_later(DropReason::Overloaded)));
+            return Err(PlacementDecision::Rejected(admission.try_later(DropReason::Overloaded)));
         }
         Ok(())
     }
 
     /// Returns the worker with the fewest connections among the workers that pass [`RegistryTable::check`]. Prefers `here` to others with
     /// the same number.
-    fn least_loaded(&self, now: Now, here: u16, admission: &AdmissionControl) -> Result<u16, Placed> {
+    fn least_loaded(
+        &self,
+        now: Now,
+        here: u16,
+        admission: &AdmissionControl,
+    ) -> Result<u16, PlacementDecision> {
         let (mut least, mut refused) = (None, admission.full());
         for (worker, load) in (0..).zip(&self.loads) {
             match self.check(now, worker, admission) {
@@ -326,7 +337,7 @@ impl RegistryTable {
                     least = Some(least.map_or(candidate, |least| candidate.min(least)));
                 }
                 // Overload is the more specific reason: a worker has a free place, but no CPU time.
-                Err(why @ Placed::Rejected(_)) => refused = why,
+                Err(why @ PlacementDecision::Rejected(_)) => refused = why,
                 Err(_) => {}
             }
         }
@@ -368,7 +379,7 @@ mod tests {
     const NOW: Now = Now { monotonic: Moment::ORIGIN, wall: Duration::ZERO };
 
     /// The result when no worker has a free place.
-    const FULL: Placed = Placed::Full { retry_after: Some(FULL_RETRY_AFTER) };
+    const FULL: PlacementDecision = PlacementDecision::Full { retry_after: Some(FULL_RETRY_AFTER) };
 
     fn hash(number: u32) -> HelloHash {
         let mut bytes = [0; 16];
@@ -390,10 +401,10 @@ mod tests {
     }
 
     /// Returns the worker that a Hello was placed on by the worker `here`.
-    fn owner_of(placed: Placed, here: u16) -> u16 {
+    fn owner_of(placed: PlacementDecision, here: u16) -> u16 {
         match placed {
-            Placed::Here => here,
-            Placed::Elsewhere(owner) => owner,
+            PlacementDecision::Here => here,
+            PlacementDecision::Elsewhere(owner) => owner,
             placed => panic!("{placed:?}"),
         }
     }
@@ -415,23 +426,23 @@ mod tests {
     #[test]
     fn a_hello_stays_where_it_came_unless_another_worker_has_less() {
         let owners = ConnectionRegistry::new(3, 100);
-        assert_eq!(owners.of_worker(2).place(NOW, &plain(1)), Placed::Here);
-        assert_eq!(owners.of_worker(2).place(NOW, &plain(2)), Placed::Elsewhere(0));
-        assert_eq!(owners.of_worker(2).place(NOW, &plain(3)), Placed::Elsewhere(1));
-        assert_eq!(owners.of_worker(2).place(NOW, &plain(4)), Placed::Here);
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(1)), PlacementDecision::Here);
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(2)), PlacementDecision::Elsewhere(0));
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(3)), PlacementDecision::Elsewhere(1));
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(4)), PlacementDecision::Here);
     }
 
     #[test]
     fn a_released_place_is_free_again_and_only_once() {
         let owners = ConnectionRegistry::new(2, 1);
         let mut here = owners.of_worker(0);
-        assert_eq!(here.place(NOW, &plain(1)), Placed::Here);
-        assert_eq!(here.place(NOW, &plain(2)), Placed::Elsewhere(1));
+        assert_eq!(here.place(NOW, &plain(1)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &plain(2)), PlacementDecision::Elsewhere(1));
         assert_eq!(here.place(NOW, &plain(3)), FULL);
         assert!(owners.of_worker(1).take(hash(2)));
         owners.of_worker(1).release(hash(2));
         owners.of_worker(1).release(hash(2));
-        assert_eq!(here.place(NOW, &plain(3)), Placed::Elsewhere(1));
+        assert_eq!(here.place(NOW, &plain(3)), PlacementDecision::Elsewhere(1));
         assert_eq!(here.place(NOW, &plain(4)), FULL);
         assert_eq!(owners.table().entries.len(), 2);
     }
@@ -441,14 +452,14 @@ mod tests {
         let owners = ConnectionRegistry::new(2, 10);
         let (mut first, mut second) = (owners.of_worker(0), owners.of_worker(1));
         let claim = with_token(1, None);
-        assert_eq!(first.place(NOW, &claim), Placed::Here);
+        assert_eq!(first.place(NOW, &claim), PlacementDecision::Here);
         first.release(hash(1));
         // The client repeats the Hello, which now arrives at the other worker.
-        assert_eq!(second.place(NOW, &claim), Placed::Here);
+        assert_eq!(second.place(NOW, &claim), PlacementDecision::Here);
         first.release(hash(1));
-        assert_eq!(second.confirm(NOW, hash(1)), Confirmed::Alone);
+        assert_eq!(second.confirm(NOW, hash(1)), ConfirmDecision::Alone);
         let again = Claim { hello: hash(2), ..claim };
-        assert_eq!(first.place(NOW, &again), Placed::Used, "one token, one session");
+        assert_eq!(first.place(NOW, &again), PlacementDecision::Used, "one token, one session");
         assert_eq!(owners.table().loads, [0, 1]);
     }
 
@@ -456,9 +467,9 @@ mod tests {
     fn a_promised_place_is_released_by_the_worker_that_promised_it() {
         let owners = ConnectionRegistry::new(2, 1);
         let (mut first, mut second) = (owners.of_worker(0), owners.of_worker(1));
-        assert_eq!(first.place(NOW, &plain(1)), Placed::Here);
+        assert_eq!(first.place(NOW, &plain(1)), PlacementDecision::Here);
         for is_taken in [false, true] {
-            assert_eq!(first.place(NOW, &plain(2)), Placed::Elsewhere(1));
+            assert_eq!(first.place(NOW, &plain(2)), PlacementDecision::Elsewhere(1));
             assert!(!is_taken || second.take(hash(2)));
             first.release(hash(2));
             assert_eq!(owners.table().loads, [1, u32::from(is_taken)]);
@@ -473,41 +484,41 @@ mod tests {
         }
         owners.forget(1);
         assert_eq!(owners.table().loads, [4, 0]);
-        assert_eq!(owners.of_worker(0).place(NOW, &plain(9)), Placed::Elsewhere(1));
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(9)), PlacementDecision::Elsewhere(1));
     }
 
     #[test]
     fn a_restart_drops_forwarded_hellos_from_and_to_the_worker() {
         for restarted in 0..2 {
             let owners = ConnectionRegistry::new(2, 1);
-            assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), Placed::Here);
-            assert_eq!(owners.of_worker(0).place(NOW, &with_token(2, None)), Placed::Elsewhere(1));
+            assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), PlacementDecision::Here);
+            assert_eq!(owners.of_worker(0).place(NOW, &with_token(2, None)), PlacementDecision::Elsewhere(1));
             owners.forget(restarted);
             let is_kept = restarted == 1;
             assert_eq!(owners.table().loads, [u32::from(is_kept), 0]);
             assert!(!owners.of_worker(1).take(hash(2)));
             // The token is free again for another Hello.
             let again = Claim { hello: hash(3), ..with_token(2, None) };
-            assert_eq!(owners.of_worker(1).place(NOW, &again), Placed::Here);
+            assert_eq!(owners.of_worker(1).place(NOW, &again), PlacementDecision::Here);
         }
     }
 
     #[test]
     fn a_taken_hello_outlives_the_worker_that_forwarded_it() {
         let owners = ConnectionRegistry::new(3, 1);
-        assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), Placed::Here);
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), PlacementDecision::Here);
         let (forwarded, repeated) = (2, 3);
-        assert_eq!(owners.of_worker(0).place(NOW, &plain(forwarded)), Placed::Elsewhere(1));
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(forwarded)), PlacementDecision::Elsewhere(1));
         assert!(!owners.of_worker(2).take(hash(forwarded)), "it is promised to another worker");
         assert!(owners.of_worker(1).take(hash(forwarded)));
-        assert_eq!(owners.of_worker(0).place(NOW, &plain(repeated)), Placed::Elsewhere(2));
-        assert_eq!(owners.of_worker(2).place(NOW, &plain(repeated)), Placed::Here);
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(repeated)), PlacementDecision::Elsewhere(2));
+        assert_eq!(owners.of_worker(2).place(NOW, &plain(repeated)), PlacementDecision::Here);
         // A repeated Hello that arrives at another worker does not move the connection.
-        assert_eq!(owners.of_worker(0).place(NOW, &plain(forwarded)), Placed::Elsewhere(1));
+        assert_eq!(owners.of_worker(0).place(NOW, &plain(forwarded)), PlacementDecision::Elsewhere(1));
         owners.forget(0);
         assert_eq!(owners.table().loads, [0, 1, 1]);
         for (worker, number) in [(1, forwarded), (2, repeated)] {
-            assert_eq!(owners.of_worker(worker).place(NOW, &plain(number)), Placed::Here);
+            assert_eq!(owners.of_worker(worker).place(NOW, &plain(number)), PlacementDecision::Here);
             owners.of_worker(worker).release(hash(number));
         }
         assert_eq!(owners.table().loads, [0, 0, 0]);
@@ -550,7 +561,7 @@ mod tests {
                     let tries = (0..tokens).map(|token| (token, hash(token << 8 | u32::from(worker))));
                     let is_taken = |(token, hello): &(u32, HelloHash)| {
                         let claim = Claim { hello: *hello, ..with_token(*token, None) };
-                        placement.place(NOW, &claim) != Placed::Used
+                        placement.place(NOW, &claim) != PlacementDecision::Used
                     };
                     tries.filter(is_taken).collect::<Vec<_>>()
                 })
@@ -605,15 +616,15 @@ mod tests {
                 let claim = Claim { hello: hash(number), ..token_of(1, kind, number - 1, now) };
                 let placed = here.place(now, &claim);
                 // A player can use only a few of the connect tokens that were issued in the same second.
-                let is_used = kind == TokenKind::Connect && placed == Placed::Used;
-                assert!(placed == Placed::Here || is_used, "{number}: {placed:?}");
+                let is_used = kind == TokenKind::Connect && placed == PlacementDecision::Used;
+                assert!(placed == PlacementDecision::Here || is_used, "{number}: {placed:?}");
                 here.confirm(now, hash(number));
                 here.release(hash(number - 1));
                 now.wall += Duration::from_micros(14_750);
             }
             let fresh = token_of(3, TokenKind::Connect, OTHERS + 1, now);
             for (number, claim) in [(OTHERS + 2, waiting), (OTHERS + 3, fresh)] {
-                assert_eq!(here.place(now, &Claim { hello: hash(number), ..claim }), Placed::Here);
+                assert_eq!(here.place(now, &Claim { hello: hash(number), ..claim }), PlacementDecision::Here);
             }
             assert_eq!(owners.table().tokens.counts().1, 1, "one record of the player");
         }
@@ -628,7 +639,7 @@ mod tests {
             // The process before the restart issued these tokens.
             let token = token_of(number.into(), TokenKind::Resume, number, NOW);
             let claim = Claim { hello: hash(PLAYERS + number), ..token };
-            assert_eq!(here.place(NOW, &claim), Placed::Here, "{number}");
+            assert_eq!(here.place(NOW, &claim), PlacementDecision::Here, "{number}");
             here.confirm(NOW, hash(PLAYERS + number));
         }
         // The same number of other players can connect while the registry remembers these tokens.
@@ -636,7 +647,7 @@ mod tests {
             here.release(hash(PLAYERS + number));
             let token = token_of((PLAYERS + number).into(), TokenKind::Connect, 3 * PLAYERS + number, NOW);
             let claim = Claim { hello: hash(2 * PLAYERS + number), ..token };
-            assert_eq!(here.place(NOW, &claim), Placed::Here, "{number}");
+            assert_eq!(here.place(NOW, &claim), PlacementDecision::Here, "{number}");
             here.confirm(NOW, hash(2 * PLAYERS + number));
         }
     }
@@ -645,18 +656,18 @@ mod tests {
     fn an_older_session_is_closed_on_the_worker_that_owns_it() {
         let owners = ConnectionRegistry::new(2, 100);
         let mut here = owners.of_worker(0);
-        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
-        assert_eq!(here.confirm(NOW, hash(1)), Confirmed::Alone);
-        assert_eq!(here.place(NOW, &with_token(2, None)), Placed::Elsewhere(1));
+        assert_eq!(here.place(NOW, &with_token(1, None)), PlacementDecision::Here);
+        assert_eq!(here.confirm(NOW, hash(1)), ConfirmDecision::Alone);
+        assert_eq!(here.place(NOW, &with_token(2, None)), PlacementDecision::Elsewhere(1));
         assert_eq!(
             owners.of_worker(1).confirm(NOW, hash(2)),
-            Confirmed::Replaces(Replaced { shard: 0, hello: hash(1) })
+            ConfirmDecision::Replaces(ReplacedConnection { shard: 0, hello: hash(1) })
         );
         here.release(hash(1));
         owners.forget(1);
         assert_eq!(
             here.place(NOW, &with_token(2, None)),
-            Placed::Used,
+            PlacementDecision::Used,
             "a used token stays used after a restart"
         );
     }
@@ -730,7 +741,7 @@ mod tests {
                 let claim = Claim { hello: hash(number), ..with_token(1, None) };
                 assert_eq!(
                     here.place(NOW, &claim),
-                    Placed::Rejected(rejection),
+                    PlacementDecision::Rejected(rejection),
                     "a declined Hello does not use the token"
                 );
             }
@@ -750,14 +761,14 @@ mod tests {
                 let other = seen.upgrade().expect("it outlives the workers");
                 let mut other = other.get().expect("set below").clone();
                 let same = Claim { address: applicant.address, ..plain(1) };
-                assert_eq!(other.place(NOW, &same), Placed::Undecided);
-                assert_eq!(other.place(NOW, &plain(2)), Placed::Here);
+                assert_eq!(other.place(NOW, &same), PlacementDecision::Undecided);
+                assert_eq!(other.place(NOW, &plain(2)), PlacementDecision::Here);
             }
             Verdict::Accept
         });
         assert!(other.set(owners.of_worker(1)).is_ok());
         let claim = Claim { address: SocketAddr::from(([192, 0, 2, 1], 1)), ..plain(1) };
-        assert_eq!(owners.of_worker(0).place(NOW, &claim), Placed::Here);
+        assert_eq!(owners.of_worker(0).place(NOW, &claim), PlacementDecision::Here);
         assert_eq!((count.load(Ordering::Relaxed), &owners.table().loads[..]), (2, &[1, 1][..]));
     }
 
@@ -765,8 +776,11 @@ mod tests {
     fn the_hook_is_not_called_for_a_full_server_or_a_used_token() {
         let (owners, count) = asking(1, |_| Verdict::Accept);
         let mut here = owners.of_worker(0);
-        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
-        assert_eq!(here.place(NOW, &Claim { hello: hash(2), ..with_token(1, None) }), Placed::Used);
+        assert_eq!(here.place(NOW, &with_token(1, None)), PlacementDecision::Here);
+        assert_eq!(
+            here.place(NOW, &Claim { hello: hash(2), ..with_token(1, None) }),
+            PlacementDecision::Used
+        );
         owners.table().most = 1;
         assert_eq!(here.place(NOW, &plain(3)), FULL);
         assert_eq!(count.load(Ordering::Relaxed), 1);
@@ -784,8 +798,8 @@ mod tests {
         let admission = AdmissionControl::new(&AdmissionConfig::default(), Vec::new());
         let owners = ConnectionRegistry::behind(Arc::clone(&admission), 1, 10, 10);
         let mut here = owners.of_worker(0);
-        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Here);
-        assert_eq!(here.place(NOW, &plain(2)), Placed::Here);
+        assert_eq!(here.place(NOW, &with_token(1, None)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &plain(2)), PlacementDecision::Here);
         let day = Duration::from_secs(86_400);
         admission.bans().add(NOW.monotonic, Ban::Player(PlayerId(1)), day).unwrap();
         let banned = Rejection {
@@ -796,23 +810,27 @@ mod tests {
         };
         assert_eq!(
             here.place(NOW, &with_token(3, None)),
-            Placed::Rejected(banned),
+            PlacementDecision::Rejected(banned),
             "the message cannot express a day"
         );
         assert_eq!(
             here.place(NOW, &with_token(1, None)),
-            Placed::Here,
+            PlacementDecision::Here,
             "a repeated Hello finds its connection"
         );
         let later = Now { monotonic: NOW.monotonic.after(day / 2), wall: NOW.wall };
         let rest = Rejection { retry_after: Some(day / 2), ..banned };
-        assert_eq!(here.place(later, &with_token(3, None)), Placed::Rejected(rest));
-        assert_eq!(here.confirm(NOW, hash(1)), Confirmed::Unwelcome);
-        assert_eq!(here.confirm(NOW, hash(2)), Confirmed::Alone);
+        assert_eq!(here.place(later, &with_token(3, None)), PlacementDecision::Rejected(rest));
+        assert_eq!(here.confirm(NOW, hash(1)), ConfirmDecision::Unwelcome);
+        assert_eq!(here.confirm(NOW, hash(2)), ConfirmDecision::Alone);
         here.release(hash(1));
         admission.bans().remove(NOW.monotonic, Ban::Player(PlayerId(1)));
-        assert_eq!(here.place(NOW, &with_token(1, None)), Placed::Used, "the confirmed token stays used");
-        assert_eq!(here.place(NOW, &with_token(3, None)), Placed::Here);
+        assert_eq!(
+            here.place(NOW, &with_token(1, None)),
+            PlacementDecision::Used,
+            "the confirmed token stays used"
+        );
+        assert_eq!(here.place(NOW, &with_token(3, None)), PlacementDecision::Here);
     }
 
     /// Returns a registry for one worker with a limit per source.
@@ -834,17 +852,17 @@ mod tests {
             address: None,
         };
         let (one, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
-        assert_eq!(here.place(NOW, &from(one, 1)), Placed::Here);
-        assert_eq!(here.place(NOW, &from(one, 2)), Placed::Here);
-        assert_eq!(here.place(NOW, &from(one, 1)), Placed::Here, "a repeated Hello counts once");
+        assert_eq!(here.place(NOW, &from(one, 1)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &from(one, 2)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &from(one, 1)), PlacementDecision::Here, "a repeated Hello counts once");
         let token = Claim { address: SocketAddr::from((one, 1)), ..with_token(3, None) };
-        assert_eq!(here.place(NOW, &token), Placed::Rejected(full));
+        assert_eq!(here.place(NOW, &token), PlacementDecision::Rejected(full));
         assert_eq!(owners.table().tokens.counts(), (0, 0), "a refused Hello does not use its token");
-        assert_eq!(here.place(NOW, &from(other, 4)), Placed::Here);
+        assert_eq!(here.place(NOW, &from(other, 4)), PlacementDecision::Here);
         here.release(hash(1));
         here.release(hash(1));
-        assert_eq!(here.place(NOW, &token), Placed::Here);
-        assert_eq!(here.place(NOW, &from(one, 5)), Placed::Rejected(full));
+        assert_eq!(here.place(NOW, &token), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &from(one, 5)), PlacementDecision::Rejected(full));
         owners.forget(0);
         assert_eq!(owners.table().sources.size().0, 0);
     }
@@ -854,16 +872,16 @@ mod tests {
         let owners = limited(100, 2);
         let mut here = owners.of_worker(0);
         let unproved = |number| Claim { is_address_proved: false, ..plain(number) };
-        assert_eq!(here.place(NOW, &unproved(1)), Placed::Here);
-        assert_eq!(here.place(NOW, &unproved(2)), Placed::Here);
+        assert_eq!(here.place(NOW, &unproved(1)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &unproved(2)), PlacementDecision::Here);
         assert!(
-            matches!(here.place(NOW, &unproved(3)), Placed::Rejected(_)),
+            matches!(here.place(NOW, &unproved(3)), PlacementDecision::Rejected(_)),
             "unproved addresses have a limit of their own"
         );
-        assert_eq!(here.place(NOW, &plain(4)), Placed::Here);
+        assert_eq!(here.place(NOW, &plain(4)), PlacementDecision::Here);
         // A confirmed connection counts for the proved address from now on.
-        assert_eq!(here.confirm(NOW, hash(1)), Confirmed::Alone);
-        assert!(matches!(here.place(NOW, &plain(5)), Placed::Rejected(_)));
+        assert_eq!(here.confirm(NOW, hash(1)), ConfirmDecision::Alone);
+        assert!(matches!(here.place(NOW, &plain(5)), PlacementDecision::Rejected(_)));
         for number in [1, 2, 4] {
             here.release(hash(number));
         }
@@ -892,14 +910,14 @@ mod tests {
         let mut taken = 0;
         let half = tries(500_000);
         for number in 0..half {
-            taken += usize::from(here.place(NOW, &from(number)) == Placed::Here);
+            taken += usize::from(here.place(NOW, &from(number)) == PlacementDecision::Here);
         }
         assert!(taken == MOST && is_bounded(&owners), "{taken}");
         for number in 0..half {
             here.release(hash(number));
         }
         for number in half..2 * half {
-            assert_eq!(here.place(NOW, &from(number)), Placed::Here);
+            assert_eq!(here.place(NOW, &from(number)), PlacementDecision::Here);
             here.release(hash(number));
         }
         assert!(is_bounded(&owners));
@@ -912,31 +930,31 @@ mod tests {
         let admission = AdmissionControl::new(&AdmissionConfig::default(), loads.clone());
         let owners = ConnectionRegistry::behind(admission, 3, 2, 6);
         let mut here = owners.of_worker(0);
-        assert_eq!(here.place(NOW, &plain(1)), Placed::Here);
+        assert_eq!(here.place(NOW, &plain(1)), PlacementDecision::Here);
         let seconds = |seconds| Now { monotonic: NOW.monotonic.after(Duration::from_secs(seconds)), ..NOW };
         // The loads are 91 percent, 90 percent, and idle.
         passes(&loads[0], &[(0, 909), (999, 1_000)]);
         passes(&loads[1], &[(0, 900), (1_000, 1_000)]);
         let now = seconds(1);
-        assert_eq!(here.place(now, &plain(2)), Placed::Elsewhere(1));
-        assert_eq!(here.place(now, &plain(3)), Placed::Elsewhere(2));
+        assert_eq!(here.place(now, &plain(2)), PlacementDecision::Elsewhere(1));
+        assert_eq!(here.place(now, &plain(3)), PlacementDecision::Elsewhere(2));
         assert_eq!(
             here.place(now, &plain(4)),
-            Placed::Elsewhere(1),
+            PlacementDecision::Elsewhere(1),
             "worker 0 has the same number of connections, but is overloaded"
         );
-        assert_eq!(here.place(now, &plain(1)), Placed::Here, "an existing connection stays");
+        assert_eq!(here.place(now, &plain(1)), PlacementDecision::Here, "an existing connection stays");
         let room = (0..).find(|key| owners.table().worker_of(*key) == Some(0)).map(PlacementKey);
-        let overloaded = Placed::Rejected(Rejection {
+        let overloaded = PlacementDecision::Rejected(Rejection {
             counted_as: DropReason::Overloaded,
             reason: RefuseReason::Full,
             retry_after: Some(FULL_RETRY_AFTER),
             address: None,
         });
         assert_eq!(here.place(now, &Claim { key: room, ..plain(5) }), overloaded);
-        assert_eq!(here.place(now, &plain(6)), Placed::Elsewhere(2));
+        assert_eq!(here.place(now, &plain(6)), PlacementDecision::Elsewhere(2));
         assert_eq!(here.place(now, &plain(7)), overloaded, "the other workers are full");
-        assert_eq!(here.place(seconds(4), &plain(7)), Placed::Here, "worker 0 was idle since");
+        assert_eq!(here.place(seconds(4), &plain(7)), PlacementDecision::Here, "worker 0 was idle since");
         assert_eq!(here.place(seconds(4), &plain(8)), FULL);
     }
 }

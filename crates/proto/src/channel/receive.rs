@@ -18,7 +18,7 @@ use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
 use self::arrival::Part;
 use self::latest::LatestKeys;
-use self::pieces::Pieces;
+use self::pieces::ReassemblyTable;
 use self::sequenced::SequencedChannels;
 use self::window::ReceiveWindow;
 use super::credit::ReceiveCredit;
@@ -41,14 +41,14 @@ pub(crate) struct ReceiveQueue {
     /// The newest message of each sequenced channel, and the newest value of each key.
     newest: SequencedChannels,
     /// Messages of which some fragments are missing. Boxed, because most connections use only short messages.
-    pieces: Option<Box<Pieces>>,
+    pieces: Option<Box<ReassemblyTable>>,
     /// The credit that the peer may still spend.
     pub(crate) credit: ReceiveCredit,
 }
 
 /// The properties that all frames about a reliable message share: its fragments, the whole message, and its Skip.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Outline {
+pub(crate) struct MessageShape {
     /// The channel of the message.
     pub(crate) channel: ChannelId,
     /// The delivery mode. `None` in a Skip, which does not carry the mode.
@@ -57,7 +57,7 @@ pub(crate) struct Outline {
     pub(crate) total_bytes: u32,
 }
 
-impl Outline {
+impl MessageShape {
     fn of(fragment: &Fragment<'_>) -> Self {
         Self {
             channel: fragment.piece.channel,
@@ -133,7 +133,7 @@ impl ReceiveQueue {
     /// Returns whether the whole message `id`, or its Skip, is consistent with its fragments. Fragments are charged
     /// by the declared length, so a longer message would hold memory that was not charged.
     #[inline]
-    pub(crate) fn agrees_with_pieces(&self, id: MessageId, outline: &Outline) -> bool {
+    pub(crate) fn agrees_with_pieces(&self, id: MessageId, outline: &MessageShape) -> bool {
         self.pieces.as_ref().is_none_or(|pieces| pieces.agrees_with(id, outline))
     }
 
@@ -151,8 +151,8 @@ impl ReceiveQueue {
         }
     }
 
-    fn pieces(&mut self) -> &mut Pieces {
-        self.pieces.get_or_insert_with(|| Box::new(Pieces::new()))
+    fn pieces(&mut self) -> &mut ReassemblyTable {
+        self.pieces.get_or_insert_with(|| Box::new(ReassemblyTable::new()))
     }
 
     /// Whether a fragment of an unreliable message is consistent with the received ones.
@@ -164,7 +164,7 @@ impl ReceiveQueue {
     pub(crate) fn loose_charge(&self, fragment: &Fragment<'_>) -> usize {
         match &self.pieces {
             Some(pieces) => pieces.loose_charge(fragment),
-            None => Pieces::new().loose_charge(fragment),
+            None => ReassemblyTable::new().loose_charge(fragment),
         }
     }
 

@@ -5,9 +5,9 @@
 use super::{Connection, Phase, route_fate};
 use crate::control::Control;
 use crate::error::{CloseReason, ConnectError};
-use crate::identity::{Identity, KnownIds};
+use crate::identity::{ConnectionIdState, KnownIds};
 use crate::loss::Due;
-use crate::session::Session;
+use crate::session::PacketProtection;
 use crate::time::Moment;
 
 /// How a connection ended without a close of its own.
@@ -44,7 +44,7 @@ impl Connection {
             Some(Phase::Connecting(attempt)) => Some(attempt.send_at()),
             // Each part names its own next time. The connection has one timer, for the earliest of them.
             None => {
-                let forget_at = self.session.as_ref().and_then(Session::forget_at);
+                let forget_at = self.session.as_ref().and_then(PacketProtection::forget_at);
                 let leave_at = self.identity.leave_at();
                 let (ack_at, paced_until) = (self.acks.due(), self.paced_until(now));
                 let (loss_at, alive_at) = (self.loss.deadline(), self.liveness.next_at());
@@ -127,7 +127,7 @@ impl Connection {
     #[cold]
     fn leave_id(&mut self) {
         debug_assert!(self.liveness.is_client(), "a server leaves an id that it never changed to");
-        let Identity::Client(ids) = &mut self.identity else { return };
+        let ConnectionIdState::Client(ids) = &mut self.identity else { return };
         ids.leave_at = None;
         if let Some(sequence) = ids.known.as_mut().and_then(KnownIds::take_left) {
             self.control.push(Control::RetireConnectionId(sequence));

@@ -8,14 +8,14 @@ use drumfire_crypto::token::RESUME_KEY_ID;
 use drumfire_crypto::{IssuedToken, Secret};
 use drumfire_wire::{ChannelId, Close, Delivery, Fragment, Frame, Message, PacketNumber, Run, Skip, SkipRun};
 
-use super::survey::Room;
+use super::survey::PacketRoom;
 use super::{Connection, Phase, route_fate};
 use crate::acks::AckUrgency;
 use crate::channel::receive::{Arrival, Contents, FragmentCheck};
 use crate::convert::{saturated, to_usize};
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
-use crate::identity::Identity;
+use crate::identity::ConnectionIdState;
 use crate::limits::ACK_DELAY_MAX;
 use crate::memory_budget::MemoryBudget;
 use crate::meter::ClockSample;
@@ -121,7 +121,7 @@ impl Connection {
         let urgency = contents.urgency.unwrap_or(AckUrgency::None);
         // Without room, only a packet with reliable data is refused. Any other is processed without its messages,
         // because this end waits for the acks and the credit in it.
-        if room == Room::None && urgency == AckUrgency::High {
+        if room == PacketRoom::None && urgency == AckUrgency::High {
             return Received::Dropped(DropReason::ReceiveMemory);
         }
         // From here on the packet is acknowledged, and applied.
@@ -144,7 +144,7 @@ impl Connection {
             self.acks.on_request(now);
         }
         let had_memory = self.loss.has_memory();
-        let received = self.apply(now, number, contents.frames(frames), room == Room::All, sink);
+        let received = self.apply(now, number, contents.frames(frames), room == PacketRoom::All, sink);
         self.extend_credit();
         // After a handshake or a ping no packet is in flight. The books are released now rather than after the idle
         // time, because many connections may be in this state at the same time.
@@ -361,7 +361,7 @@ impl Connection {
     ) -> Result<Option<Moment>, ProtocolError> {
         debug_assert!(self.session.is_some(), "an ack was opened without keys");
         // Acks of numbers from `unused` on name packets that were never sent.
-        let unused = self.session.as_ref().map_or(0, crate::session::Session::unused);
+        let unused = self.session.as_ref().map_or(0, crate::session::PacketProtection::unused);
         let (sending, control) = (&mut self.sending, &mut self.control);
         let news = self
             .loss
@@ -399,7 +399,7 @@ impl Connection {
         match (&mut self.identity, frame) {
             // A spare id that arrives after a later one was used is retired immediately. The number of such
             // retirements is limited, because the server controls it.
-            (Identity::Client(ids), Frame::NewConnectionId(new)) => {
+            (ConnectionIdState::Client(ids), Frame::NewConnectionId(new)) => {
                 let Some(known) = &mut ids.known else { return Err(ProtocolError::WrongSide) };
                 match known.add(*new)? {
                     Some(sequence) if !self.control.push_retired(sequence) => {
@@ -408,7 +408,7 @@ impl Connection {
                     _ => Ok(()),
                 }
             }
-            (Identity::Client(ids), Frame::ResumeToken(token)) => {
+            (ConnectionIdState::Client(ids), Frame::ResumeToken(token)) => {
                 let Some(known) = &mut ids.known else { return Err(ProtocolError::WrongSide) };
                 let life = Duration::from_secs(token.life_seconds.into());
                 let (sealed, psk) = (*token.sealed, Secret::new(*token.psk));
@@ -416,7 +416,7 @@ impl Connection {
                 known.resume = Some((IssuedToken { key_id: RESUME_KEY_ID, sealed, psk }, now.after(life)));
                 Ok(())
             }
-            (Identity::Server(issued), Frame::RetireConnectionId(sequence)) => {
+            (ConnectionIdState::Server(issued), Frame::RetireConnectionId(sequence)) => {
                 issued.retire(*sequence)?;
                 self.control.withdraw_id(*sequence);
                 Ok(())

@@ -11,7 +11,7 @@ use drumfire_wire::{
 
 use super::Connection;
 use crate::acks::AckUrgency;
-use crate::channel::receive::{FragmentCheck, IdRange, Outline};
+use crate::channel::receive::{FragmentCheck, IdRange, MessageShape};
 use crate::convert::{saturated, to_usize};
 use crate::error::ProtocolError;
 use crate::event::{Events, charge, charge_all};
@@ -58,7 +58,7 @@ pub(super) struct PacketSurvey<'a> {
 
 /// How much of a packet there is room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum PacketRoom {
     /// All of the packet.
     All,
     /// All but the unreliable messages.
@@ -119,7 +119,7 @@ impl Connection {
                 Frame::Skip(skip) => {
                     contents.event_bytes = contents.event_bytes.saturating_add(charge(0));
                     self.check_id(skip.id)?;
-                    let outline = Outline { channel: skip.channel, mode: None, total_bytes: skip.bytes };
+                    let outline = MessageShape { channel: skip.channel, mode: None, total_bytes: skip.bytes };
                     self.survey_whole(skip.id, &outline, &mut contents);
                     AckUrgency::High
                 }
@@ -177,7 +177,7 @@ impl Connection {
         let mode = Some(discriminant(&message.delivery));
         // No fragment states a total length equal to the fallback, so such a message matches no fragments.
         let total_bytes = saturated(message.payload.len(), u32::MAX);
-        self.survey_whole(id, &Outline { channel: message.channel, mode, total_bytes }, contents);
+        self.survey_whole(id, &MessageShape { channel: message.channel, mode, total_bytes }, contents);
         Ok(AckUrgency::High)
     }
 
@@ -231,13 +231,13 @@ impl Connection {
         let ids = IdRange::new(id.0, count);
         if self.receiving.has_pieces_of(ids) {
             for (id, total_bytes) in (ids.first..=ids.last).zip(lengths) {
-                self.survey_whole(MessageId(id), &Outline { channel, mode, total_bytes }, contents);
+                self.survey_whole(MessageId(id), &MessageShape { channel, mode, total_bytes }, contents);
             }
         }
     }
 
     /// Compares a message that arrives whole, or its Skip, with the fragments of it that arrived before.
-    fn survey_whole(&self, id: MessageId, outline: &Outline, contents: &mut PacketSurvey<'_>) {
+    fn survey_whole(&self, id: MessageId, outline: &MessageShape, contents: &mut PacketSurvey<'_>) {
         if !self.receiving.agrees_with_pieces(id, outline) {
             contents.refused = Some(FragmentCheck::Disagrees);
         }
@@ -291,11 +291,11 @@ impl Connection {
     /// Returns how much of packet `number` can be accepted. When memory for values is short, incomplete unreliable
     /// messages are dropped first, and then known keys. A dropped key can deliver an older value a second time.
     /// Without dropping keys, the values that wait for their memory would wait forever.
-    pub(super) fn room(&mut self, number: u64, contents: &PacketSurvey<'_>, events: &Events) -> Room {
+    pub(super) fn room(&mut self, number: u64, contents: &PacketSurvey<'_>, events: &Events) -> PacketRoom {
         // One packet may release every message that waits for an earlier one, so there must be room for all their
         // events.
         if !events.has_room(contents.event_bytes.saturating_add(self.receiving.kept_bytes())) {
-            return Room::None;
+            return PacketRoom::None;
         }
         let values_and_loose = contents.value_bytes.saturating_add(contents.loose_bytes);
         let mut new_keys = contents.new_keys;
@@ -310,14 +310,14 @@ impl Connection {
             let fits = self.has_memory(contents.value_bytes)
                 && self.receiving.admits_values(new_keys, number, largest);
             if !fits {
-                return Room::None;
+                return PacketRoom::None;
             }
         }
         // An unreliable message whose missing fragments were lost never completes. It is dropped for newer ones,
         // which it would otherwise block forever.
         let newest = contents.newest_loose.unwrap_or(0);
         while !self.has_memory(values_and_loose) && self.receiving.forget_oldest_loose(newest) {}
-        if self.has_memory(values_and_loose) { Room::All } else { Room::Reliable }
+        if self.has_memory(values_and_loose) { PacketRoom::All } else { PacketRoom::Reliable }
     }
 
     /// Whether memory is left for this charge in addition to all credit that the peer holds.

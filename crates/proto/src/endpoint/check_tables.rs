@@ -6,7 +6,7 @@ use drumfire_wire::ConnectionId;
 
 use super::{Endpoint, Role};
 use crate::connection::{Connection, Phase};
-use crate::identity::Identity;
+use crate::identity::ConnectionIdState;
 use crate::limits::REPLIES_WAITING;
 use crate::placement::Placement;
 
@@ -135,8 +135,8 @@ impl<P: Placement> Endpoint<P> {
 /// The ids in packets to this connection that the endpoint must recognize.
 fn own_ids(connection: &Connection) -> impl Iterator<Item = ConnectionId> {
     let (issued, own) = match &connection.identity {
-        Identity::Server(issued) => (Some(issued.all()), None),
-        Identity::Client(ids) => (None, ids.own),
+        ConnectionIdState::Server(issued) => (Some(issued.all()), None),
+        ConnectionIdState::Client(ids) => (None, ids.own),
     };
     issued.into_iter().flatten().chain(own)
 }

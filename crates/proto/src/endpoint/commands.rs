@@ -20,7 +20,7 @@ use crate::config::ServerIdentity;
 use crate::connection::{Connection, Liveness, Phase};
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
 use crate::handshake::client::{Attempt, Request, offer};
-use crate::identity::Identity;
+use crate::identity::ConnectionIdState;
 use crate::path::Path;
 use crate::peer_id::PeerId;
 use crate::placement::Placement;
@@ -156,7 +156,7 @@ impl<P: Placement> Endpoint<P> {
         let liveness =
             Liveness::new(now, true, self.shared.silent_timeout, self.shared.unacknowledged_timeout);
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::Connecting(attempt));
-        let identity = Identity::client(local_id, keeps_id);
+        let identity = ConnectionIdState::client(local_id, keeps_id);
         Ok((Connection::new(phase, path, liveness, identity, bounds), (client_id, local_id)))
     }
 

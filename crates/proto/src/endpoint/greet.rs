@@ -9,21 +9,21 @@ use drumfire_wire::{
     limits as wire_limits,
 };
 
-use super::receive::Taken;
+use super::receive::HandshakeStatus;
 use super::{Endpoint, Reply, Role};
 use crate::connection::{Connection, Liveness, Phase};
 use crate::control::Control;
 use crate::convert::to_u64;
 use crate::datagram::{Forwarded, ForwardedWork};
 use crate::error::CloseReason;
-use crate::handshake::admission::{Admitted, DenialNotice, Denied};
+use crate::handshake::admission::{AdmittedHello, DenialNotice, DeniedHello};
 use crate::handshake::half_open::{HalfOpen, HelloSource};
 use crate::handshake::server::{Answer, CookieVerdict};
-use crate::identity::{Identity, IssuedIds, KnownIds};
+use crate::identity::{ConnectionIdState, IssuedIds, KnownIds};
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, SPARE_IDS};
 use crate::path::Path;
 use crate::peer_id::PeerId;
-use crate::placement::{Confirmed, HelloHash, Placed, Placement, Replaced};
+use crate::placement::{ConfirmDecision, HelloHash, Placement, PlacementDecision, ReplacedConnection};
 use crate::route::Route;
 use crate::stats::{DropReason, add};
 use crate::time::{Moment, Now};
@@ -35,7 +35,7 @@ impl<P: Placement> Endpoint<P> {
         kind: DatagramKind,
         from: Route,
         bytes: &[u8],
-    ) -> Result<Taken, DropReason> {
+    ) -> Result<HandshakeStatus, DropReason> {
         // Each kind is for one role, so two endpoints of one role never answer each other, whatever is reflected.
         match (kind, &self.role) {
             (DatagramKind::Hello, Role::Server(_)) => self.on_hello(now, from, bytes),
@@ -53,7 +53,7 @@ impl<P: Placement> Endpoint<P> {
         now: Moment,
         sender: HelloSource,
         bytes: &[u8],
-    ) -> Result<Taken, DropReason> {
+    ) -> Result<HandshakeStatus, DropReason> {
         let hello = Hello::decode(bytes)?;
         let hash = HelloHash(*hello.mac1);
         // The client repeated its Hello while an earlier copy was on its way here.
@@ -68,7 +68,7 @@ impl<P: Placement> Endpoint<P> {
             return Err(DropReason::Misrouted);
         }
         let taken = match self.admit_forwarded(now, sender, &hello) {
-            Ok(admitted) => self.welcome(now, sender, &hello, admitted).map_err(Denied::from),
+            Ok(admitted) => self.welcome(now, sender, &hello, admitted).map_err(DeniedHello::from),
             // A reservation that no connection uses would stay.
             Err(denied) => {
                 self.placement.release(hash);
@@ -83,7 +83,7 @@ impl<P: Placement> Endpoint<P> {
         now: Moment,
         sender: HelloSource,
         hello: &Hello<'_>,
-    ) -> Result<Admitted, Denied> {
+    ) -> Result<AdmittedHello, DeniedHello> {
         let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind.into()) };
         // The shard that received the Hello charged its source. The limits here protect the shard that does the work.
         responder.on_forwarded(now);
@@ -127,11 +127,11 @@ impl<P: Placement> Endpoint<P> {
         let hello = self.connections.get(peer).and_then(|connection| connection.hello);
         debug_assert!(hello.is_some(), "a server's connection was made by no Hello");
         let Some(hello) = hello else { return };
-        let Replaced { shard, hello } =
+        let ReplacedConnection { shard, hello } =
             match self.placement.confirm(Now { monotonic: now, wall: self.wall }, hello) {
-                Confirmed::Alone => return,
-                Confirmed::Replaces(older) => older,
-                Confirmed::Unwelcome => return self.close_for(peer, CloseCode::Application),
+                ConfirmDecision::Alone => return,
+                ConfirmDecision::Replaces(older) => older,
+                ConfirmDecision::Unwelcome => return self.close_for(peer, CloseCode::Application),
             };
         if shard == self.ids.shard_index() {
             self.close_replaced(hello);
@@ -145,8 +145,8 @@ impl<P: Placement> Endpoint<P> {
     /// Issues spare ids to a client, up to its limit.
     pub(super) fn issue_spare_ids(&mut self, peer: PeerId) {
         let has_fewer = |connection: &Connection| match &connection.identity {
-            Identity::Server(issued) => issued.active_count() <= SPARE_IDS,
-            Identity::Client(_) => false,
+            ConnectionIdState::Server(issued) => issued.active_count() <= SPARE_IDS,
+            ConnectionIdState::Client(_) => false,
         };
         // A client that moves needs another id, so that its paths cannot be linked (RFC 9000 section 9.5).
         while self.connections.get(peer).is_some_and(has_fewer) {
@@ -154,7 +154,7 @@ impl<P: Placement> Endpoint<P> {
             let Ok(id) = self.draw_id() else { return };
             let reset_token = self.ids.reset_token(id);
             let Some(connection) = self.connections.get_mut(peer) else { return };
-            let Identity::Server(issued) = &mut connection.identity else { return };
+            let ConnectionIdState::Server(issued) = &mut connection.identity else { return };
             let sequence = issued.issue(id);
             debug_assert!(
                 sequence.is_some(),
@@ -166,7 +166,7 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    fn on_hello(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<Taken, DropReason> {
+    fn on_hello(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<HandshakeStatus, DropReason> {
         add(&mut self.stats.hello_bytes, to_u64(bytes.len()));
         let hello = Hello::decode(bytes)?;
         let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
@@ -186,7 +186,7 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Asks a client to prove its address.
-    fn retry(&mut self, now: Moment, to: Route, hello: &Hello<'_>) -> Result<Taken, DropReason> {
+    fn retry(&mut self, now: Moment, to: Route, hello: &Hello<'_>) -> Result<HandshakeStatus, DropReason> {
         let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
         let cookie = responder.retry(now, to.peer, hello)?;
         // The cookie contains all that this shard would have to remember, so a Retry leaves no state behind (RFC 9000
@@ -201,8 +201,8 @@ impl<P: Placement> Endpoint<P> {
         now: Moment,
         sender: HelloSource,
         hello: &Hello<'_>,
-        denied: &Denied,
-    ) -> Result<Taken, DropReason> {
+        denied: &DeniedHello,
+    ) -> Result<HandshakeStatus, DropReason> {
         let has_more = denied.notice.is_some() || denied.reason == DropReason::HelloRepeated;
         if has_more && !sender.is_proved {
             return self.retry(now, sender.route, hello);
@@ -222,7 +222,7 @@ impl<P: Placement> Endpoint<P> {
         sender: HelloSource,
         bytes: &[u8],
         hello: &Hello<'_>,
-    ) -> Result<Taken, Denied> {
+    ) -> Result<HandshakeStatus, DeniedHello> {
         let hash = HelloHash(*hello.mac1);
         if self.made_by(hash).is_some() {
             // The first MAC identifies the Hello and was checked when it was admitted. A copy with another token or
@@ -241,20 +241,20 @@ impl<P: Placement> Endpoint<P> {
         }
         let asked_at = Now { monotonic: now, wall: self.wall };
         let denied = match self.placement.place(asked_at, &admitted.claim(sender)) {
-            Placed::Here => return Ok(self.welcome(now, sender, hello, admitted)?),
-            Placed::Elsewhere(shard) => {
+            PlacementDecision::Here => return Ok(self.welcome(now, sender, hello, admitted)?),
+            PlacementDecision::Elsewhere(shard) => {
                 self.forward(shard, || ForwardedWork::Hello { sender, bytes: bytes.into() });
-                return Ok(Taken::Counted);
+                return Ok(HandshakeStatus::Counted);
             }
-            Placed::Full { retry_after } => {
+            PlacementDecision::Full { retry_after } => {
                 let notice = DenialNotice { reason: RefuseReason::Full, retry_after, address: None };
-                Denied { notice: Some(notice), ..DropReason::ServerFull.into() }
+                DeniedHello { notice: Some(notice), ..DropReason::ServerFull.into() }
             }
-            Placed::Used => DropReason::TokenUsed.into(),
-            Placed::Rejected(rejection) => rejection.into(),
-            Placed::Undecided => DropReason::HelloRepeated.into(),
+            PlacementDecision::Used => DropReason::TokenUsed.into(),
+            PlacementDecision::Rejected(rejection) => rejection.into(),
+            PlacementDecision::Undecided => DropReason::HelloRepeated.into(),
         };
-        Err(Denied { key: admitted.refuse_key(), ..denied })
+        Err(DeniedHello { key: admitted.refuse_key(), ..denied })
     }
 
     /// Returns the connection that this Hello made.
@@ -266,7 +266,11 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Repeats the Welcome of a Hello that was answered before, if its connection is still half-open.
-    fn repeat_welcome(&mut self, hash: HelloHash, sender: HelloSource) -> Result<Taken, DropReason> {
+    fn repeat_welcome(
+        &mut self,
+        hash: HelloHash,
+        sender: HelloSource,
+    ) -> Result<HandshakeStatus, DropReason> {
         let repeated = DropReason::HelloRepeated;
         let peer = self.made_by(hash).ok_or(repeated)?;
         let connection = self.connections.get_mut(peer).ok_or(repeated)?;
@@ -283,8 +287,8 @@ impl<P: Placement> Endpoint<P> {
         now: Moment,
         sender: HelloSource,
         hello: &Hello<'_>,
-        admitted: Admitted,
-    ) -> Result<Taken, DropReason> {
+        admitted: AdmittedHello,
+    ) -> Result<HandshakeStatus, DropReason> {
         let hash = admitted.hello;
         let made = self.make_half_open(now, sender, hello, admitted);
         if made.is_err() {
@@ -298,7 +302,7 @@ impl<P: Placement> Endpoint<P> {
         now: Moment,
         sender: HelloSource,
         hello: &Hello<'_>,
-        admitted: Admitted,
+        admitted: AdmittedHello,
     ) -> Result<PeerId, DropReason> {
         // Everything that can run out is checked before the key agreement, which is the expensive step.
         if self.connections.is_full() {
@@ -315,7 +319,7 @@ impl<P: Placement> Endpoint<P> {
         let reset_token = self.ids.reset_token(local_id);
         let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
         add(&mut self.stats.handshakes_computed, 1);
-        let Admitted { hello: hash, psk, grant, .. } = admitted;
+        let AdmittedHello { hello: hash, psk, grant, .. } = admitted;
         let ids = (local_id, reset_token);
         let answer = responder.answer(now, sender.source(), hello, &psk, ids, &mut self.entropy)?;
         let Answer { agreement, remote_id, welcome, application_hello } = answer;
@@ -323,7 +327,7 @@ impl<P: Placement> Endpoint<P> {
         let timeouts = agreement.timeouts;
         let liveness = Liveness::new(now, false, timeouts.silent_timeout, timeouts.unacknowledged_timeout);
         let half_open = HalfOpen::new(now, sender, welcome, grant, application_hello);
-        let identity = Identity::Server(IssuedIds::new(local_id));
+        let identity = ConnectionIdState::Server(IssuedIds::new(local_id));
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::HalfOpen(half_open));
         let peer = self.connections.insert(Connection::new(phase, path, liveness, identity, bounds));
         debug_assert!(peer.is_some(), "a slab with room took no connection");
@@ -341,15 +345,15 @@ impl<P: Placement> Endpoint<P> {
         Ok(peer)
     }
 
-    fn reply(&mut self, reply: Reply) -> Result<Taken, DropReason> {
+    fn reply(&mut self, reply: Reply) -> Result<HandshakeStatus, DropReason> {
         if self.replies.len() >= REPLIES_WAITING {
             return Err(DropReason::ReplyFull);
         }
         self.replies.push_back(reply);
-        Ok(Taken::Acted)
+        Ok(HandshakeStatus::Processed)
     }
 
-    fn on_retry(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<Taken, DropReason> {
+    fn on_retry(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<HandshakeStatus, DropReason> {
         let retry = Retry::decode(bytes)?;
         let peer = self.attempt_of(retry.client_id, from)?;
         let connection = self.connections.get_mut(peer).ok_or(DropReason::UnknownClientId)?;
@@ -358,10 +362,10 @@ impl<P: Placement> Endpoint<P> {
         };
         attempt.on_retry(now, &retry)?;
         self.reschedule(peer);
-        Ok(Taken::Acted)
+        Ok(HandshakeStatus::Processed)
     }
 
-    fn on_refuse(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<Taken, DropReason> {
+    fn on_refuse(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<HandshakeStatus, DropReason> {
         let refuse = Refuse::decode(bytes)?;
         let peer = self.attempt_of(refuse.client_id, from)?;
         let connection = self.connections.get_mut(peer).ok_or(DropReason::UnknownClientId)?;
@@ -376,10 +380,10 @@ impl<P: Placement> Endpoint<P> {
             self.remove(peer);
         }
         self.reschedule(peer);
-        Ok(Taken::Acted)
+        Ok(HandshakeStatus::Processed)
     }
 
-    fn on_welcome(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<Taken, DropReason> {
+    fn on_welcome(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<HandshakeStatus, DropReason> {
         let welcome = Welcome::decode(bytes)?;
         let peer = self.attempt_of(welcome.client_id, from)?;
         let connection = self.connections.get_mut(peer).ok_or(DropReason::UnknownClientId)?;
@@ -391,8 +395,10 @@ impl<P: Placement> Endpoint<P> {
         self.by_client_id.remove(&u64::from_be_bytes(welcome.client_id.0));
         connection.agree(now, agreement, Some(remote_id), &mut self.entropy);
         match &mut connection.identity {
-            Identity::Client(ids) => ids.known = Some(KnownIds::new(remote_id, reset_token)),
-            Identity::Server(_) => debug_assert!(false, "a server's connection was made by a Welcome"),
+            ConnectionIdState::Client(ids) => ids.known = Some(KnownIds::new(remote_id, reset_token)),
+            ConnectionIdState::Server(_) => {
+                debug_assert!(false, "a server's connection was made by a Welcome");
+            }
         }
         if self.only.is_none() {
             self.by_server_id.insert(u64::from_be_bytes(remote_id.to_bytes()), peer);
@@ -402,11 +408,11 @@ impl<P: Placement> Endpoint<P> {
         add(&mut self.stats.connections_opened, 1);
         self.events.connected(peer, from.canonical(), None, &[]);
         self.reschedule(peer);
-        Ok(Taken::Acted)
+        Ok(HandshakeStatus::Processed)
     }
 
     /// Ends a connection that the server no longer knows, if the Reset proves it.
-    fn on_reset(&mut self, bytes: &[u8]) -> Result<Taken, DropReason> {
+    fn on_reset(&mut self, bytes: &[u8]) -> Result<HandshakeStatus, DropReason> {
         let reset = Reset::decode(bytes)?;
         let by_id = self.by_server_id.get(&u64::from_be_bytes(reset.connection_id.to_bytes()));
         let peer = self.only.or(by_id.copied()).ok_or(DropReason::BadReset)?;
@@ -423,7 +429,7 @@ impl<P: Placement> Endpoint<P> {
             self.disconnected(peer, CloseReason::Reset, &[]);
         }
         self.remove(peer);
-        Ok(Taken::Acted)
+        Ok(HandshakeStatus::Processed)
     }
 
     /// Returns the attempt that this response belongs to.
@@ -488,8 +494,10 @@ mod tests {
         let peers = (0..3).map(|place| server.connections.id_at(place).unwrap());
         let ids: BTreeSet<_> = peers
             .flat_map(|peer| match &server.connections.get(peer).unwrap().identity {
-                Identity::Server(issued) => issued.all().map(ConnectionId::to_bytes).collect::<Vec<_>>(),
-                Identity::Client(_) => Vec::new(),
+                ConnectionIdState::Server(issued) => {
+                    issued.all().map(ConnectionId::to_bytes).collect::<Vec<_>>()
+                }
+                ConnectionIdState::Client(_) => Vec::new(),
             })
             .collect();
         assert_eq!(ids.len(), 3 * (1 + SPARE_IDS));

@@ -8,7 +8,7 @@ use crate::connection::{Connection, EndCause, Phase};
 use crate::control::Control;
 use crate::error::{CloseReason, ConnectError, ProtocolError};
 use crate::event::Events;
-use crate::identity::{Identity, KnownIds};
+use crate::identity::{ConnectionIdState, KnownIds};
 use crate::ids::NoConnectionId;
 use crate::limits::{DEFERS_BEFORE_WAIT, RESUME_LIFE};
 use crate::memory_budget::MemoryBudget;
@@ -113,7 +113,7 @@ impl<P: Placement> Endpoint<P> {
     pub(super) fn follow_ids(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         match &mut connection.identity {
-            Identity::Server(issued) => {
+            ConnectionIdState::Server(issued) => {
                 let mut is_any_retired = false;
                 while let Some(id) = issued.pop_retired() {
                     self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.slot());
@@ -126,12 +126,12 @@ impl<P: Placement> Endpoint<P> {
                 }
             }
             // A Reset names one of the server's ids. With a single connection there is nothing to look up.
-            Identity::Client(ids) if self.only.is_none() => {
+            ConnectionIdState::Client(ids) if self.only.is_none() => {
                 for id in ids.known.iter().flat_map(KnownIds::ids) {
                     self.by_server_id.insert(u64::from_be_bytes(id.id.to_bytes()), peer);
                 }
             }
-            Identity::Client(_) => {}
+            ConnectionIdState::Client(_) => {}
         }
     }
 
@@ -271,12 +271,12 @@ impl<P: Placement> Endpoint<P> {
         connection.leave(&mut self.budget);
         self.timers.disarm(peer.slot());
         match &mut connection.identity {
-            Identity::Server(issued) => {
+            ConnectionIdState::Server(issued) => {
                 for id in issued.all() {
                     self.by_id.remove(u64::from_be_bytes(id.to_bytes()), peer.slot());
                 }
             }
-            Identity::Client(ids) => {
+            ConnectionIdState::Client(ids) => {
                 if ids.keeps_id {
                     reserved = Some(ids.known.as_mut().and_then(|known| known.resume.take()));
                 }

@@ -12,7 +12,7 @@ use super::{Endpoint, Role, whole_milliseconds};
 use crate::access::Access;
 use crate::config::{Config, Cookie};
 use crate::congestion::Congestion;
-use crate::connection::Bounds;
+use crate::connection::ConnectionLimits;
 use crate::error::ConfigError;
 use crate::placement::Placement;
 
@@ -84,7 +84,7 @@ impl<P: Placement> Endpoint<P> {
         self.budget.set_limit(live.worker_memory_bytes);
         self.placement.set_limits(live.connections, live.connections_in_all);
         // A new copy for new connections. Existing ones share the old copy until the last of them ends.
-        self.bounds = Arc::new(Bounds { congestion: live.congestion, ..*self.bounds });
+        self.bounds = Arc::new(ConnectionLimits { congestion: live.congestion, ..*self.bounds });
         self.shared.silent_timeout = whole_milliseconds(live.silent_timeout);
         self.shared.unacknowledged_timeout = whole_milliseconds(live.unacknowledged_timeout);
         if let Role::Server(responder) = &mut self.role {

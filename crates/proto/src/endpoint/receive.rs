@@ -337,10 +337,10 @@ impl<P: Placement> Endpoint<P> {
         self.forwards.push_back(Forwarded { shard, work: work() });
     }
 
-    fn count_handshake(&mut self, verdict: Result<Taken, DropReason>) {
+    fn count_handshake(&mut self, verdict: Result<HandshakeStatus, DropReason>) {
         match verdict {
-            Ok(Taken::Acted) => add(&mut self.stats.handshakes_received, 1),
-            Ok(Taken::Counted) => {}
+            Ok(HandshakeStatus::Processed) => add(&mut self.stats.handshakes_received, 1),
+            Ok(HandshakeStatus::Counted) => {}
             Err(reason) => self.stats.on_drop(reason),
         }
     }
@@ -362,9 +362,9 @@ pub(super) fn owner_of(
 
 /// How a handshake datagram was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum HandshakeStatus {
     /// It was processed, and is not counted yet.
-    Acted,
+    Processed,
     /// It was already counted, as forwarded or as dropped.
     Counted,
 }

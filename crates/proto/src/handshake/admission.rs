@@ -35,16 +35,16 @@ enum Rule {
 
 /// A Hello that passed the check.
 #[derive(Debug)]
-pub(crate) struct Admitted {
+pub(crate) struct AdmittedHello {
     pub(crate) hello: HelloHash,
     /// `None` in open access.
     pub(crate) token: Option<TokenClaim>,
     pub(crate) psk: Secret<32>,
     /// The rights that the token grants the player; `None` in open access.
-    pub(crate) grant: Option<Box<Grant>>,
+    pub(crate) grant: Option<Box<TokenGrant>>,
 }
 
-impl Admitted {
+impl AdmittedHello {
     /// Describes this Hello for the placement.
     pub(crate) fn claim(&self, sender: HelloSource) -> Claim<'_> {
         let HelloSource { route, is_proved } = sender;
@@ -67,7 +67,7 @@ impl Admitted {
 
 /// The rights that a token grants its player, for the lifetime of the connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
+pub(crate) struct TokenGrant {
     pub(crate) player: PlayerId,
     pub(crate) user_data: Box<[u8]>,
     /// When the session must end, as time since the Unix epoch.
@@ -81,7 +81,7 @@ pub(crate) struct Grant {
 
 /// A Hello that did not pass the check.
 #[derive(Debug)]
-pub(crate) struct Denied {
+pub(crate) struct DeniedHello {
     pub(crate) reason: DropReason,
     /// The notice to the client; `None` for no notice.
     pub(crate) notice: Option<DenialNotice>,
@@ -97,7 +97,7 @@ pub(crate) struct DenialNotice {
     pub(crate) address: Option<SocketAddr>,
 }
 
-impl From<DropReason> for Denied {
+impl From<DropReason> for DeniedHello {
     fn from(reason: DropReason) -> Self {
         let notice = notice_of(reason).map(|reason| {
             let retry_after = (reason == RefuseReason::Full).then_some(FULL_RETRY_AFTER);
@@ -107,7 +107,7 @@ impl From<DropReason> for Denied {
     }
 }
 
-impl From<Rejection> for Denied {
+impl From<Rejection> for DeniedHello {
     fn from(rejection: Rejection) -> Self {
         let Rejection { counted_as, reason, retry_after, address } = rejection;
         Self { reason: counted_as, notice: Some(DenialNotice { reason, retry_after, address }), key: None }
@@ -157,7 +157,7 @@ impl Admission {
         &self,
         wall: Duration,
         session: HelloHash,
-        grant: &Grant,
+        grant: &TokenGrant,
         protocol_id: u64,
         entropy: &mut Entropy,
     ) -> Option<SealedResume> {
@@ -183,12 +183,12 @@ impl Admission {
     }
 
     /// Checks the token and the first MAC at the time `wall` since the Unix epoch.
-    pub(crate) fn check(&self, wall: Duration, hello: &Hello<'_>) -> Result<Admitted, Denied> {
+    pub(crate) fn check(&self, wall: Duration, hello: &Hello<'_>) -> Result<AdmittedHello, DeniedHello> {
         let has_token = hello.fields.token_key_id != NO_TOKEN_KEY_ID;
         if !has_token && hello.token.iter().any(|byte| *byte != 0) {
             // mac1 does not cover the section, and one cookie must not be valid for many Hellos. No client sends such
             // a Hello, so the sender gets no reason.
-            return Err(Denied { notice: None, ..DropReason::TokenMalformed.into() });
+            return Err(DeniedHello { notice: None, ..DropReason::TokenMalformed.into() });
         }
         let (access, resume) = match &self.rule {
             Rule::Open(mac1) => {
@@ -196,7 +196,7 @@ impl Admission {
                     return Err(DropReason::UnexpectedToken.into());
                 }
                 let hello = proved(mac1, hello)?;
-                return Ok(Admitted { hello, token: None, psk: Secret::zeroed(), grant: None });
+                return Ok(AdmittedHello { hello, token: None, psk: Secret::zeroed(), grant: None });
             }
             Rule::Token { access, resume } => (access, resume),
         };
@@ -208,8 +208,10 @@ impl Admission {
             Ok(()) if token.session_ends_at.is_some_and(|ends| ends <= wall) => Err(DropReason::TokenExpired),
             verdict => verdict.map_err(named),
         };
-        verdict
-            .map_err(|reason| Denied { key: Some(RefuseKey::derive(&token.psk)), ..Denied::from(reason) })?;
+        verdict.map_err(|reason| DeniedHello {
+            key: Some(RefuseKey::derive(&token.psk)),
+            ..DeniedHello::from(reason)
+        })?;
         let hello = proved(&Mac1Key::derive(&self.public_key, &token.psk), hello)?;
         let claim = TokenClaim {
             kind: token.kind,
@@ -218,7 +220,7 @@ impl Admission {
             issued_at: token.issued_at,
             expires_at: token.expires_at,
         };
-        let grant = Grant {
+        let grant = TokenGrant {
             player: token.player,
             user_data: token.user_data,
             session_ends_at: token.session_ends_at,
@@ -226,13 +228,13 @@ impl Admission {
             renew_at: Moment::ORIGIN,
             placement_key: token.placement_key,
         };
-        Ok(Admitted { hello, token: Some(claim), psk: token.psk, grant: Some(Box::new(grant)) })
+        Ok(AdmittedHello { hello, token: Some(claim), psk: token.psk, grant: Some(Box::new(grant)) })
     }
 }
 
 /// Opens the token of a Hello. A key id that the server does not have and a token that does not open give the same
 /// response, so that strangers cannot find out which keys exist.
-fn open(access: &TokenAccess, resume: &TokenKey, hello: &Hello<'_>) -> Result<Token, Denied> {
+fn open(access: &TokenAccess, resume: &TokenKey, hello: &Hello<'_>) -> Result<Token, DeniedHello> {
     let fields = &hello.fields;
     let (key, kind) = match fields.token_key_id {
         NO_TOKEN_KEY_ID => return Err(DropReason::TokenMissing.into()),
@@ -241,7 +243,7 @@ fn open(access: &TokenAccess, resume: &TokenKey, hello: &Hello<'_>) -> Result<To
     };
     let unreadable = |reason: DropReason| {
         let notice = DenialNotice { reason: RefuseReason::TokenUnreadable, retry_after: None, address: None };
-        Denied { notice: Some(notice), ..reason.into() }
+        DeniedHello { notice: Some(notice), ..reason.into() }
     };
     let key = key.ok_or_else(|| unreadable(DropReason::TokenForeign))?;
     let token = key.open(hello.token, fields.protocol_id).map_err(|error| unreadable(named(error)))?;

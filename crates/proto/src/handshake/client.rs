@@ -9,7 +9,7 @@ use drumfire_wire::{
     ServerParameters, SharedParameters, Suite, SuiteOffer, VERSION, Welcome, limits as wire_limits,
 };
 
-use super::{Agreement, key_suite};
+use super::{HandshakeResult, key_suite};
 use crate::config::ServerIdentity;
 use crate::error::ConnectError;
 use crate::limits::{
@@ -208,7 +208,7 @@ impl Attempt {
     pub(crate) fn on_welcome(
         &mut self,
         welcome: &Welcome<'_>,
-    ) -> Result<(Agreement, ConnectionId, [u8; 16]), DropReason> {
+    ) -> Result<(HandshakeResult, ConnectionId, [u8; 16]), DropReason> {
         let mut payload = [0; Welcome::NOISE_MESSAGE_MAX_BYTES];
         let bad = DropReason::BadWelcome;
         let (bytes, secrets) =
@@ -218,7 +218,7 @@ impl Attempt {
             return Err(bad);
         }
         let (seals, opens) = secrets.into_keys(key_suite(parameters.suite)).ok_or(bad)?;
-        let agreement = Agreement {
+        let agreement = HandshakeResult {
             seals,
             opens,
             timeouts: self.asked.agreed_with(parameters.shared),

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use super::admission::Grant;
+use super::admission::TokenGrant;
 use crate::limits::{ADDRESSES_PER_HELLO, HANDSHAKE_DEADLINE, WELCOMES_PER_ADDRESS};
 use crate::route::Route;
 use crate::time::Moment;
@@ -19,7 +19,7 @@ pub(crate) struct HalfOpen {
     source: Option<SocketAddr>,
     addresses: [Option<AddressProof>; ADDRESSES_PER_HELLO],
     /// The rights that the token grants to the future connection.
-    pub(crate) grant: Option<Box<Grant>>,
+    pub(crate) grant: Option<Box<TokenGrant>>,
     /// The application hello, until the connection is confirmed.
     pub(crate) application_hello: Box<[u8]>,
 }
@@ -53,7 +53,7 @@ impl HalfOpen {
         now: Moment,
         sender: HelloSource,
         welcome: Box<[u8]>,
-        grant: Option<Box<Grant>>,
+        grant: Option<Box<TokenGrant>>,
         application_hello: Box<[u8]>,
     ) -> Self {
         let HelloSource { route, is_proved } = sender;

@@ -13,9 +13,9 @@ use drumfire_wire::{
     VERSION, Welcome, limits as wire_limits,
 };
 
-use super::admission::{Admission, Admitted, DenialNotice, Denied, Grant};
+use super::admission::{Admission, AdmittedHello, DenialNotice, DeniedHello, TokenGrant};
 use super::load::Load;
-use super::{Agreement, key_suite};
+use super::{HandshakeResult, key_suite};
 use crate::access::Access;
 use crate::config::{Config, Cookie, ServerConfig};
 use crate::control::SealedResume;
@@ -49,7 +49,7 @@ pub(crate) type RefuseBytes = [u8; wire_limits::REFUSE_MIN_BYTES];
 /// The server's response to a Hello that passed all checks.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) agreement: Agreement,
+    pub(crate) agreement: HandshakeResult,
     pub(crate) remote_id: Option<ConnectionId>,
     /// The encoded Welcome.
     pub(crate) welcome: Box<[u8]>,
@@ -165,7 +165,12 @@ impl HandshakeResponder {
 
     /// Returns the Refuse that gives a client with a proved address the reason for its denial. `None` when the client
     /// gets no reason, or when the limit of responses is reached.
-    pub(crate) fn refuse(&mut self, now: Moment, hello: &Hello<'_>, denied: &Denied) -> Option<RefuseBytes> {
+    pub(crate) fn refuse(
+        &mut self,
+        now: Moment,
+        hello: &Hello<'_>,
+        denied: &DeniedHello,
+    ) -> Option<RefuseBytes> {
         let DenialNotice { reason, retry_after, address } = denied.notice?;
         if !self.retries.take(now) {
             return None;
@@ -219,7 +224,7 @@ impl HandshakeResponder {
     }
 
     /// Checks the token and the first MAC at the time `wall` since the Unix epoch.
-    pub(crate) fn admit(&self, wall: Duration, hello: &Hello<'_>) -> Result<Admitted, Denied> {
+    pub(crate) fn admit(&self, wall: Duration, hello: &Hello<'_>) -> Result<AdmittedHello, DeniedHello> {
         self.admission.check(wall, hello)
     }
 
@@ -228,7 +233,7 @@ impl HandshakeResponder {
         &self,
         wall: Duration,
         session: HelloHash,
-        grant: &Grant,
+        grant: &TokenGrant,
         entropy: &mut Entropy,
     ) -> Option<SealedResume> {
         self.admission.resume_token(wall, session, grant, self.protocol_id, entropy)
@@ -271,7 +276,7 @@ impl HandshakeResponder {
             .encode(&mut welcome)
             .map_err(|_| DropReason::BadNoise)?;
         let (seals, opens) = secrets.into_keys(key_suite(suite)).ok_or(DropReason::BadOffer)?;
-        let agreement = Agreement { seals, opens, timeouts: shared, peer: client.shared };
+        let agreement = HandshakeResult { seals, opens, timeouts: shared, peer: client.shared };
         let (remote_id, application_hello) = (client.connection_id, client.hello.into());
         Ok(Answer { agreement, remote_id, welcome: welcome.into(), application_hello })
     }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use allocation_counter::measure;
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, HelloHash, Inbound,
-    Message, Moment, Now, PeerId, Placed, Placement, RefuseReason, Rejection, Secret, ServerConfig,
-    ServerIdentity, ServerKeyPair, SingleWorker,
+    ChannelId, Claim, ClientConfig, Config, ConfirmDecision, DropReason, Endpoint, Event, HelloHash, Inbound,
+    Message, Moment, Now, PeerId, Placement, PlacementDecision, RefuseReason, Rejection, Secret,
+    ServerConfig, ServerIdentity, ServerKeyPair, SingleWorker,
 };
 use drumfire_puppet::Random;
 
@@ -54,12 +54,12 @@ impl Gate {
 }
 
 impl Placement for Gate {
-    fn place(&mut self, now: Now, claim: &Claim<'_>) -> Placed {
+    fn place(&mut self, now: Now, claim: &Claim<'_>) -> PlacementDecision {
         if Some(claim.address.ip()) != self.refused {
             return self.alone.place(now, claim);
         }
         self.asked.fetch_add(1, Ordering::Relaxed);
-        Placed::Rejected(Rejection {
+        PlacementDecision::Rejected(Rejection {
             counted_as: DropReason::Declined,
             reason: RefuseReason::Banned,
             retry_after: None,
@@ -71,7 +71,7 @@ impl Placement for Gate {
         self.alone.take(hello)
     }
 
-    fn confirm(&mut self, now: Now, hello: HelloHash) -> Confirmed {
+    fn confirm(&mut self, now: Now, hello: HelloHash) -> ConfirmDecision {
         self.alone.confirm(now, hello)
     }
 

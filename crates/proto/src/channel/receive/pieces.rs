@@ -9,7 +9,7 @@ use std::mem::discriminant;
 
 use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
-use super::{IdRange, Outline};
+use super::{IdRange, MessageShape};
 use crate::channel::ranges::Ranges;
 use crate::convert::to_usize;
 use crate::ids::FoldBuild;
@@ -23,7 +23,7 @@ const SURVEYED_KEPT: usize = 4;
 
 /// The incomplete messages of one connection.
 #[derive(Debug)]
-pub(super) struct Pieces {
+pub(super) struct ReassemblyTable {
     // Messages
     /// Incomplete reliable messages, by id.
     reliable: HashMap<u64, Reassembly, FoldBuild>,
@@ -63,7 +63,7 @@ struct Surveyed {
     /// The id of the message.
     id: u64,
     /// The properties that its frames share.
-    outline: Outline,
+    outline: MessageShape,
     /// An upper bound of the bytes that the message has with these fragments.
     bytes: u32,
 }
@@ -72,7 +72,7 @@ struct Surveyed {
 #[derive(Debug)]
 struct Reassembly {
     /// The properties that all its frames share.
-    outline: Outline,
+    outline: MessageShape,
     /// The bytes of the message up to the last fragment that arrived. Missing bytes are 0.
     bytes: Vec<u8>,
     /// The bytes that arrived.
@@ -95,7 +95,7 @@ pub(crate) enum FragmentCheck {
 }
 
 impl Reassembly {
-    fn new(outline: Outline) -> Self {
+    fn new(outline: MessageShape) -> Self {
         Self { outline, bytes: Vec::new(), have: Ranges::default() }
     }
 
@@ -131,7 +131,7 @@ impl Reassembly {
     }
 }
 
-impl Pieces {
+impl ReassemblyTable {
     pub(super) fn new() -> Self {
         Self {
             // At most 64 ids, so the peer cannot make the table slow, and the hash needs no key.
@@ -169,7 +169,7 @@ impl Pieces {
             return FragmentCheck::Disagrees;
         };
         // All frames about one message must state the same channel, mode, and length.
-        let outline = Outline::of(fragment);
+        let outline = MessageShape::of(fragment);
         let reassembly = self.reliable.get(&id.0);
         let place = self.survey.messages.partition_point(|surveyed| surveyed.id < id.0);
         let surveyed = self.survey.messages.get(place).filter(|surveyed| surveyed.id == id.0);
@@ -210,7 +210,7 @@ impl Pieces {
 
     /// Whether a whole message, or a Skip, is consistent with the fragments of its id, including those in the packet
     /// that is validated.
-    pub(super) fn agrees_with(&self, id: MessageId, outline: &Outline) -> bool {
+    pub(super) fn agrees_with(&self, id: MessageId, outline: &MessageShape) -> bool {
         let reassembly = self.reliable.get(&id.0).map(|reassembly| reassembly.outline);
         let known = reassembly.or_else(|| {
             let place = self.survey.messages.binary_search_by_key(&id.0, |surveyed| surveyed.id).ok()?;
@@ -242,7 +242,7 @@ impl Pieces {
 
     /// Stores a validated fragment of the reliable message `id`. Returns the message when it is complete.
     pub(super) fn put(&mut self, id: MessageId, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
-        let outline = Outline::of(fragment);
+        let outline = MessageShape::of(fragment);
         let reassembly = self.reliable.entry(id.0).or_insert_with(|| {
             self.reliable_bytes = self.reliable_bytes.saturating_add(charge(outline.total_bytes));
             Reassembly::new(outline)
@@ -280,7 +280,7 @@ impl Pieces {
         match self.loose.iter().find(|(number, _)| *number == fragment.number) {
             Some((_, reassembly)) => {
                 reassembly.have.count() < UNRELIABLE_RANGES_MAX
-                    && reassembly.outline.agrees_with(&Outline::of(fragment))
+                    && reassembly.outline.agrees_with(&MessageShape::of(fragment))
             }
             None => self.oldest_loose().is_none_or(|(oldest, _)| fragment.number >= *oldest),
         }
@@ -312,7 +312,7 @@ impl Pieces {
                 self.remove_loose(0);
                 place = place.saturating_sub(1);
             }
-            let reassembly = Reassembly::new(Outline::of(fragment));
+            let reassembly = Reassembly::new(MessageShape::of(fragment));
             self.loose_bytes = self.loose_bytes.saturating_add(reassembly.charge());
             self.loose.insert(place, (number, reassembly));
         }
@@ -404,14 +404,14 @@ mod tests {
     }
 
     /// Validates a packet with one fragment.
-    fn alone(pieces: &mut Pieces, id: MessageId, fragment: &Fragment<'_>) -> FragmentCheck {
+    fn alone(pieces: &mut ReassemblyTable, id: MessageId, fragment: &Fragment<'_>) -> FragmentCheck {
         let fit = pieces.survey(id, fragment);
         pieces.end_survey();
         pieces.check();
         fit
     }
 
-    fn loose_alone(pieces: &mut Pieces, fragment: &Fragment<'_>) -> Option<usize> {
+    fn loose_alone(pieces: &mut ReassemblyTable, fragment: &Fragment<'_>) -> Option<usize> {
         let charge = pieces.survey_loose(fragment);
         pieces.end_survey();
         charge
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn pieces_in_any_order_cut_in_any_way_are_the_message() {
         let whole: Vec<u8> = (0..100).collect();
-        let mut pieces = Pieces::new();
+        let mut pieces = ReassemblyTable::new();
         let cut = |from: u32, to: u32| piece(100, from, &whole[from as usize..to as usize]);
         for (step, (from, to)) in [(90, 100), (10, 40), (30, 60), (0, 10), (10, 20)].into_iter().enumerate() {
             assert_eq!(alone(&mut pieces, ID, &cut(from, to)), FragmentCheck::Fits);
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_message_never_allocates_more_than_its_length() {
-        let mut pieces = Pieces::new();
+        let mut pieces = ReassemblyTable::new();
         // No fragment ends exactly where the memory ends, so it always has to grow for a fragment that exceeds it.
         assert_eq!(pieces.put(ID, &piece(1_000, 0, &[1; 15])), None);
         for offset in (15..970).step_by(30) {
@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_piece_disagrees_with_those_received_and_in_its_packet() {
-        let mut pieces = Pieces::new();
+        let mut pieces = ReassemblyTable::new();
         for other in &disagreeing() {
             assert_eq!(pieces.survey(ID, &piece(100, 0, &[1])), FragmentCheck::Fits);
             assert_eq!(pieces.survey(ID, other), FragmentCheck::Disagrees, "in one packet");
@@ -470,26 +470,26 @@ mod tests {
     #[test]
     fn a_whole_message_and_a_skip_must_agree_with_pieces() {
         let mode = |delivery: Delivery| Some(discriminant(&delivery));
-        let whole = Outline {
+        let whole = MessageShape {
             channel: ChannelId(1),
             mode: mode(Delivery::ReliableUnordered { id: ID }),
             total_bytes: 100,
         };
-        let skip = Outline { mode: None, ..whole };
+        let skip = MessageShape { mode: None, ..whole };
         let others = [
-            Outline { total_bytes: 101, ..whole },
-            Outline { total_bytes: 99, ..skip },
-            Outline { channel: ChannelId(2), ..skip },
-            Outline { mode: mode(Delivery::ReliableSequenced { id: ID }), ..whole },
+            MessageShape { total_bytes: 101, ..whole },
+            MessageShape { total_bytes: 99, ..skip },
+            MessageShape { channel: ChannelId(2), ..skip },
+            MessageShape { mode: mode(Delivery::ReliableSequenced { id: ID }), ..whole },
         ];
-        let check = |pieces: &Pieces| {
+        let check = |pieces: &ReassemblyTable| {
             assert!(pieces.agrees_with(ID, &whole) && pieces.agrees_with(ID, &skip));
             for other in &others {
                 assert!(!pieces.agrees_with(ID, other), "{other:?}");
                 assert!(pieces.agrees_with(MessageId(8), other), "no piece of it came");
             }
         };
-        let mut pieces = Pieces::new();
+        let mut pieces = ReassemblyTable::new();
         pieces.survey(ID, &piece(100, 0, &[1]));
         check(&pieces);
         pieces.end_survey();
@@ -500,7 +500,7 @@ mod tests {
 
     #[test]
     fn pieces_of_one_packet_complete_a_message_together() {
-        let mut pieces = Pieces::new();
+        let mut pieces = ReassemblyTable::new();
         pieces.put(ID, &piece(100, 0, &[1; 40]));
         assert_eq!(pieces.survey(ID, &piece(100, 30, &[1; 40])), FragmentCheck::Fits);
         assert_eq!(pieces.survey(ID, &piece(100, 70, &[1; 30])), FragmentCheck::Completes(164));
@@ -512,7 +512,7 @@ mod tests {
 
     #[test]
     fn a_declared_length_takes_no_memory_before_its_bytes_come() {
-        let mut pieces = Pieces::new();
+        let mut pieces = ReassemblyTable::new();
         pieces.put(ID, &piece(1 << 24, 0, &[1; 1_000]));
         assert!(pieces.reliable[&7].bytes.capacity() < 2_001);
         for step in 1..3_000 {
@@ -523,7 +523,7 @@ mod tests {
 
     #[test]
     fn holes_and_messages_are_bounded() {
-        let mut pieces = Pieces::new();
+        let mut pieces = ReassemblyTable::new();
         for hole in 0..u32::try_from(PIECE_RANGES_MAX).unwrap() {
             assert_eq!(alone(&mut pieces, ID, &piece(10_000, 2 * hole, &[1])), FragmentCheck::Fits);
             pieces.put(ID, &piece(10_000, 2 * hole, &[1]));
@@ -531,7 +531,7 @@ mod tests {
         assert_eq!(alone(&mut pieces, ID, &piece(10_000, 9_000, &[1])), FragmentCheck::Holes);
         assert_eq!(alone(&mut pieces, ID, &piece(10_000, 1, &[1])), FragmentCheck::Fits, "it closes one");
         assert_eq!(alone(&mut pieces, MessageId(8), &piece(10, 0, &[1])), FragmentCheck::Holes);
-        let mut pieces = Pieces::new();
+        let mut pieces = ReassemblyTable::new();
         for id in 0..RELIABLE_IN_PIECES_MAX as u64 {
             pieces.put(MessageId(id), &piece(10, 0, &[1]));
         }
@@ -541,7 +541,7 @@ mod tests {
 
     #[test]
     fn holes_and_messages_are_bounded_within_one_packet() {
-        let mut pieces = Pieces::new();
+        let mut pieces = ReassemblyTable::new();
         for hole in 0..u32::try_from(PIECE_RANGES_MAX).unwrap() {
             assert_eq!(pieces.survey(ID, &piece(10_000, 2 * hole, &[1])), FragmentCheck::Fits);
         }
@@ -558,7 +558,7 @@ mod tests {
 
     #[test]
     fn of_unreliable_messages_the_newest_are_kept() {
-        let mut pieces = Pieces::new();
+        let mut pieces = ReassemblyTable::new();
         for number in 10..18 {
             assert_eq!(loose_alone(&mut pieces, &loose(number, 20, 0, &[1])), Some(84));
             assert_eq!(pieces.put_loose(&loose(number, 20, 0, &[1])), None);
@@ -578,7 +578,7 @@ mod tests {
 
     #[test]
     fn older_unreliable_messages_make_room_and_newer_ones_do_not() {
-        let mut pieces = Pieces::new();
+        let mut pieces = ReassemblyTable::new();
         for number in 10..12 {
             pieces.put_loose(&loose(number, 20, 0, &[1]));
         }

@@ -4,8 +4,8 @@
 use crate::handshake::hello_server::{HELLO_BYTES, HelloServer, hello};
 use crate::harness::{CLEAN, CLIENT, SERVER, World, address, identity, server_config};
 use drumfire_proto::{
-    Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, HelloHash, Inbound, Moment, Now,
-    Placed, Placement, Secret,
+    Claim, ClientConfig, Config, ConfirmDecision, DropReason, Endpoint, Event, HelloHash, Inbound, Moment,
+    Now, Placement, PlacementDecision, Secret,
 };
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -148,17 +148,17 @@ fn source_limits_apply_to_all_forms_of_an_address() {
 struct Noted(Rc<RefCell<Vec<SocketAddr>>>);
 
 impl Placement for Noted {
-    fn place(&mut self, _: Now, claim: &Claim<'_>) -> Placed {
+    fn place(&mut self, _: Now, claim: &Claim<'_>) -> PlacementDecision {
         self.0.borrow_mut().push(claim.address);
-        Placed::Here
+        PlacementDecision::Here
     }
 
     fn take(&mut self, _: HelloHash) -> bool {
         false
     }
 
-    fn confirm(&mut self, _: Now, _: HelloHash) -> Confirmed {
-        Confirmed::Alone
+    fn confirm(&mut self, _: Now, _: HelloHash) -> ConfirmDecision {
+        ConfirmDecision::Alone
     }
 
     fn release(&mut self, _: HelloHash) {}

@@ -4,9 +4,9 @@
 use crate::handshake::tokens::{NOW, issued, key, token};
 use crate::harness::{CLIENT, REFUSE_KIND, SERVER, address, identity, server_config};
 use drumfire_proto::{
-    Access, Claim, ClientConfig, CloseCode, CloseReason, Config, Confirmed, ConnectError, Cookie, DropReason,
-    Endpoint, Event, HelloHash, Inbound, IssuedToken, Moment, Now, Placed, Placement, PlacementKey, PlayerId,
-    Refusal, RefuseReason, Rejection, Secret, ServerConfig, Token, TokenAccess,
+    Access, Claim, ClientConfig, CloseCode, CloseReason, Config, ConfirmDecision, ConnectError, Cookie,
+    DropReason, Endpoint, Event, HelloHash, Inbound, IssuedToken, Moment, Now, Placement, PlacementDecision,
+    PlacementKey, PlayerId, Refusal, RefuseReason, Rejection, Secret, ServerConfig, Token, TokenAccess,
 };
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -26,8 +26,8 @@ struct Asked {
 /// Gives the stored answer, and records the question.
 #[derive(Debug)]
 struct Script {
-    answer: Placed,
-    confirmed: Confirmed,
+    answer: PlacementDecision,
+    confirmed: ConfirmDecision,
     asked: Vec<Asked>,
 }
 
@@ -35,7 +35,7 @@ struct Script {
 struct ScriptedPlacement(Rc<RefCell<Script>>);
 
 impl Placement for ScriptedPlacement {
-    fn place(&mut self, _: Now, claim: &Claim<'_>) -> Placed {
+    fn place(&mut self, _: Now, claim: &Claim<'_>) -> PlacementDecision {
         let mut script = self.0.borrow_mut();
         script.asked.push(Asked {
             address: claim.address,
@@ -51,7 +51,7 @@ impl Placement for ScriptedPlacement {
         false
     }
 
-    fn confirm(&mut self, _: Now, _: HelloHash) -> Confirmed {
+    fn confirm(&mut self, _: Now, _: HelloHash) -> ConfirmDecision {
         self.0.borrow().confirmed
     }
 
@@ -71,8 +71,8 @@ struct World {
 }
 
 impl World {
-    fn new(answer: Placed, server: ServerConfig) -> Self {
-        let script = Script { answer, confirmed: Confirmed::Alone, asked: Vec::new() };
+    fn new(answer: PlacementDecision, server: ServerConfig) -> Self {
+        let script = Script { answer, confirmed: ConfirmDecision::Alone, asked: Vec::new() };
         let door = ScriptedPlacement(Rc::new(RefCell::new(script)));
         let start = Moment::from_nanos(1_000_000_000);
         let seed = |byte| Secret::new([byte; 32]);
@@ -169,11 +169,23 @@ fn a_rejected_client_gets_its_reason_in_two_round_trips() {
         address: None,
     };
     let answers = [
-        (Placed::Full { retry_after: seconds(7) }, DropReason::ServerFull, RefuseReason::Full, 7, None),
-        (Placed::Full { retry_after: None }, DropReason::ServerFull, RefuseReason::Full, 0, None),
-        (Placed::Used, DropReason::TokenUsed, RefuseReason::TokenUsed, 0, None),
-        (Placed::Rejected(banned), DropReason::Banned, RefuseReason::Banned, 65_535, None),
-        (Placed::Rejected(rejection()), DropReason::Declined, RefuseReason::TryThere, 3, Some(there())),
+        (
+            PlacementDecision::Full { retry_after: seconds(7) },
+            DropReason::ServerFull,
+            RefuseReason::Full,
+            7,
+            None,
+        ),
+        (PlacementDecision::Full { retry_after: None }, DropReason::ServerFull, RefuseReason::Full, 0, None),
+        (PlacementDecision::Used, DropReason::TokenUsed, RefuseReason::TokenUsed, 0, None),
+        (PlacementDecision::Rejected(banned), DropReason::Banned, RefuseReason::Banned, 65_535, None),
+        (
+            PlacementDecision::Rejected(rejection()),
+            DropReason::Declined,
+            RefuseReason::TryThere,
+            3,
+            Some(there()),
+        ),
     ];
     for (answer, counted_as, reason, retry_after, address) in answers {
         let mut world = World::new(answer, by_token());
@@ -197,7 +209,7 @@ fn a_rejected_client_gets_its_reason_in_two_round_trips() {
 
 #[test]
 fn the_shell_is_told_all_that_is_known_of_an_applicant() {
-    let mut world = World::new(Placed::Here, by_token());
+    let mut world = World::new(PlacementDecision::Here, by_token());
     world.from = "[::ffff:192.0.2.9]:4000".parse().unwrap();
     let keyed = Token { placement_key: Some(77), ..token(9) };
     assert_eq!(world.outcome(Some(&issued(&keyed))).0, Ok(()));
@@ -211,7 +223,7 @@ fn the_shell_is_told_all_that_is_known_of_an_applicant() {
     };
     assert_eq!(world.door.0.borrow().asked, [known]);
 
-    let mut world = World::new(Placed::Here, server_config());
+    let mut world = World::new(PlacementDecision::Here, server_config());
     assert_eq!(world.outcome(None).0, Ok(()));
     let nothing = Asked {
         address: address(CLIENT),
@@ -225,7 +237,7 @@ fn the_shell_is_told_all_that_is_known_of_an_applicant() {
 
 #[test]
 fn a_hello_that_is_not_good_is_no_question_for_the_shell() {
-    let mut world = World::new(Placed::Here, by_token());
+    let mut world = World::new(PlacementDecision::Here, by_token());
     let expired = Token {
         issued_at: NOW - Duration::from_secs(9),
         expires_at: NOW - Duration::from_secs(6),
@@ -243,7 +255,8 @@ fn a_hello_that_is_not_good_is_no_question_for_the_shell() {
 
 #[test]
 fn an_unproved_address_gets_no_reason_even_without_load() {
-    let mut world = World::new(Placed::Rejected(rejection()), by_token().cookie(Cookie::UnderLoad));
+    let mut world =
+        World::new(PlacementDecision::Rejected(rejection()), by_token().cookie(Cookie::UnderLoad));
     let (heard, after) = world.outcome(Some(&issued(&token(9))));
     assert_eq!(refusal(heard).address, Some(there()));
     assert_eq!(after, Duration::from_millis(40));
@@ -256,7 +269,7 @@ fn an_unproved_address_gets_no_reason_even_without_load() {
 
 #[test]
 fn in_open_access_three_equal_refusals_are_believed() {
-    let mut world = World::new(Placed::Rejected(rejection()), server_config());
+    let mut world = World::new(PlacementDecision::Rejected(rejection()), server_config());
     let (heard, after) = world.outcome(None);
     assert_eq!(refusal(heard).reason, RefuseReason::TryThere);
     assert!((Duration::from_secs(1)..Duration::from_millis(1_500)).contains(&after), "{after:?}");
@@ -266,14 +279,14 @@ fn in_open_access_three_equal_refusals_are_believed() {
 
 #[test]
 fn an_undecided_hello_gets_no_response_and_is_repeated() {
-    let mut world = World::new(Placed::Undecided, by_token());
+    let mut world = World::new(PlacementDecision::Undecided, by_token());
     world.connect(Some(&issued(&token(9))));
     for _ in 0..5 {
         world.round_trip();
     }
     assert_eq!(world.sent.len(), 1, "a Retry");
     assert_eq!(world.server.stats().dropped(DropReason::HelloRepeated), 1);
-    world.door.0.borrow_mut().answer = Placed::Here;
+    world.door.0.borrow_mut().answer = PlacementDecision::Here;
     for _ in 0..50 {
         world.round_trip();
     }
@@ -282,8 +295,8 @@ fn an_undecided_hello_gets_no_response_and_is_repeated() {
 
 #[test]
 fn a_connection_unwelcome_at_confirmation_is_closed() {
-    let mut world = World::new(Placed::Here, by_token());
-    world.door.0.borrow_mut().confirmed = Confirmed::Unwelcome;
+    let mut world = World::new(PlacementDecision::Here, by_token());
+    world.door.0.borrow_mut().confirmed = ConfirmDecision::Unwelcome;
     assert_eq!(world.outcome(Some(&issued(&token(9)))).0, Ok(()));
     for _ in 0..3 {
         world.round_trip();
@@ -302,7 +315,7 @@ fn ten_thousand_hellos_that_are_rejected_leave_nothing_behind() {
     server.retries_per_second = 1_000_000;
     // An attempt is refilled every 2 ms: nine between the first Hello and the last.
     let allowance = u64::from(server.source_handshakes_burst) + 9;
-    let mut world = World::new(Placed::Rejected(rejection()), server);
+    let mut world = World::new(PlacementDecision::Rejected(rejection()), server);
     world.connect(Some(&issued(&token(9))));
     world.round_trip();
     let (mut hello, mut memory) = ([0; 1_200], [0; 1_200]);

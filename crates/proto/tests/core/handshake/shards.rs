@@ -3,9 +3,9 @@
 use crate::handshake::hello_server::{COOKIE, hello};
 use crate::harness::{CLIENT, SERVER, address, identity, server_config};
 use drumfire_proto::{
-    ChannelId, Claim, ClientConfig, Config, Confirmed, DropReason, Endpoint, Event, Forwarded, HelloHash,
-    Inbound, LiveConfig, Message, Moment, Now, Placed, Placement, Secret, SendError, SendOptions, Shard,
-    SteeringSecret,
+    ChannelId, Claim, ClientConfig, Config, ConfirmDecision, DropReason, Endpoint, Event, Forwarded,
+    HelloHash, Inbound, LiveConfig, Message, Moment, Now, Placement, PlacementDecision, Secret, SendError,
+    SendOptions, Shard, SteeringSecret,
 };
 use std::cell::RefCell;
 use std::num::NonZeroU16;
@@ -26,13 +26,13 @@ struct Fixed {
 }
 
 impl Placement for Fixed {
-    fn place(&mut self, _: Now, claim: &Claim<'_>) -> Placed {
+    fn place(&mut self, _: Now, claim: &Claim<'_>) -> PlacementDecision {
         assert_eq!((claim.key, claim.token), (None, None), "open access has neither keys nor tokens");
         self.log.borrow_mut().push(("place", self.index, claim.hello));
         match self.owner {
-            None => Placed::Full { retry_after: None },
-            Some(owner) if owner == self.index => Placed::Here,
-            Some(owner) => Placed::Elsewhere(owner),
+            None => PlacementDecision::Full { retry_after: None },
+            Some(owner) if owner == self.index => PlacementDecision::Here,
+            Some(owner) => PlacementDecision::Elsewhere(owner),
         }
     }
 
@@ -41,9 +41,9 @@ impl Placement for Fixed {
         self.is_owner
     }
 
-    fn confirm(&mut self, _: Now, hash: HelloHash) -> Confirmed {
+    fn confirm(&mut self, _: Now, hash: HelloHash) -> ConfirmDecision {
         self.log.borrow_mut().push(("confirm", self.index, hash));
-        Confirmed::Alone
+        ConfirmDecision::Alone
     }
 
     fn release(&mut self, hash: HelloHash) {

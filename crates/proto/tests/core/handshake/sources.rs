@@ -6,8 +6,8 @@ use crate::handshake::tokens::{NOW, issued, token};
 use crate::harness::{identity, server_config};
 use drumfire_crypto::Initiator;
 use drumfire_proto::{
-    Claim, Confirmed, Cookie, DropReason, HelloHash, IssuedToken, Now, Placed, Placement, RefuseReason,
-    Rejection, Secret, ServerConfig, Token,
+    Claim, ConfirmDecision, Cookie, DropReason, HelloHash, IssuedToken, Now, Placement, PlacementDecision,
+    RefuseReason, Rejection, Secret, ServerConfig, Token,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 /// Gives every Hello the same answer, and counts the questions.
 #[derive(Clone, Debug)]
-struct Scripted(Rc<RefCell<(Placed, u64)>>);
+struct Scripted(Rc<RefCell<(PlacementDecision, u64)>>);
 
 impl Placement for Scripted {
-    fn place(&mut self, _: Now, _: &Claim<'_>) -> Placed {
+    fn place(&mut self, _: Now, _: &Claim<'_>) -> PlacementDecision {
         let (answer, asked) = &mut *self.0.borrow_mut();
         *asked += 1;
         *answer
@@ -28,8 +28,8 @@ impl Placement for Scripted {
         false
     }
 
-    fn confirm(&mut self, _: Now, _: HelloHash) -> Confirmed {
-        Confirmed::Alone
+    fn confirm(&mut self, _: Now, _: HelloHash) -> ConfirmDecision {
+        ConfirmDecision::Alone
     }
 
     fn release(&mut self, _: HelloHash) {}
@@ -66,7 +66,13 @@ fn wrong_protocol(hello: &mut Hello, token: Option<&IssuedToken>) {
 
 /// Sends the same Hello ten times as often as the source may. No work may be done more often than allowed, and
 /// another source must get a Welcome in two round trips.
-fn flood(config: ServerConfig, token: Option<&Token>, spoil: Spoil, answer: Placed, counted_as: DropReason) {
+fn flood(
+    config: ServerConfig,
+    token: Option<&Token>,
+    spoil: Spoil,
+    answer: PlacementDecision,
+    counted_as: DropReason,
+) {
     let allowance = u64::from(config.source_handshakes_burst);
     let script = Scripted(Rc::new(RefCell::new((answer, 0))));
     let mut door = HelloServer::behind(config, script.clone());
@@ -91,7 +97,7 @@ fn flood(config: ServerConfig, token: Option<&Token>, spoil: Spoil, answer: Plac
     assert_eq!(done, allowance, "{counted_as:?}");
     let asked = script.0.borrow().1;
     assert!(stats.handshakes_computed <= allowance && asked <= allowance && stats.forwarded <= allowance);
-    script.0.borrow_mut().0 = Placed::Here;
+    script.0.borrow_mut().0 = PlacementDecision::Here;
     let other = door.proved(
         source(2),
         token.map(|_| crate::handshake::tokens::issued(&crate::handshake::tokens::token(77))).as_ref(),
@@ -99,8 +105,8 @@ fn flood(config: ServerConfig, token: Option<&Token>, spoil: Spoil, answer: Plac
     assert!(door.welcomes(source(2), &other), "{counted_as:?}: another source gets in");
 }
 
-fn declined() -> Placed {
-    Placed::Rejected(Rejection {
+fn declined() -> PlacementDecision {
+    PlacementDecision::Rejected(Rejection {
         counted_as: DropReason::Declined,
         reason: RefuseReason::Full,
         retry_after: None,
@@ -110,7 +116,7 @@ fn declined() -> Placed {
 
 #[test]
 fn a_burst_of_one_source_leaves_room_to_forward_others() {
-    let script = Scripted(Rc::new(RefCell::new((Placed::Elsewhere(0), 0))));
+    let script = Scripted(Rc::new(RefCell::new((PlacementDecision::Elsewhere(0), 0))));
     let mut door = HelloServer::behind(by_token(), script);
     let burst = by_token().source_handshakes_burst;
     let tokens = [1, 77].map(|number| issued(&token(number)));
@@ -133,17 +139,17 @@ fn whatever_one_source_sends_it_gets_its_share_and_no_more() {
         expires_at: NOW - Duration::from_secs(6),
         ..token(2)
     };
-    let classes: [(Spoil, Placed, DropReason); 10] = [
-        (bad_noise, Placed::Here, DropReason::BadNoise),
-        (bad_parameters, Placed::Here, DropReason::BadParameters),
-        (bad_mac1, Placed::Here, DropReason::BadMac1),
-        (wrong_protocol, Placed::Here, DropReason::WrongProtocol),
+    let classes: [(Spoil, PlacementDecision, DropReason); 10] = [
+        (bad_noise, PlacementDecision::Here, DropReason::BadNoise),
+        (bad_parameters, PlacementDecision::Here, DropReason::BadParameters),
+        (bad_mac1, PlacementDecision::Here, DropReason::BadMac1),
+        (wrong_protocol, PlacementDecision::Here, DropReason::WrongProtocol),
         (nothing, declined(), DropReason::Declined),
-        (nothing, Placed::Full { retry_after: None }, DropReason::ServerFull),
-        (nothing, Placed::Used, DropReason::TokenUsed),
-        (nothing, Placed::Undecided, DropReason::HelloRepeated),
+        (nothing, PlacementDecision::Full { retry_after: None }, DropReason::ServerFull),
+        (nothing, PlacementDecision::Used, DropReason::TokenUsed),
+        (nothing, PlacementDecision::Undecided, DropReason::HelloRepeated),
         // The Hello of a connection on another worker, which does not drop it here.
-        (nothing, Placed::Elsewhere(0), DropReason::ForwardFull),
+        (nothing, PlacementDecision::Elsewhere(0), DropReason::ForwardFull),
         (bad_noise, declined(), DropReason::Declined),
     ];
     for (spoil, answer, counted_as) in classes {
@@ -154,7 +160,7 @@ fn whatever_one_source_sends_it_gets_its_share_and_no_more() {
     }
     let mut config = by_token();
     config.source_handshakes_burst = 40;
-    flood(config, Some(&expired), nothing, Placed::Here, DropReason::TokenExpired);
+    flood(config, Some(&expired), nothing, PlacementDecision::Here, DropReason::TokenExpired);
 }
 
 #[test]
