@@ -34,7 +34,8 @@ pub struct Config {
     /// The send memory of a connection for messages, in bytes including charges; at least 4 KiB.
     pub send_memory_bytes: usize,
     /// The memory of a connection for messages that wait for the application, in bytes including charges; at least 4
-    /// KiB.
+    /// KiB. The peer begins with credit for at most 128 KiB of reliable messages. The credit grows up to half of this
+    /// memory while the application takes what arrives.
     pub receive_memory_bytes: usize,
     /// The memory for messages of all connections together, in bytes including charges; at least 1 MiB. Beyond it a
     /// server refuses Hellos. Existing connections are limited by their own memory only.
@@ -45,8 +46,9 @@ pub struct Config {
     /// The memory for events that wait for the application, in bytes over all connections; at least twice the receive
     /// memory.
     pub event_memory_bytes: usize,
-    /// The most bytes in flight of a connection, whatever its congestion window allows; at least 2,400. It is also
-    /// limited to half of `send_memory_bytes`.
+    /// The most bytes in flight of a connection, whatever its congestion window allows; at least 2,400. A connection
+    /// begins with 128 KiB at most, and raises its limit to twice what its path delivers in a round trip and 25 ms.
+    /// `send_memory_bytes` is a limit too.
     pub in_flight_bytes: usize,
     /// The UDP payload of the largest datagram that this end sends and accepts, in bytes: 1,200 to 1,472. A
     /// connection that fills its packets probes its path for sizes up to this limit.
@@ -159,16 +161,28 @@ impl Config {
         self
     }
 
-    /// The credit for reliable messages that the application has not taken: half of the receive memory, and at most
-    /// 4 GiB. The rest is for messages that need no credit.
-    pub(crate) fn credit_bytes(&self) -> u32 {
+    /// The largest credit for reliable messages that the application has not taken: half of the receive memory, and at
+    /// most 4 GiB. The rest is for messages that need no credit.
+    pub(crate) fn credit_max_bytes(&self) -> u32 {
         saturated(self.receive_memory_bytes / 2, u32::MAX)
+    }
+
+    /// The credit of a new connection. The longest message must fit, with room for others.
+    pub(crate) fn credit_bytes(&self) -> u32 {
+        let two_messages = saturated(self.message_max_bytes.saturating_mul(2), u32::MAX);
+        self.credit_max_bytes().min(limits::CREDIT_START_BYTES.max(two_messages))
     }
 
     /// The most bytes that a connection has in flight. Each packet in flight takes memory, whatever it carries, so
     /// the send memory is a limit too.
     pub(crate) fn in_flight_limit_bytes(&self) -> usize {
-        self.in_flight_bytes.min((self.send_memory_bytes / 2).max(IN_FLIGHT_MIN_BYTES))
+        self.in_flight_bytes.min(self.send_memory_bytes.max(IN_FLIGHT_MIN_BYTES))
+    }
+
+    /// The bytes that a new connection may have in flight, at most half of its send memory.
+    pub(crate) fn in_flight_start_bytes(&self) -> usize {
+        let half = (self.send_memory_bytes / 2).max(IN_FLIGHT_MIN_BYTES);
+        self.in_flight_limit_bytes().min(half).min(limits::IN_FLIGHT_START_BYTES)
     }
 
     /// Sets the number of connections.
@@ -453,7 +467,7 @@ mod tests {
         assert_eq!(field(&ok().memory_bytes(4_096, 4_096)), None);
         assert_eq!(field(&ok().memory_bytes(4_096, 4 << 20)), None);
         assert_eq!(field(&ok().memory_bytes(4_096, (4 << 20) + 1)), Some("event_memory_bytes"));
-        for (bytes, fits) in [(1_023, false), (1_024, true), (65_536, true), (65_537, false)] {
+        for (bytes, fits) in [(1_023, false), (1_024, true), (262_144, true), (262_145, false)] {
             let wrong = (!fits).then_some("message_max_bytes");
             assert_eq!(field(&ok().message_max_bytes(bytes)), wrong, "{bytes}");
         }

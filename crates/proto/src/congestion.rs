@@ -10,17 +10,20 @@ mod bandwidth;
 mod cubic;
 mod delay;
 mod fixed;
+mod flight_limit;
 mod pacer;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bandwidth::Bandwidth;
 use cubic::Cubic;
 use delay::Delay;
 use fixed::Fixed;
+use flight_limit::FlightLimit;
 use pacer::Pacer;
 
 use crate::convert::nanos;
@@ -131,8 +134,10 @@ pub(crate) struct Rate {
     controller: Algorithm,
     /// Decides when the next of them may be sent.
     pacer: Pacer,
-    /// Measures the rate at which the path delivers. It limits nothing.
+    /// Measures the rate at which the path delivers.
     bandwidth: Bandwidth,
+    /// Limits the bytes in flight to what such a path needs.
+    limit: FlightLimit,
 
     // The path
     /// The smoothed round trip at the last update, from which the pacing rate is computed.
@@ -157,8 +162,9 @@ enum Algorithm {
 }
 
 impl Rate {
-    /// Creates a rate for a path of which nothing is known.
-    pub(crate) fn new(choice: Congestion) -> Self {
+    /// Creates a rate for a path of which nothing is known. `in_flight_bytes` is the range of the limit on the bytes in
+    /// flight, which follows the path.
+    pub(crate) fn new(choice: Congestion, in_flight_bytes: &RangeInclusive<u32>) -> Self {
         let controller = match choice {
             Congestion::Delay => Algorithm::Delay(Delay::default()),
             Congestion::Cubic => Algorithm::Cubic(Cubic::default()),
@@ -170,6 +176,7 @@ impl Rate {
             controller,
             pacer,
             bandwidth: Bandwidth::default(),
+            limit: FlightLimit::new(in_flight_bytes),
             smoothed: Micros::new(ROUND_TRIP_INITIAL),
             path_from: Moment::ORIGIN,
             held: None,
@@ -204,6 +211,7 @@ impl Rate {
         self.updated_at = ack.now;
         self.smoothed = Micros::new(ack.smoothed);
         self.bandwidth.on_acked(&ack);
+        self.limit.on_acked(ack.now, self.bandwidth.bytes_per_second(), ack.smoothed);
         self.controller.get_mut().on_acked(&ack);
         self.set_pace(ack.now);
     }
@@ -214,6 +222,7 @@ impl Rate {
         if loss.sent_at < self.path_from {
             return;
         }
+        self.limit.on_lost(loss.now, loss.bytes, self.smoothed.to_duration());
         self.controller.get_mut().on_lost(loss);
         self.set_pace(loss.now);
     }
@@ -223,6 +232,7 @@ impl Rate {
         // The capacity of the old path says nothing about the new one (RFC 9000 section 9.4).
         self.controller.get_mut().on_path_changed();
         self.bandwidth = Bandwidth::default();
+        self.limit.reset();
         self.smoothed = Micros::new(ROUND_TRIP_INITIAL);
         self.path_from = now;
         self.held = None;
@@ -241,7 +251,7 @@ impl Rate {
 
     /// The number of bytes that may be in flight.
     pub(crate) fn window_bytes(&self) -> u64 {
-        self.controller.get().window_bytes()
+        self.controller.get().window_bytes().min(self.limit.bytes())
     }
 
     /// The rate at which the path delivered recently, in bytes per second; 0 before the first measurement. For a
@@ -255,6 +265,7 @@ impl Rate {
         self.controller.get().check();
         self.pacer.check();
         self.bandwidth.check();
+        self.limit.check();
         // Acks that could grow the window are never held, and none of another path.
         debug_assert!(
             self.held.is_none_or(|held| held.is_app_limited && held.sent_at >= self.path_from),

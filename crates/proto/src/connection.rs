@@ -55,12 +55,16 @@ pub(crate) struct ConnectionLimits {
     pub(crate) receive_memory_bytes: usize,
     /// The longest reliable message in bytes that this end accepts.
     pub(crate) message_max_bytes: usize,
-    /// Bytes of reliable messages that the peer may send before the application has taken any of them.
+    /// Bytes of reliable messages that the peer may send at the start before the application has taken any of them.
     pub(crate) credit_bytes: u32,
+    /// The same at most, once the application takes them fast.
+    pub(crate) credit_max_bytes: u32,
 
     // Rates
     /// The most bytes in flight, whatever the congestion window allows.
     pub(crate) in_flight_bytes: usize,
+    /// The most bytes in flight on a path of which nothing is known.
+    pub(crate) in_flight_start_bytes: usize,
     /// The congestion controller of each connection.
     pub(crate) congestion: Congestion,
     /// The number of datagrams of one connection that are opened in one pass.

@@ -38,10 +38,15 @@ pub const MESSAGE_MAX_BYTES: usize =
 pub const ITEM_CHARGE_BYTES: usize = 64;
 
 /// The send memory of a connection for messages, in bytes including charges.
-pub const SEND_MEMORY_BYTES: usize = 256 * 1_024;
+pub const SEND_MEMORY_BYTES: usize = 1_024 * 1_024;
 
 /// The memory of a connection for messages that wait for the application, in bytes including charges.
-pub const RECEIVE_MEMORY_BYTES: usize = 256 * 1_024;
+pub const RECEIVE_MEMORY_BYTES: usize = 2 * 1_024 * 1_024;
+
+/// The credit for reliable messages that a new connection gives its peer, in bytes including charges. It is less if half
+/// of the receive memory is less, and more if two of the longest messages are more. It grows up to that half while the
+/// application takes a whole credit within two round trips.
+pub const CREDIT_START_BYTES: u32 = 128 * 1_024;
 
 /// The memory for messages of all connections of an endpoint, in bytes including charges, beyond which it accepts no
 /// more connections.
@@ -50,10 +55,16 @@ pub const WORKER_MEMORY_BYTES: usize = 512 * 1_024 * 1_024;
 /// The memory for events of an endpoint, in bytes over all connections.
 pub const EVENT_MEMORY_BYTES: usize = 8 * 1_024 * 1_024;
 
-/// The most bytes in flight of a connection, whatever its congestion window allows. Enough for 100 Mbit/s at 50 ms
-/// (625 kB). A connection has at most half of its send memory in flight, so with the defaults the limit is 128 KiB,
-/// which fits the default receive buffer of sockets.
-pub const IN_FLIGHT_BYTES: usize = 1_024 * 1_024;
+/// The most bytes in flight of a connection, whatever its congestion window allows. Enough for 250 Mbit/s at 100 ms. The
+/// send memory limits them too.
+pub const IN_FLIGHT_BYTES: usize = 4 * 1_024 * 1_024;
+
+/// The bytes that a new connection may have in flight, and the least limit of any path. They fit the default receive
+/// buffer of sockets.
+pub const IN_FLIGHT_START_BYTES: usize = 128 * 1_024;
+
+/// The most packets in flight of a connection.
+pub const PACKETS_IN_FLIGHT_MAX: usize = 4_096;
 
 /// The time between two timestamps of this end's clock.
 pub(crate) const STAMP_INTERVAL: Duration = Duration::from_secs(1);

@@ -145,8 +145,14 @@ impl Loss {
         saturated(bytes, usize::MAX)
     }
 
+    /// The number of packets in flight.
+    pub(crate) fn in_flight_count(&self) -> usize {
+        let count = self.packets.as_ref().map_or(0, |packets| packets.in_flight.count);
+        saturated(count, usize::MAX)
+    }
+
     pub(crate) fn has_in_flight(&self) -> bool {
-        self.packets.as_ref().is_some_and(|packets| packets.in_flight.count > 0)
+        self.in_flight_count() > 0
     }
 
     /// Whether memory for packets in flight is allocated.

@@ -71,6 +71,11 @@ impl MemoryBudget {
         );
     }
 
+    /// Whether half of the limit is reached.
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.bytes() >= self.limit_bytes / 2
+    }
+
     /// Whether the limit is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes() >= self.limit_bytes

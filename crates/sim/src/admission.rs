@@ -11,6 +11,12 @@ use drumfire::{Access, ClientConfig, ConnectToken, PlayerId, ServerConfig, Serve
 use crate::client::{Client, Stage};
 use crate::scenario::{Plan, Scenario};
 
+/// The send memory of a connection in bytes. It is less than the default, so that scenarios fill it.
+pub(crate) const SEND_MEMORY_BYTES: usize = 256 * 1_024;
+
+/// The receive memory of a connection in bytes. Credit begins with a quarter of it, and may double.
+pub(crate) const RECEIVE_MEMORY_BYTES: usize = 512 * 1_024;
+
 /// Admits clients to the world of a scenario.
 pub(crate) struct Admission {
     address: SocketAddr,
@@ -35,12 +41,11 @@ impl Admission {
             access = Access::Token(TokenAccess::new(token_key.clone()));
             key = Some(token_key);
         }
-        let mut server = ServerConfig::new(address, server_key(), access).cookie(scenario.cookie);
-        let mut config = ClientConfig::default();
-        if let Some(bytes) = scenario.memory_bytes {
-            server = server.memory_bytes(bytes, bytes);
-            config = config.memory_bytes(bytes, bytes);
-        }
+        let (send, receive) =
+            scenario.memory_bytes.map_or((SEND_MEMORY_BYTES, RECEIVE_MEMORY_BYTES), |bytes| (bytes, bytes));
+        let server = ServerConfig::new(address, server_key(), access).cookie(scenario.cookie);
+        let (server, config) =
+            (server.memory_bytes(send, receive), ClientConfig::default().memory_bytes(send, receive));
         let world = match &scenario.workers {
             Some(plan) => {
                 let server = server.workers(Workers::Count(plan.workers)).wait(plan.wait);

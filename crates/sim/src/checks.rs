@@ -8,6 +8,8 @@ use drumfire::config::Cookie;
 use drumfire::stats::{DropReason, WorkerStats};
 use drumfire::testing::{Fault, SocketCounts, Traffic, World};
 
+use crate::admission::{RECEIVE_MEMORY_BYTES, SEND_MEMORY_BYTES};
+
 /// Datagrams that a worker keeps while its socket takes none, at most.
 const KEPT_MAX: u64 = 128;
 
@@ -221,9 +223,9 @@ fn address_in(network: [u8; 2], number: u64) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(first, second, third, fourth), 1_024 + u16::from(port)))
 }
 
-/// The limit of one end of a connection: 256 KiB each for messages on the way into the connection, in it, and on the way out, and a
-/// tenth more.
-const END_BYTES: u64 = 3 * 256 * 1_024 * 11 / 10;
+/// The limit of one end of a connection: the memory for messages to send and for received ones, as much as the former for messages on
+/// their way to the connection, and a tenth more.
+const END_BYTES: u64 = (2 * SEND_MEMORY_BYTES + RECEIVE_MEMORY_BYTES) as u64 * 11 / 10;
 
 /// Memory that messages share on their way to an application: five pieces of 64 KiB.
 const PIECES_BYTES: u64 = 5 * 64 * 1_024;

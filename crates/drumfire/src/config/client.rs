@@ -41,20 +41,21 @@ const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 pub struct ClientConfig {
     /// Identifies the game and its build. The server needs the same value. 0 by default.
     pub protocol_id: u64,
-    /// The memory in bytes for messages that wait until the connection accepts them, at least 4 KiB, 256 KiB by default. Each message is
+    /// The memory in bytes for messages that wait until the connection accepts them, at least 4 KiB, 1 MiB by default. Each message is
     /// charged 64 bytes more than its length. The connection uses the same amount again for messages that are not acknowledged.
     pub send_memory_bytes: usize,
     /// The memory in bytes for received messages that wait for the application, with the same charge per message. At least 4 KiB,
-    /// 256 KiB by default.
+    /// 2 MiB by default. The server begins with credit for 128 KiB of reliable messages, which grows up to half of this memory while the
+    /// application takes them.
     pub receive_memory_bytes: usize,
     /// The length in bytes of the longest reliable message, in both directions. 1 KiB to 16 MiB, and at most a quarter of either memory;
     /// 64 KiB by default. The server should have the same value, because the smaller of both applies.
     pub message_max_bytes: usize,
-    /// The largest number of bytes in flight, even if the congestion controller allows more. At least 2,400, 1 MiB by default.
+    /// The largest number of bytes in flight, even if the congestion controller allows more. At least 2,400, 4 MiB by default.
     ///
-    /// The memory limits the bytes in flight too: to half of `send_memory_bytes` here, and for reliable messages to half of
-    /// `receive_memory_bytes` at the server. With the default memory, a connection has at most 128 KiB in flight, which allows 20 Mbit/s
-    /// at a round trip of 50 ms. For 100 Mbit/s, set `send_memory_bytes` here and `receive_memory_bytes` at the server to 2 MiB.
+    /// A connection begins with 128 KiB, and raises its limit up to this one while its path delivers more. `send_memory_bytes` here and
+    /// half of `receive_memory_bytes` at the server limit it too. The defaults are enough for 100 Mbit/s at a round trip of 50 ms. For
+    /// 100 ms, set both memories to 4 MiB.
     pub in_flight_bytes: usize,
     /// The congestion controller, which determines the sending rate. [`Congestion::Delay`] by default.
     pub congestion: Congestion,

@@ -123,10 +123,11 @@ pub struct ServerConfig {
     /// The number of connections of all workers together, including half-open ones; 1 to 4,194,304 for each worker,
     /// 65,536 by default.
     pub connections: u32,
-    /// Bytes of messages to a peer that wait for its worker, with a charge of 64 bytes for each message. At least 4 KiB, 256 KiB
+    /// Bytes of messages to a peer that wait for its worker, with a charge of 64 bytes for each message. At least 4 KiB, 1 MiB
     /// by default. The connection holds as much again until it is acknowledged.
     pub send_memory_bytes: usize,
-    /// Bytes of messages from a peer that wait for the application, with the same charge. At least 4 KiB, 256 KiB by default.
+    /// Bytes of messages from a peer that wait for the application, with the same charge. At least 4 KiB, 2 MiB by default. The
+    /// peer begins with credit for 128 KiB of reliable messages, which grows up to half of this memory while the application takes them.
     pub receive_memory_bytes: usize,
     /// Bytes of messages of all connections of one worker, in both directions and with the same charge. When they are exceeded, the
     /// worker accepts no new connections: clients are refused because the server is full, and
@@ -136,10 +137,10 @@ pub struct ServerConfig {
     /// The longest reliable message in bytes, in both directions: 1 KiB to 16 MiB, and at most a quarter of the memory for sending
     /// and of that for receiving. 64 KiB by default. If a client has another limit, the smaller one applies.
     pub message_max_bytes: usize,
-    /// The limit of bytes in flight to a peer, in addition to that of the congestion controller. At least 2,400, 1 MiB by default.
-    /// The memory limits the bytes in flight too: to half of `send_memory_bytes` here, and reliable messages to half of
-    /// `receive_memory_bytes` at the peer. With the default memory, 128 KiB are in flight at most, which is enough for 20 Mbit/s
-    /// at a round trip of 50 ms. For 100 Mbit/s, set `send_memory_bytes` here and `receive_memory_bytes` at the peer to 2 MiB.
+    /// The limit of bytes in flight to a peer, in addition to that of the congestion controller. At least 2,400, 4 MiB by default.
+    /// A connection begins with 128 KiB, and raises its limit up to this one while its path delivers more. `send_memory_bytes` here
+    /// and half of `receive_memory_bytes` at the peer limit it too. The defaults are enough for 100 Mbit/s at a round trip of 50 ms.
+    /// For 100 ms, set both memories to 4 MiB.
     pub in_flight_bytes: usize,
     /// The congestion controller. [`Congestion::Delay`] by default.
     pub congestion: Congestion,

@@ -4,10 +4,12 @@
 //! This module only counts charges. Other modules decide when to send a Credit frame, and know how much memory is in use.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use drumfire_wire::limits::MESSAGE_LIMIT_BYTES;
 
 use crate::convert::{saturated, to_usize};
+use crate::time::Moment;
 
 /// The longest message in the protocol.
 const MESSAGE_LIMIT: NonZeroU32 = match NonZeroU32::new(MESSAGE_LIMIT_BYTES) {
@@ -96,6 +98,11 @@ impl ReceiveCredit {
         to_usize(self.left)
     }
 
+    /// The charges of all messages that ever arrived, in bytes.
+    pub(crate) const fn received_bytes(&self) -> u64 {
+        self.received
+    }
+
     /// Spends credit on a message that arrived for the first time. Returns false when the peer had no credit for it.
     #[must_use]
     pub(crate) fn take(&mut self, charge_bytes: usize) -> bool {
@@ -123,9 +130,58 @@ impl ReceiveCredit {
     }
 }
 
+/// The credit that a busy peer has when nothing of it is held here. It grows with the rate at which the application takes
+/// messages, so that a fast path is not limited by it (as in the automatic tuning of TCP receive buffers).
+#[derive(Debug)]
+pub(crate) struct CreditWindow {
+    bytes: u32,
+    /// When the present measurement began.
+    from: Moment,
+    /// The charges of all messages that had arrived by then, in bytes.
+    received_before: u64,
+}
+
+impl CreditWindow {
+    pub(crate) const fn new(bytes: u32) -> Self {
+        Self { bytes, from: Moment::ORIGIN, received_before: 0 }
+    }
+
+    pub(crate) const fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Doubles the window, up to `most` bytes, when a whole window arrived within two round trips. The peer cannot send
+    /// that much unless the application takes it. `received` is the charges of all messages that ever arrived.
+    pub(crate) fn on_received(&mut self, now: Moment, received: u64, round_trip: Duration, most: u32) {
+        if now.since(self.from) > round_trip.saturating_mul(2) {
+            (self.from, self.received_before) = (now, received);
+        } else if received.saturating_sub(self.received_before) >= self.bytes.into() {
+            self.bytes = self.bytes.saturating_mul(2).min(most).max(self.bytes);
+            (self.from, self.received_before) = (now, received);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_window_doubles_when_a_whole_one_arrives_within_two_round_trips() {
+        let (mut window, trip) = (CreditWindow::new(1_000), Duration::from_millis(50));
+        let at = |milliseconds| Moment::ORIGIN.after(Duration::from_millis(milliseconds));
+        window.on_received(at(1_000), 5_000, trip, 3_000);
+        window.on_received(at(1_050), 5_999, trip, 3_000);
+        assert_eq!(window.bytes(), 1_000);
+        window.on_received(at(1_100), 6_000, trip, 3_000);
+        assert_eq!(window.bytes(), 2_000);
+        // Two round trips are over, and the measurement starts again.
+        window.on_received(at(1_201), 8_000, trip, 3_000);
+        assert_eq!(window.bytes(), 2_000);
+        window.on_received(at(1_202), 10_000, trip, 3_000);
+        window.on_received(at(1_203), 20_000, trip, 3_000);
+        assert_eq!(window.bytes(), 3_000);
+    }
 
     #[test]
     fn both_ends_count_the_same() {

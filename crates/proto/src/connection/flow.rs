@@ -3,10 +3,12 @@
 //!
 //! The algorithms are in `congestion`. Acks, probes, and closes are sent regardless of these limits.
 
-use super::Connection;
-use crate::congestion::{Acked, Congestion, Lost, Rate};
+use super::{Connection, ConnectionLimits};
+use crate::channel::credit::CreditWindow;
+use crate::congestion::{Acked, Lost, Rate};
 use crate::convert::{saturated, to_u64};
 use crate::error::CloseReason;
+use crate::limits::PACKETS_IN_FLIGHT_MAX;
 use crate::loss::{AckNews, LostNews};
 use crate::meter::Meter;
 use crate::mtu::MtuSearch;
@@ -20,6 +22,8 @@ use crate::time::Moment;
 pub(crate) struct Activity {
     /// The congestion controller and the pacer.
     pub(crate) rate: Rate,
+    /// The credit that the peer may have.
+    pub(crate) credit: CreditWindow,
     /// The statistics of the connection.
     pub(crate) meter: Meter,
     /// The search for the largest datagram that the path carries.
@@ -29,12 +33,15 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    fn new(congestion: Congestion, has_recorder: bool) -> Self {
+    fn new(limits: &ConnectionLimits) -> Self {
+        let bytes = |limit| saturated(limit, u32::MAX);
+        let in_flight_bytes = bytes(limits.in_flight_start_bytes)..=bytes(limits.in_flight_bytes);
         Self {
-            rate: Rate::new(congestion),
+            rate: Rate::new(limits.congestion, &in_flight_bytes),
+            credit: CreditWindow::new(limits.credit_bytes),
             meter: Meter::new(),
             mtu: MtuSearch::new(),
-            recorder: has_recorder.then(Recorder::new),
+            recorder: limits.has_recorder.then(Recorder::new),
         }
     }
 
@@ -48,8 +55,7 @@ impl Activity {
 impl Connection {
     /// Returns the path estimates, and creates them if the connection was idle.
     pub(super) fn activity(&mut self) -> &mut Activity {
-        let (congestion, has_recorder) = (self.bounds.congestion, self.bounds.has_recorder);
-        self.activity.get_or_insert_with(|| Box::new(Activity::new(congestion, has_recorder)))
+        self.activity.get_or_insert_with(|| Box::new(Activity::new(&self.bounds)))
     }
 
     /// Records an event, if the connection is busy and has a flight recorder.
@@ -108,18 +114,22 @@ impl Connection {
         self.activity.as_ref()?.rate.next_at(now)
     }
 
-    /// The number of bytes that may be in flight: the congestion window, or the configured limit if that is smaller.
+    /// The number of bytes that may be in flight: the congestion window, or the limit that follows the path if that is
+    /// smaller.
     pub(crate) fn window_bytes(&self) -> usize {
-        let limit_bytes = self.bounds.in_flight_bytes;
-        let of_path = self.activity.as_ref().map_or(u64::MAX, |activity| activity.rate.window_bytes());
-        saturated(of_path, usize::MAX).min(limit_bytes)
+        let of_path = self.activity.as_ref().map(|activity| activity.rate.window_bytes());
+        of_path.map_or(self.bounds.in_flight_start_bytes, |bytes| saturated(bytes, usize::MAX))
     }
 
     /// Whether the congestion window has room after `bytes` more bytes, and enough of the recent probes were
     /// acknowledged.
     fn has_window_after(&self, bytes: usize) -> bool {
-        // The window is open as long as a byte is left. The last packet may exceed it by less than its own size.
-        !self.loss.is_silenced() && self.loss.in_flight_bytes().saturating_add(bytes) < self.window_bytes()
+        // The window is open as long as a byte is left. The last packet may exceed it by less than its own size. Small
+        // packets are limited by their number, because an ack costs time for each packet that it settles.
+        let has_place = self.loss.in_flight_count() < PACKETS_IN_FLIGHT_MAX;
+        has_place
+            && !self.loss.is_silenced()
+            && self.loss.in_flight_bytes().saturating_add(bytes) < self.window_bytes()
     }
 
     /// Registers a packet that counts as in flight.

@@ -145,6 +145,13 @@ impl Connection {
         }
         let had_memory = self.loss.has_memory();
         let received = self.apply(now, number, contents.frames(frames), room == PacketRoom::All, sink);
+        // More credit needs more memory. A worker that is short of it leaves its peers what they have.
+        if let Some(activity) = &mut self.activity
+            && !sink.budget.is_half_full()
+        {
+            let received = self.receiving.credit.received_bytes();
+            activity.credit.on_received(now, received, round_trip, self.bounds.credit_max_bytes);
+        }
         self.extend_credit();
         // After a handshake or a ping no packet is in flight. The books are released now rather than after the idle
         // time, because many connections may be in this state at the same time.
@@ -347,7 +354,9 @@ impl Connection {
             return;
         }
         let held = self.receiving.held_bytes().saturating_add(self.events_bytes());
-        if let Some(edge) = self.receiving.credit.extend(self.bounds.credit_bytes, held) {
+        let window =
+            self.activity.as_ref().map_or(self.bounds.credit_bytes, |activity| activity.credit.bytes());
+        if let Some(edge) = self.receiving.credit.extend(window, held) {
             self.control.push_credit(edge);
         }
     }

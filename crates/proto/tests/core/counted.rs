@@ -10,11 +10,14 @@ use std::time::Duration;
 /// and the packets in flight. It is released after the handshake.
 pub(crate) const BUSY_BYTES: i64 = 13 * 1_024 + 512;
 
+/// [`MEMORY_BYTES`](crate::harness::MEMORY_BYTES), as a number of the allocator.
+pub(crate) const COUNTED_MEMORY_BYTES: i64 = 256 * 1_024;
+
 /// The memory of a connection for receiving, plus a tenth for its tables.
-pub(crate) const RECEIVE_BYTES: i64 = 256 * 1_024 * 11 / 10 + BUSY_BYTES;
+pub(crate) const RECEIVE_BYTES: i64 = COUNTED_MEMORY_BYTES * 11 / 10 + BUSY_BYTES;
 
 /// The same for a connection that also sends.
-pub(crate) const BOTH_BYTES: i64 = 2 * 256 * 1_024 * 11 / 10 + BUSY_BYTES;
+pub(crate) const BOTH_BYTES: i64 = 2 * COUNTED_MEMORY_BYTES * 11 / 10 + BUSY_BYTES;
 
 impl Puppet {
     /// Passes a datagram to the server a millisecond later, calls `also`, and lets the server send. The application

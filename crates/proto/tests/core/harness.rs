@@ -55,6 +55,15 @@ pub(crate) struct Flying {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// The memory of a connection for sending, and for receiving, in bytes. It is less than the default, so that tests fill it
+/// faster. Limits hold for any memory.
+pub(crate) const MEMORY_BYTES: usize = 256 * 1_024;
+
+/// Returns the settings of most tests.
+pub(crate) fn config() -> Config {
+    Config::default().memory_bytes(MEMORY_BYTES, MEMORY_BYTES).flight_recorder(true)
+}
+
 pub(crate) struct World {
     pub(crate) now: Moment,
     /// The present address of the client.
@@ -113,7 +122,7 @@ fn seed(seed: u64, end: usize) -> Secret<32> {
 
 impl World {
     pub(crate) fn new(number: u64, link: Link) -> Self {
-        Self::with(number, link, Config::default().flight_recorder(true), ClientConfig::default())
+        Self::with(number, link, config(), ClientConfig::default())
     }
 
     pub(crate) fn with(number: u64, link: Link, config: Config, client: ClientConfig) -> Self {

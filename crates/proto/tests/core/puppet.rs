@@ -1,6 +1,6 @@
 //! A world with one client that writes its own frames, under the test's control.
 
-use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address, identity};
+use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address, config, identity};
 use drumfire_proto::{ClientConfig, CloseReason, Config, SendOptions};
 use drumfire_puppet::{Connection, Handshake, Heard};
 use drumfire_wire::{
@@ -20,7 +20,7 @@ type Writer<'a> = FrameWriter<&'a mut [u8]>;
 impl Puppet {
     /// Creates a puppet with a server that has no other client.
     pub(crate) fn connected(seed: u64) -> Self {
-        Self::with(seed, Config::default().flight_recorder(true))
+        Self::with(seed, config())
     }
 
     /// Creates a puppet of a server with this configuration.

@@ -2,6 +2,7 @@
 //! to the connections.
 
 use drumfire_proto::PeerId;
+use drumfire_proto::limits::CREDIT_START_BYTES;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ const ARENAS: usize = 4;
 #[derive(Debug)]
 pub(super) struct TaskQueues {
     pub(super) link: Arc<WorkerChannel>,
-    /// The receive memory of each connection.
+    /// The receive memory of each connection, of which parts return. A larger one counts as twice the credit of a new connection,
+    /// because the peer of a slow connection never gets more credit than that.
     pub(super) receive_memory_bytes: usize,
     arenas: [Mutex<Arena>; ARENAS],
     returns: Mailbox<Return>,
@@ -39,7 +41,7 @@ impl TaskQueues {
     pub(super) fn new(link: &Arc<WorkerChannel>, receive_memory_bytes: usize) -> Self {
         Self {
             link: Arc::clone(link),
-            receive_memory_bytes,
+            receive_memory_bytes: receive_memory_bytes.min(2 * CREDIT_START_BYTES as usize),
             arenas: Default::default(),
             returns: Mailbox::default(),
         }

@@ -12,7 +12,17 @@ pub(crate) const CHANNEL: ChannelId = ChannelId(0);
 
 pub(crate) fn config() -> ServerConfig {
     let address = "127.0.0.1:0".parse().expect("an address");
-    ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Count(1))
+    ServerConfig::new(address, ServerKey::dev(), Access::Open)
+        .workers(Workers::Count(1))
+        .memory_bytes(MEMORY_BYTES, MEMORY_BYTES)
+}
+
+/// The memory of a connection for sending, and for receiving, in bytes. It is less than the default, so that tests fill it faster.
+const MEMORY_BYTES: usize = 256 * 1_024;
+
+/// Returns the settings of most clients.
+pub(crate) fn client_config() -> ClientConfig {
+    ClientConfig::default().memory_bytes(MEMORY_BYTES, MEMORY_BYTES)
 }
 
 /// Returns the output of a future, which must complete before the deadline.
@@ -21,7 +31,9 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
 }
 
 pub(crate) async fn connect(server: &asynchronous::Server) -> Connection {
-    soon("connect", asynchronous::Client::connect_dev(server.local_addr())).await.expect("a connection")
+    let (key, config) = (ServerKey::dev().public(), client_config());
+    let connecting = asynchronous::Client::connect((server.local_addr(), key), &config);
+    soon("connect", connecting).await.expect("a connection")
 }
 
 pub(crate) async fn accept(server: &asynchronous::Server) -> Connection {
@@ -37,7 +49,7 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) async fn new(config: ServerConfig) -> Self {
-        Self::with(config, &ClientConfig::default()).await
+        Self::with(config, &client_config()).await
     }
 
     pub(crate) async fn with(config: ServerConfig, client: &ClientConfig) -> Self {

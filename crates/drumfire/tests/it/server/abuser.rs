@@ -132,8 +132,9 @@ impl Scene {
             players.connect((address, ServerKey::dev().public())).expect("a place");
         }
         let relay = Relay::new(address);
-        // A fixed rate ignores losses on the path.
+        // A fixed rate ignores losses on the path. In the default memory, all messages of a short run could wait until its end.
         let config = ClientConfig::default()
+            .memory_bytes(256 * 1_024, 256 * 1_024)
             .congestion(Congestion::Fixed { bytes_per_second: 1_000_000_000 })
             .timeouts(PATIENCE, PATIENCE);
         let at = relay.socket.local_addr().expect("bound");

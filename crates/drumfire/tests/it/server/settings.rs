@@ -92,8 +92,8 @@ const SERVER: &[Range<ServerConfig>] = &[
     Range {
         field: "message_max_bytes",
         with: |n| inline().message_max_bytes(bytes(n)),
-        refused: &[0, 1_023, 65_537],
-        taken: &[1_024, 1_025, 65_535, 65_536],
+        refused: &[0, 1_023, 262_145],
+        taken: &[1_024, 1_025, 262_143, 262_144],
     },
     Range {
         field: "message_max_bytes",
@@ -164,8 +164,8 @@ const CLIENT: &[Range<ClientConfig>] = &[
     Range {
         field: "message_max_bytes",
         with: |n| client().message_max_bytes(bytes(n)),
-        refused: &[0, 1_023, 65_537],
-        taken: &[1_024, 1_025, 65_535, 65_536],
+        refused: &[0, 1_023, 262_145],
+        taken: &[1_024, 1_025, 262_143, 262_144],
     },
     Range {
         field: "in_flight_bytes",

@@ -424,7 +424,7 @@ fn channel_options_survive_a_reconnect() {
     world.advance(10 * SECOND);
     assert_eq!(reasons(&events(&mut world, 0)), [ended(CloseReason::Reset)]);
     let mut send = |channel| {
-        (0..400).try_for_each(|_| {
+        (0..1_200).try_for_each(|_| {
             let sent = world.clients[0].send(Message::unreliable(ChannelId(channel), vec![0; 1_000]));
             sent.map(drop)
         })

@@ -10,6 +10,9 @@ use crate::limits::ROUND_TRIP_INITIAL;
 use crate::rtt::RoundTrip;
 use crate::time::Moment;
 
+/// The window alone limits the bytes in flight.
+pub(super) const UNLIMITED: std::ops::RangeInclusive<u32> = u32::MAX..=u32::MAX;
+
 pub(super) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
@@ -312,7 +315,7 @@ impl Flow {
     fn new(source: Source) -> Self {
         Self {
             source,
-            rate: Rate::new(source.choice),
+            rate: Rate::new(source.choice, &UNLIMITED),
             first: 0,
             sent: VecDeque::new(),
             in_flight_bytes: 0,

@@ -1,6 +1,6 @@
 //! Messages without memory: each of the four options, with its counters, and without an effect on others.
 
-use crate::harness::{CLEAN, CLIENT, SERVER, World};
+use crate::harness::{CLEAN, CLIENT, MEMORY_BYTES, SERVER, World};
 use drumfire_proto::{
     ChannelId, ChannelOptions, CloseCode, CloseReason, Outcome, SendError, SendOptions, WhenFull,
 };
@@ -40,8 +40,8 @@ fn came(world: &mut World) -> Vec<u64> {
     messages.iter().map(|(_, bytes)| u64::from_be_bytes(bytes[..8].try_into().unwrap())).collect()
 }
 
-/// The number of messages of 1,000 bytes, charged 64 more, that fit the memory of 256 KiB.
-const TAKEN: u64 = 256 * 1_024 / 1_064;
+/// The number of messages of 1,000 bytes, charged 64 more, that fit the send memory.
+const TAKEN: u64 = (MEMORY_BYTES / 1_064) as u64;
 
 #[test]
 fn who_blocks_is_told_and_loses_nothing() {

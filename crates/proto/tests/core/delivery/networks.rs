@@ -1,6 +1,6 @@
 //! Messages arrive as their mode guarantees, over any network.
 
-use crate::harness::{CLEAN, CLIENT, Link, SERVER, World};
+use crate::harness::{CLEAN, CLIENT, Link, MEMORY_BYTES, SERVER, World};
 use drumfire_proto::{Outcome, PeerId, SendError, SendOptions};
 use std::time::Duration;
 
@@ -262,7 +262,7 @@ fn a_full_queue_says_so_at_once_and_takes_again_after_acks() {
     while world.reliable(CLIENT, client, &[7; 960]) == Ok(()) {
         taken += 1;
     }
-    assert_eq!(taken, 256 * 1_024 / (960 + 64));
+    assert_eq!(taken, MEMORY_BYTES / (960 + 64));
     assert_eq!(world.reliable(CLIENT, client, &[7; 960]), Err(SendError::Full));
     world.run(Duration::from_secs(2));
     assert_eq!(world.messages(SERVER).len(), taken);

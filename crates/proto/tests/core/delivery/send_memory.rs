@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::limits::{ITEM_CHARGE_BYTES, SEND_MEMORY_BYTES};
+use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use drumfire_proto::{ChannelId, IfFull, Message, PeerId, SendError};
 
-use crate::harness::{CLEAN, CLIENT, Link, Seen, World};
+use crate::harness::{CLEAN, CLIENT, Link, MEMORY_BYTES, Seen, World};
 
 /// The send memory that a message of 1,000 bytes takes.
 const CHARGE: usize = 1_000 + ITEM_CHARGE_BYTES;
 
 /// The number of messages of 1,000 bytes that fit the send memory.
-const ROOM: usize = SEND_MEMORY_BYTES / CHARGE;
+const ROOM: usize = MEMORY_BYTES / CHARGE;
 
 fn send(world: &mut World, peer: PeerId, payload_bytes: usize, if_full: IfFull) -> Result<(), SendError> {
     let message = Message::reliable_ordered(ChannelId(0), Bytes::from(vec![7; payload_bytes]));
@@ -39,10 +39,10 @@ fn a_refused_sender_gets_one_notice_when_half_is_free() {
     }
     while notices(&world) == 0 {
         let used_bytes = world.ends[CLIENT].undelivered_bytes(client);
-        assert!(used_bytes > SEND_MEMORY_BYTES / 4, "{used_bytes} bytes are used, and there was no notice");
+        assert!(used_bytes > MEMORY_BYTES / 4, "{used_bytes} bytes are used, and there was no notice");
         world.run(Duration::from_millis(1));
     }
-    assert!(world.ends[CLIENT].undelivered_bytes(client) <= SEND_MEMORY_BYTES / 2);
+    assert!(world.ends[CLIENT].undelivered_bytes(client) <= MEMORY_BYTES / 2);
     world.run(Duration::from_secs(5));
     assert_eq!(notices(&world), 1, "no message was refused since");
     fill(&mut world, client, IfFull::Notify);
@@ -55,7 +55,7 @@ fn a_long_message_fits_when_its_sender_is_notified() {
     let mut world = World::new(2, CLEAN);
     let (client, _) = world.connected();
     fill(&mut world, client, IfFull::Refuse);
-    let bytes = SEND_MEMORY_BYTES / 10 * 9;
+    let bytes = MEMORY_BYTES / 10 * 9;
     let is_full = send(&mut world, client, bytes.min(60_000), IfFull::Notify);
     assert_eq!(is_full, Err(SendError::Full));
     while notices(&world) == 0 {

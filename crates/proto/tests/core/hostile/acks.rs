@@ -165,7 +165,7 @@ fn compare(client: Client, game: Game) -> (u64, u64, u64) {
 }
 
 #[test]
-fn a_thousand_optimistic_ackers_are_closed_within_512_packets() {
+fn a_thousand_optimistic_ackers_are_closed_within_a_skip_and_a_window() {
     for (client, game) in [
         (Client::FillsGaps, Game::Endless),
         (Client::FillsGaps, Game::Steady),
@@ -173,7 +173,8 @@ fn a_thousand_optimistic_ackers_are_closed_within_512_packets() {
         (Client::Guesses, Game::Endless),
     ] {
         let (to_cheats, to_honest, most) = compare(client, game);
-        assert!(most <= 512, "{client:?}, {game:?}: {most} packets");
+        // At most 384 packets to the next skipped number, and what the path holds behind it.
+        assert!(most <= 640, "{client:?}, {game:?}: {most} packets");
         assert!(to_cheats * 10 <= to_honest * 11, "{client:?}, {game:?}: {to_cheats} B for {to_honest} B");
     }
     // A client that knows an endless game in advance gets it sooner, and no more of it.

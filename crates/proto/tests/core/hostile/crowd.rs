@@ -11,8 +11,8 @@ use drumfire_wire::FrameWriter;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::counted::BUSY_BYTES;
-use crate::harness::{Random, server_config};
+use crate::counted::{BUSY_BYTES, COUNTED_MEMORY_BYTES};
+use crate::harness::{Random, config, server_config};
 use crate::hostile::strategies::STRATEGIES;
 use crate::puppet::joined;
 use drumfire_puppet::Connection;
@@ -21,7 +21,7 @@ use drumfire_puppet::Connection;
 const PACKETS: u64 = 300;
 
 /// The memory of a connection for sending and receiving, plus a tenth for its tables.
-const CONNECTION_BYTES: i64 = 2 * 256 * 1_024 * 11 / 10;
+const CONNECTION_BYTES: i64 = 2 * COUNTED_MEMORY_BYTES * 11 / 10;
 
 /// The time between two handshake datagrams: a server computes 2,000 key agreements per second.
 const HANDSHAKE_PACE: Duration = Duration::from_micros(200);
@@ -121,7 +121,7 @@ impl Crowd {
 
 #[test]
 fn two_hundred_hostile_peers_stay_within_their_memory() {
-    let mut crowd = Crowd::new(Config::default());
+    let mut crowd = Crowd::new(config());
     for number in 0..200 {
         assert!(crowd.join(number));
     }
@@ -139,7 +139,7 @@ fn two_hundred_hostile_peers_stay_within_their_memory() {
 
 #[test]
 fn a_peer_that_skips_costs_another_peer_no_message() {
-    let mut crowd = Crowd::new(Config::default());
+    let mut crowd = Crowd::new(config());
     assert!(crowd.join(0) && crowd.join(1));
     let skips = STRATEGIES.iter().position(|(name, _)| *name == "skips on two channels");
     crowd.members[0].strategy = skips.expect("it is a strategy");
@@ -184,6 +184,6 @@ fn come_and_fill(count: u32, config: Config) {
 #[test]
 fn hostile_peers_one_by_one_hold_no_more_than_a_worker_may() {
     // The first peers time out before the last ones connect.
-    let patient = Config::default().timeouts(Duration::from_secs(86_400), Duration::from_secs(86_400));
+    let patient = config().timeouts(Duration::from_secs(86_400), Duration::from_secs(86_400));
     come_and_fill(300, patient.worker_memory_bytes(16 * 1_024 * 1_024));
 }

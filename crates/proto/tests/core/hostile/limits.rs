@@ -1,6 +1,6 @@
 //! Limits on the resources of one peer, and that reaching them does not affect others.
 
-use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address};
+use crate::harness::{CLEAN, CLIENT, MEMORY_BYTES, SERVER, Seen, World, address, config};
 use crate::puppet::Puppet;
 use drumfire_proto::{ClientConfig, Config, Congestion, ConnectError, DropReason, Inbound, Now, SendOptions};
 use drumfire_wire::{Close, CloseCode, RefuseReason};
@@ -134,7 +134,7 @@ fn a_server_that_is_full_makes_no_connection() {
 fn a_server_at_its_memory_limit_accepts_no_connection() {
     // So slow that all data waits.
     let slow = Congestion::Fixed { bytes_per_second: 1_200 };
-    let config = Config::default().worker_memory_bytes(1_024 * 1_024).congestion(slow);
+    let config = config().worker_memory_bytes(1_024 * 1_024).congestion(slow);
     let mut world = World::with(5, CLEAN, config, ClientConfig::many());
     for _ in 0..5 {
         world.connect();
@@ -145,7 +145,7 @@ fn a_server_at_its_memory_limit_accepts_no_connection() {
         while world.send(SERVER, *peer, 0, &[1; 1_000], SendOptions::reliable_unordered()).is_ok() {}
     }
     let held = world.ends[SERVER].held_bytes();
-    assert!((1_048_576..=5 * 256 * 1_024).contains(&held), "{held} B");
+    assert!((1_048_576..=5 * MEMORY_BYTES).contains(&held), "{held} B");
     let refused = world.connect();
     world.run(Duration::from_secs(3));
     let told = world.seen[CLIENT].iter().find_map(|(_, peer, seen)| match seen {

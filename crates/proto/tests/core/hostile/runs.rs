@@ -1,6 +1,6 @@
 //! Runs of messages from a client that writes its own frames: what of them is delivered, and what of them is counted.
 
-use crate::harness::{CLIENT, Random, SERVER, address};
+use crate::harness::{CLIENT, MEMORY_BYTES, Random, SERVER, address};
 use crate::puppet::Puppet;
 use drumfire_proto::{CloseReason, Config, Event, EventBatch, Inbound, ProtocolError};
 use drumfire_wire::{
@@ -217,7 +217,7 @@ fn unreliable_runs_without_room_are_dropped_and_counted() {
     let server = &puppet.world.ends[SERVER];
     let (dropped, delivered) = (server.stats().unreliable_overflows, server.stats().messages_delivered);
     assert_eq!((dropped + delivered, dropped % 300), (40 * 300, 0));
-    assert!(dropped > 0 && delivered > 300 && server.held_bytes() <= 256 * 1_024, "{delivered}");
+    assert!(dropped > 0 && delivered > 300 && server.held_bytes() <= MEMORY_BYTES, "{delivered}");
 }
 
 #[test]

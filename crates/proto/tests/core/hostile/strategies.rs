@@ -3,7 +3,7 @@
 //! reason.
 
 use crate::counted::{BOTH_BYTES, RECEIVE_BYTES};
-use crate::harness::{Random, SERVER};
+use crate::harness::{MEMORY_BYTES, Random, SERVER};
 use crate::puppet::Puppet;
 use drumfire_proto::CloseReason;
 use drumfire_tries::tries;
@@ -321,6 +321,6 @@ fn a_message_begun_again_in_its_packet_needs_memory_too() {
     }
     let server = &puppet.world.ends[SERVER];
     let (held, delivered) = (server.held_bytes(), server.stats().messages_delivered);
-    assert!(held <= 256 * 1_024 && delivered > 100, "{held} B of {delivered} messages");
+    assert!(held <= MEMORY_BYTES && delivered > 100, "{held} B of {delivered} messages");
     assert!(server.stats().unreliable_overflows > 0);
 }
