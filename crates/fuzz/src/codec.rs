@@ -1,7 +1,7 @@
 //! F1 and F2: the headers of datagrams and the frames of packets, without keys.
 
 use allocation_counter::measure;
-use drumfire_wire::{ConnectionIdLength, Frames, Refuse, Reset, TransportHeader};
+use drumfire_wire::{ConnectionIdLength, EncodeError, Frames, Refuse, Reset, TransportHeader};
 
 use crate::samples::{packet, walk};
 use crate::soundness::{assert_decoders_agree, assert_walk_is_sound};
@@ -11,21 +11,22 @@ pub(crate) fn datagram(data: &[u8]) {
     assert_eq!(measure(|| assert_decoders_agree(data)).count_total, 0, "decoding does not allocate");
     for ids in [ConnectionIdLength::Zero, ConnectionIdLength::Eight] {
         if let Ok(header) = TransportHeader::decode(data, ids) {
-            let mut again = Vec::new();
-            header.encode(&mut again).expect("a vector has room");
-            assert_eq!(again, data[..header.encoded_bytes()]);
+            assert_eq!(encoded(|again| header.encode(again)), data[..header.encoded_bytes()]);
         }
     }
     if let Ok(refuse) = Refuse::decode(data) {
-        let mut again = Vec::new();
-        refuse.encode(&mut again).expect("a vector has room");
-        assert_eq!(Refuse::decode(&again), Ok(refuse));
+        assert_eq!(Refuse::decode(&encoded(|again| refuse.encode(again))), Ok(refuse));
     }
     if let Ok(reset) = Reset::decode(data) {
-        let mut again = Vec::new();
-        reset.encode(&mut again).expect("a vector has room");
-        assert_eq!(Reset::decode(&again), Ok(reset));
+        assert_eq!(Reset::decode(&encoded(|again| reset.encode(again))), Ok(reset));
     }
+}
+
+/// Returns what `encode` writes into a vector, which has room for everything.
+pub(crate) fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(&mut bytes).expect("a vector has room");
+    bytes
 }
 
 /// F2: the frames of a packet. Frames that were decoded can be encoded, and decode to the same.

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use chacha20poly1305::aead::AeadInPlace;
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
-use drumfire_crypto::Responder;
 use drumfire_proto::{
     Access, ClientConfig, Config, Endpoint, IssuedToken, Refusal, RefuseReason, Secret, SendOptions,
     SingleWorker, Token, TokenAccess, TokenError, TokenKey, TokenKind,
 };
+use drumfire_puppet::answer_hello;
 use drumfire_wire::{ClientId, ConnectionId, Hello, Refuse, Reset, Retry, Welcome, limits};
 
+use crate::codec::encoded;
 use crate::harness::{CLEAN, CLIENT, SERVER, World, address, server_config, server_keys};
 use crate::input::Input;
 
@@ -97,23 +98,17 @@ pub(crate) fn welcome(data: &[u8]) {
     let is_genuine = input.u8() & 1 != 0;
     let (mut world, hello) = connecting_world();
     let hello = Hello::decode(&hello).expect("a Hello");
-    let mut message = [0; Welcome::NOISE_MESSAGE_MAX_BYTES];
-    let bytes = if is_genuine {
+    let datagram = if is_genuine {
         world.flying.clear();
-        let (mut asked, prologue) = ([0; 1_200], hello.prologue().concat());
-        let (psk, ephemeral) = (Secret::zeroed(), Secret::new([3; 32]));
-        let read =
-            Responder::read(&server_keys(), &psk, &prologue, hello.noise_message, &ephemeral, &mut asked);
-        let (responder, _) = read.expect("a genuine Hello");
-        responder.reply(input.bytes(1_000), &mut message).expect("it fits").0
+        let answer =
+            answer_hello(&server_keys(), &hello, |parameters| *parameters = input.bytes(1_000).into());
+        answer.expect("a genuine Hello").1
     } else {
-        let given = input.bytes(message.len());
-        message[..given.len()].copy_from_slice(given);
-        given.len().max(limits::NOISE_MESSAGE_2_MIN_BYTES)
+        let mut message = input.bytes(Welcome::NOISE_MESSAGE_MAX_BYTES).to_vec();
+        message.resize(message.len().max(limits::NOISE_MESSAGE_2_MIN_BYTES), 0);
+        let welcome = Welcome { client_id: hello.fields.client_id, noise_message: &message };
+        encoded(|datagram| welcome.encode(datagram))
     };
-    let mut datagram = Vec::new();
-    let welcome = Welcome { client_id: hello.fields.client_id, noise_message: &message[..bytes] };
-    welcome.encode(&mut datagram).expect("a Welcome that is long enough");
     world.hand(CLIENT, address(SERVER), &datagram);
     if is_genuine {
         // The world's server does not have the keys of this connection, so that the client times out.
@@ -167,9 +162,8 @@ pub(crate) fn answers(data: &[u8]) {
 
 /// Returns a forged answer to a client.
 fn answer(what: u8, client_id: ClientId, input: &mut Input<'_>) -> Vec<u8> {
-    let mut datagram = Vec::new();
-    let encoded = match what % 4 {
-        0 => Retry { client_id, cookie: &input.array() }.encode(&mut datagram),
+    encoded(|datagram| match what % 4 {
+        0 => Retry { client_id, cookie: &input.array() }.encode(datagram),
         1 => {
             let refusal = Refusal {
                 reason: RefuseReason::from_byte(input.u8()),
@@ -178,10 +172,10 @@ fn answer(what: u8, client_id: ClientId, input: &mut Input<'_>) -> Vec<u8> {
                 retry_after: None,
                 address: None,
             };
-            Refuse { client_id, refusal, mac: input.array() }.encode(&mut datagram)
+            Refuse { client_id, refusal, mac: input.array() }.encode(datagram)
         }
         2 => Reset { connection_id: ConnectionId::from_bytes(input.array()), token: input.array() }
-            .encode(&mut datagram),
+            .encode(datagram),
         _ => {
             datagram.push(0x88 | input.u8());
             datagram.extend(client_id.0);
@@ -189,7 +183,5 @@ fn answer(what: u8, client_id: ClientId, input: &mut Input<'_>) -> Vec<u8> {
             datagram.extend(input.bytes(bytes));
             Ok(())
         }
-    };
-    encoded.expect("a vector has room");
-    datagram
+    })
 }

@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod codec;
-mod fragments;
 mod handshake;
 mod input;
 mod kernel;
@@ -63,7 +62,7 @@ pub const TARGETS: &[Target] = &[
     target("F8", "many packets sealed with genuine keys", sealed::packets),
     target("F9", "two cores driven by a script, compared with a model", script::play),
     target("F10", "ack frames, compared with a set", numbers::acks),
-    target("F11", "fragments of messages, compared with the ranges of their bytes", fragments::reassembly),
+    target("F11", "fragments of messages, compared with the ranges of their bytes", sealed::reassembly),
     target("F12", "the replay window, compared with a set", numbers::replay),
     target("F13", "truncated and expanded packet numbers", numbers::expansion),
     target(

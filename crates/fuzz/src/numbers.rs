@@ -9,6 +9,7 @@ use drumfire_wire::{
     AckDelay, AckRange, Frame, FrameWriter, Frames, PacketNumber, PacketNumberLength, limits,
 };
 
+use crate::codec::encoded;
 use crate::input::Input;
 use crate::puppet::Puppet;
 
@@ -30,11 +31,9 @@ fn written_acks(mut input: Input<'_>) {
     if ranges.is_empty() {
         return;
     }
-    let mut memory = [0; 1_200];
-    let mut writer = FrameWriter::new(&mut memory[..]);
-    writer.ack(AckDelay::from_duration(Duration::ZERO), ranges.iter().copied()).expect("it fits");
-    let bytes = writer.written_bytes();
-    let Some(Ok(Frame::Ack(ack))) = Frames::new(&memory[..bytes]).next() else {
+    let delay = AckDelay::from_duration(Duration::ZERO);
+    let written = encoded(|frames| FrameWriter::new(frames).ack(delay, ranges.iter().copied()));
+    let Some(Ok(Frame::Ack(ack))) = Frames::new(&written).next() else {
         panic!("an ack was written");
     };
     ranges.truncate(limits::ACK_RANGES_SENT);

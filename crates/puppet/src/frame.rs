@@ -191,6 +191,13 @@ impl DrawnFrame {
     }
 }
 
+/// Returns what `encode` writes into a vector, which has room for everything.
+pub(crate) fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(&mut bytes).expect("a vector has room");
+    bytes
+}
+
 /// Returns the range of these packet numbers, in either order.
 pub(crate) fn range(one: u64, other: u64) -> AckRange {
     let (smallest, largest) = (PacketNumber(one.min(other)), PacketNumber(one.max(other)));

@@ -1,23 +1,24 @@
-//! The client's side of the handshake (PROTOCOL 5, "Handshake"), one datagram at a time.
+//! Both ends of the handshake (PROTOCOL 5, "Handshake"), one datagram at a time.
 //!
 //! Every part of the Hello can be made wrong before it is sent. Only open access is spoken: there is no token.
 
 use std::time::Duration;
 
-use drumfire_crypto::{Initiator, Mac1Key, Secret, Suite};
+use drumfire_crypto::{Initiator, Mac1Key, Responder, Secret, ServerKeyPair};
 use drumfire_wire::limits::CLIENT_PARAMETERS_BYTES;
 use drumfire_wire::{
-    ClientId, ClientParameters, ConnectionIdLength, HelloDraft, HelloFields, Retry, ServerParameters,
-    SharedParameters, SuiteOffer, VERSION, Welcome,
+    ClientId, ClientParameters, ConnectionId, ConnectionIdLength, FrameWriter, Hello, HelloDraft,
+    HelloFields, Refuse, Retry, ServerParameters, SharedParameters, Suite, SuiteOffer, VERSION, Welcome,
 };
 
-use crate::connection::Connection;
+use crate::connection::{Connection, PacketSealer};
+use crate::frame::encoded;
 
 /// Returns the suite of the ciphers for a suite of the wire format.
-pub(crate) const fn key_suite(suite: drumfire_wire::Suite) -> Suite {
+const fn key_suite(suite: Suite) -> drumfire_crypto::Suite {
     match suite {
-        drumfire_wire::Suite::ChaCha20Poly1305 => Suite::ChaCha20Poly1305,
-        drumfire_wire::Suite::Aes128Gcm => Suite::Aes128Gcm,
+        Suite::ChaCha20Poly1305 => drumfire_crypto::Suite::ChaCha20Poly1305,
+        Suite::Aes128Gcm => drumfire_crypto::Suite::Aes128Gcm,
     }
 }
 
@@ -113,20 +114,16 @@ impl Handshake {
     }
 
     /// Returns the Hello as it is now.
-    ///
-    /// # Panics
-    ///
-    /// Never: a vector has room for a Hello.
     #[must_use]
     pub fn hello(&self) -> Vec<u8> {
-        encoded(&self.hello)
+        encoded(|datagram| self.hello.encode(datagram))
     }
 
     /// Returns the Hello as it was before a Retry came.
     pub(crate) fn hello_without_cookie(&self) -> Vec<u8> {
         let mut hello = self.hello.clone();
         hello.set_cookie([0; 32]);
-        encoded(&hello)
+        encoded(|datagram| hello.encode(datagram))
     }
 
     /// Takes the cookie of a Retry. Returns whether the datagram is a Retry.
@@ -150,8 +147,189 @@ impl Handshake {
     }
 }
 
-fn encoded(hello: &HelloDraft) -> Vec<u8> {
-    let mut datagram = Vec::new();
-    hello.encode(&mut datagram).expect("a vector has room");
-    datagram
+/// A whole handshake of a client that keeps no connection: the tools and benches that use it need the keys alone. It acknowledges every
+/// packet of the server, until its sealing half is taken.
+///
+/// Pass each datagram of the server to [`Self::on_datagram`] and send what it returns. Call [`Self::resend`] when nothing came for
+/// a while, first of all for the first datagram.
+pub struct Connector {
+    state: State,
+    is_confirmed: bool,
+}
+
+enum State {
+    Handshake(Box<Handshake>),
+    Connected(Box<Connection>),
+    /// There will be no connection, for this reason.
+    Failed(String),
+}
+
+impl Connector {
+    /// Begins a handshake with the server that has this public key. Two clients need two `ephemeral` secrets.
+    ///
+    /// # Panics
+    ///
+    /// If the public key is one of the few that are not valid.
+    #[must_use]
+    pub fn new(
+        server_key: &[u8; 32],
+        client_id: [u8; 8],
+        ephemeral: [u8; 32],
+        parameters: &ClientParameters,
+        offer: SuiteOffer,
+    ) -> Self {
+        let payload = parameters.encode();
+        let handshake = Handshake::with(server_key, client_id, ephemeral, &payload, offer);
+        Self { state: State::Handshake(handshake.into()), is_confirmed: false }
+    }
+
+    /// Returns whether the handshake is over. The server does not know it before a packet of the connection has arrived.
+    #[must_use]
+    pub const fn is_connected(&self) -> bool {
+        matches!(self.state, State::Connected(_))
+    }
+
+    /// Returns whether the server has opened a packet of the connection and answered it.
+    #[must_use]
+    pub const fn is_confirmed(&self) -> bool {
+        self.is_confirmed
+    }
+
+    /// Returns the reason why there will be no connection, or `None` while there may be one.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        if let State::Failed(reason) = &self.state { Some(reason) } else { None }
+    }
+
+    /// Returns the datagram that is due when the server does not answer: the Hello, or a packet that asks for an ack. Returns
+    /// `None` once the connection is confirmed.
+    pub fn resend(&mut self) -> Option<Vec<u8>> {
+        match &mut self.state {
+            State::Handshake(handshake) => Some(handshake.hello()),
+            State::Connected(client) => (!self.is_confirmed).then(|| client.datagram(&ack_request())),
+            State::Failed(_) => None,
+        }
+    }
+
+    /// Takes a datagram of the server and returns the answer to it, if it has one.
+    pub fn on_datagram(&mut self, datagram: Vec<u8>) -> Option<Vec<u8>> {
+        match &mut self.state {
+            State::Handshake(handshake) => {
+                if handshake.on_retry(&datagram) {
+                    return self.resend();
+                }
+                if let Ok(refuse) = Refuse::decode(&datagram) {
+                    let reason = refuse.refusal.reason;
+                    self.state = State::Failed(format!("the server refuses the connection: {reason:?}"));
+                    return None;
+                }
+                let welcome = Welcome::decode(&datagram).ok()?;
+                // Datagrams of other handshakes are ignored.
+                (welcome.client_id == handshake.client_id()).then_some(())?;
+                // A Welcome uses up the handshake, whether it opens or not.
+                let failed = State::Failed("the server's Welcome does not open".to_owned());
+                if let State::Handshake(mut handshake) = std::mem::replace(&mut self.state, failed)
+                    && let Some(client) = handshake.on_welcome(&datagram)
+                {
+                    self.state = State::Connected(client.into());
+                }
+                self.resend()
+            }
+            State::Connected(client) => {
+                let heard = client.open(datagram)?;
+                self.is_confirmed = true;
+                heard.ack().map(|ack| client.datagram(&ack))
+            }
+            State::Failed(_) => None,
+        }
+    }
+
+    /// Returns the sealing half of the connection, or `None` if there is no connection.
+    #[must_use]
+    pub fn into_sealer(self) -> Option<PacketSealer> {
+        match self.state {
+            State::Connected(client) => Some(client.into_halves().0),
+            State::Handshake(_) | State::Failed(_) => None,
+        }
+    }
+}
+
+/// Returns frames that ask for an immediate ack, padded to the shortest length of a packet.
+fn ack_request() -> Vec<u8> {
+    encoded(|bytes| {
+        let mut frames = FrameWriter::new(bytes);
+        frames.ack_request().and_then(|()| frames.padding(3))
+    })
+}
+
+/// The reason why a server does not accept a Hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HelloError {
+    /// The Hello was made for another server key, or with a token.
+    BadMac1,
+    /// The Noise message does not open.
+    BadNoise,
+    /// The client's parameters are outside their bounds.
+    BadParameters,
+    /// The client does not offer the suite of these parameters, or this build does not have it.
+    BadOffer,
+}
+
+/// Returns the parameters of a server that asks for nothing special.
+pub(crate) fn server_parameters(connection_id: [u8; ConnectionId::BYTES]) -> ServerParameters {
+    ServerParameters {
+        connection_id: ConnectionId::from_bytes(connection_id),
+        reset_token: [6; 16],
+        suite: Suite::ChaCha20Poly1305,
+        shared: default_parameters().shared,
+    }
+}
+
+/// Accepts a Hello and returns the connection and the Welcome that PROTOCOL.md describes. `change` may change or replace the server's
+/// parameters before they are sealed. Returns `None` if the Hello does not open with these keys.
+#[must_use]
+pub fn answer_hello(
+    keys: &ServerKeyPair,
+    hello: &Hello<'_>,
+    change: impl FnOnce(&mut Vec<u8>),
+) -> Option<(Connection, Vec<u8>)> {
+    let parameters = server_parameters([0; ConnectionId::BYTES]);
+    accept_hello(keys, hello, &parameters, &Secret::new([8; 32]), change).ok()
+}
+
+/// Accepts a Hello like [`answer_hello`], with these parameters. Two connections need two `ephemeral` secrets.
+///
+/// # Errors
+///
+/// The first check that the Hello does not pass. The cookie is not checked.
+pub fn accept_hello(
+    keys: &ServerKeyPair,
+    hello: &Hello<'_>,
+    parameters: &ServerParameters,
+    ephemeral: &Secret<32>,
+    change: impl FnOnce(&mut Vec<u8>),
+) -> Result<(Connection, Vec<u8>), HelloError> {
+    let psk = Secret::zeroed();
+    if Mac1Key::derive(keys.public(), &psk).mac(&hello.mac1_input()) != *hello.mac1 {
+        return Err(HelloError::BadMac1);
+    }
+    let offer = hello.fields.offered_suites().ok_or(HelloError::BadOffer)?;
+    if !offer.has(parameters.suite) {
+        return Err(HelloError::BadOffer);
+    }
+    let mut payload = [0; CLIENT_PARAMETERS_BYTES];
+    let prologue = hello.prologue().concat();
+    let (responder, _) = Responder::read(keys, &psk, &prologue, hello.noise_message, ephemeral, &mut payload)
+        .map_err(|_| HelloError::BadNoise)?;
+    let client = ClientParameters::decode(&payload).ok_or(HelloError::BadParameters)?;
+    let mut payload = encoded(|payload| parameters.encode(payload));
+    change(&mut payload);
+    let mut message_2 = vec![0; payload.len() + 48];
+    let (_, secrets) = responder.reply(&payload, &mut message_2).map_err(|_| HelloError::BadNoise)?;
+    let (seals, opens) = secrets.into_keys(key_suite(parameters.suite)).ok_or(HelloError::BadOffer)?;
+    let welcome = Welcome { client_id: hello.fields.client_id, noise_message: &message_2 };
+    let welcome = encoded(|datagram| welcome.encode(datagram));
+    let connection =
+        Connection::new((seals, opens), client.connection_id, ConnectionIdLength::Eight, client.shared);
+    Ok((connection, welcome))
 }

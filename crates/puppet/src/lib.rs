@@ -13,27 +13,20 @@
 #![forbid(unsafe_code)]
 
 mod connection;
-mod connector;
 mod flood;
 mod frame;
 mod handshake;
 mod hostile;
-mod mutator;
-mod packet;
 mod random;
 mod sender;
-mod server;
 mod state;
 mod swarm;
 
-pub use connection::{Connection, Heard};
-pub use connector::Connector;
+pub use connection::{Connection, Heard, PacketOpener, PacketSealer};
 pub use flood::{DrawnHello, HelloFlood};
 pub use frame::DrawnFrame;
-pub use handshake::{Handshake, default_parameters};
+pub use handshake::{Connector, Handshake, HelloError, accept_hello, answer_hello, default_parameters};
 pub use hostile::HostileEnd;
-pub use packet::{PacketOpener, PacketSealer};
 pub use random::Random;
 pub use sender::Sender;
-pub use server::{HelloError, accept_hello, answer_hello};
 pub use swarm::Swarm;

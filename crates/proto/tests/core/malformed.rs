@@ -366,7 +366,7 @@ fn frames_to_client(before: &[&str], frames: &str) -> Outcome {
 }
 
 fn answer(hello: &Hello<'_>, change: impl FnOnce(&mut [u8])) -> (Connection, Vec<u8>) {
-    answer_hello(&server_keys(), hello, change).expect("the Hello opens")
+    answer_hello(&server_keys(), hello, |parameters| change(parameters)).expect("the Hello opens")
 }
 
 /// Frames as they are sealed: a packet is at least 28 bytes long. The padding is in front, for some of them do not end.
