@@ -1,9 +1,7 @@
 //! Runs a scenario: chaos, then calm, with every event checked as it comes and the world checked after every step.
 
-mod broadcasts;
 mod disturb;
 mod send;
-mod turnover;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -13,7 +11,7 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Datagram, Delay, LinkConfig, Random};
 use drumfire::testing::{ClockConfig, Trouble, World};
-use drumfire::{ChannelId, ChannelOptions, Event, PeerId, PlayerId};
+use drumfire::{ChannelId, ChannelOptions, Event, PeerId, PlayerId, WhenFull};
 
 use crate::admission::Admission;
 use crate::attacker::Attacker;
@@ -26,6 +24,9 @@ use crate::workers::{Excused, FaultInjector};
 
 /// The time between two steps in the calm.
 const CALM_STEP: Duration = Duration::from_millis(500);
+
+/// In an hour, a place stays empty for six seconds, while handshakes and packets of the earlier client may still be on their way.
+const EMPTY_TICKS: u64 = 24;
 
 /// Turns of hostile ends in a tick of a short scenario.
 const HOSTILE_TURNS: u32 = 4;
@@ -351,6 +352,61 @@ impl<'a> Run<'a> {
         }
         let outcome = self.clients[at].on_event(Side::Server, event);
         outcome.map_err(|reason| format!("the server, of client {at}: {reason}"))
+    }
+
+    /// Fills places that have been empty for long enough.
+    fn replace_clients(&mut self, tick: u64) -> Result<(), String> {
+        if self.is_stalled {
+            // The server's application may not have taken the event of a connection yet.
+            self.empty_since.fill(None);
+            return Ok(());
+        }
+        for at in 0..self.clients.len() {
+            self.clients[at].end_excuse(tick);
+            let empty_since = &mut self.empty_since[at];
+            if !self.clients[at].has_left() {
+                *empty_since = None;
+            } else if tick >= *empty_since.get_or_insert(tick) + EMPTY_TICKS {
+                *empty_since = None;
+                self.replace(at, tick).map_err(|reason| format!("in tick {tick}, {reason}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self, at: usize, tick: u64) -> Result<(), String> {
+        self.judge_client(at)?;
+        self.counts.add(Counts::HANDSHAKES, 1);
+        self.earlier[at].add(&self.world.clients[at].stats());
+        let plan = Scenario::newcomer(self.scenario.seed, at as u64, tick, self.scenario.has_tokens);
+        self.admission.admit(&mut self.world, at, &plan)?;
+        self.world.set_client_clock(at, &ClockConfig::default());
+        self.counts.add(Counts::OTHER_FAULTS, plan.faults());
+        self.clients[at] = Client::new(&plan, self.scenario.server_buffers_events());
+        self.plans[at] = plan;
+        self.begin(at)
+    }
+
+    /// Judges a client, and counts it.
+    fn judge_client(&mut self, at: usize) -> Result<(), String> {
+        let (client, stats) = (&self.clients[at], self.world.clients[at].stats());
+        client.judge(&stats).map_err(|reason| format!("client {at}: {reason}"))?;
+        let is_failed = client.at_client == Stage::Failed;
+        let counts = &mut self.counts;
+        counts.add(Counts::FAILED, is_failed.into());
+        counts.add(Counts::CONNECTED, (!is_failed).into());
+        counts.add(Counts::HOSTILE, (client.is_hostile && client.was_connected()).into());
+        counts.add(Counts::CLOSED, (client.at_client == Stage::Over).into());
+        counts.add(Counts::SENT, client.up.sent() + client.down.sent());
+        counts.add(Counts::DELIVERED, client.up.delivered + client.down.delivered);
+        counts.add("closed for want of room", client.has_overflowed.into());
+        counts.add("missed for want of room", client.down.missed);
+        match self.plans[at].when_full {
+            WhenFull::DropOldest => counts.add("dropped as the oldest", stats.protocol.messages_dropped),
+            WhenFull::DropNewest => counts.add("dropped as the newest", stats.protocol.messages_dropped),
+            WhenFull::Block | WhenFull::Disconnect => {}
+        }
+        Ok(())
     }
 
     /// Checks what must hold at the end.

@@ -1,7 +1,6 @@
 //! Scenarios: everything that a seed decides before a run begins.
 
-mod faulty_workers;
-mod hour;
+mod kinds;
 
 use std::ops::Range;
 use std::time::Duration;

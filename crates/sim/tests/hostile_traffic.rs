@@ -84,24 +84,27 @@ impl Stage {
         self.world.set_links(&LinkConfig::default().delay(Delay::Constant(DELAY))).unwrap();
     }
 
-    fn advance(&mut self, duration: Duration) {
+    /// Changes the world, and counts what the world holds more or less after it.
+    fn count(&mut self, change: impl FnOnce(&mut World)) {
         let world = &mut self.world;
-        self.held_bytes += measure(|| world.advance(duration)).bytes_current;
+        self.held_bytes += measure(|| change(world)).bytes_current;
+    }
+
+    fn advance(&mut self, duration: Duration) {
+        self.count(|world| world.advance(duration));
     }
 
     /// Passes a datagram to the server. Returns what it sent to its source since the last call.
     fn hand(&mut self, from: SocketAddr, datagram: &[u8]) -> Vec<Vec<u8>> {
-        let (world, mut seen) = (&mut self.world, Vec::new());
-        let server = world.server.local_addr();
-        self.held_bytes += measure(|| {
+        let (server, mut seen) = (self.world.server.local_addr(), Vec::new());
+        self.count(|world| {
             world.inject(from, server, datagram.to_vec());
             world.advance(Duration::ZERO);
             seen = world.take_seen();
-        })
-        .bytes_current;
+        });
         let answers = seen.iter().filter(|answer| answer.to == from);
         let answers = answers.map(|answer| answer.bytes.clone()).collect();
-        self.held_bytes += measure(|| drop(seen)).bytes_current;
+        self.count(|_| drop(seen));
         answers
     }
 
@@ -113,14 +116,12 @@ impl Stage {
 
     /// Polls both applications.
     fn poll(&mut self) {
-        let world = &mut self.world;
-        self.held_bytes += measure(|| {
+        self.count(|world| {
             world.server.poll(Duration::ZERO);
             world.server.events().for_each(drop);
             world.clients[0].poll(Duration::ZERO);
             world.clients[0].events().for_each(drop);
-        })
-        .bytes_current;
+        });
     }
 }
 

@@ -1,17 +1,21 @@
-//! The applications of a run: they send at random, and close.
+//! The applications of a run: they send at random, also to the server's groups, whose members change, and close.
 
 use std::time::Duration;
 
 use drumfire::conditioner::Random;
-use drumfire::{ChannelId, ClientState, Message, Mode, Priority, SendError, SendOptions};
+use drumfire::{Audience, ChannelId, ClientState, GroupId, Message, Mode, Priority, SendError, SendOptions};
 
 use super::Run;
 use crate::client::Stage;
 use crate::random::{between, index, pick};
-use crate::scenario::Side;
+use crate::scenario::{GROUPS, GroupPlan, Side};
+use crate::traffic::{self, Number};
 
 /// Messages of one end in one tick, at most.
 const BURST_MESSAGES: u32 = 8;
+
+/// Channels of messages to groups.
+const GROUP_CHANNELS: u64 = 4;
 
 /// The modes of reliable and of other messages, each as often as it is drawn.
 const RELIABLE: [Mode; 4] =
@@ -78,6 +82,60 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Lets clients join and leave groups at random.
+    fn change_groups(&mut self) -> Result<(), String> {
+        let Some(group) = self.scenario.group.filter(|_| !self.is_stalled) else { return Ok(()) };
+        for at in 0..self.clients.len() {
+            let (client, plan) = (&mut self.clients[at], &self.plans[at]);
+            // A client that vanishes has no messages on their way when it does.
+            let may_join = client.at_server == Stage::Connected && plan.vanishes.is_none();
+            let Some(peer) = client.peer.filter(|_| may_join && self.random.happens(group.turnover)) else {
+                continue;
+            };
+            let number = index(&mut self.random, GROUPS);
+            let is_member = &mut client.is_member[number];
+            if *is_member {
+                self.world.server.leave(peer, GroupId(number as u64));
+            } else if !self.world.server.join(peer, GroupId(number as u64)) {
+                return Err(format!("client {at} cannot join a group"));
+            }
+            *is_member = !*is_member;
+        }
+        Ok(())
+    }
+
+    /// Sends a message to a group, at random.
+    fn broadcast(&mut self) -> Result<(), String> {
+        let plan = self.scenario.group.filter(|_| !self.is_stalled);
+        let Some(plan) = plan.filter(|plan| self.random.happens(plan.rate)) else { return Ok(()) };
+        let GroupPlan { reliable, message_max_bytes, .. } = plan;
+        let group = index(&mut self.random, GROUPS);
+        let channel = ChannelId(between(&mut self.random, 0, GROUP_CHANNELS - 1));
+        let (options, _) = draw_options(&mut self.random, reliable);
+        let length = index(&mut self.random, message_max_bytes + 1).min(options.mode.message_max_bytes());
+        let except = index(&mut self.random, 2 * self.clients.len());
+        let excepted = self.clients.get(except).and_then(|client| client.peer);
+        let number = self.broadcasts;
+        let bytes = traffic::compose(options.mode, Some(Number::ToGroup(number)), length, &mut self.random);
+        let all = Audience::group(GroupId(group as u64));
+        let audience = excepted.map_or(all, |peer| all.except(peer));
+        match self.world.server.broadcast(audience, Message::new(channel, bytes.clone(), options)) {
+            Ok(()) => {}
+            // A worker is stalled, and its queue of broadcasts is full.
+            Err(SendError::Full) => return Ok(()),
+            Err(error) => return Err(format!("a broadcast failed: {error}")),
+        }
+        self.broadcasts += 1;
+        self.counts.add("said to groups", 1);
+        for (at, client) in self.clients.iter_mut().enumerate() {
+            let is_member = client.is_member[group];
+            if is_member && except != at {
+                client.down.on_broadcast(number, channel.0, options, bytes.clone());
+            }
+        }
+        Ok(())
+    }
+
     /// Closes the connections whose tick has come, and retries those that could not be closed before.
     pub(super) fn close(&mut self, tick: u64) {
         for (at, (client, plan)) in self.clients.iter_mut().zip(&self.plans).enumerate() {
@@ -101,7 +159,7 @@ impl Run<'_> {
 }
 
 /// Draws how a message is sent, and whether it has a receipt. `reliable` is the fraction of reliable messages.
-pub(super) fn draw_options(random: &mut Random, reliable: f64) -> (SendOptions, bool) {
+fn draw_options(random: &mut Random, reliable: f64) -> (SendOptions, bool) {
     let is_reliable = random.happens(reliable);
     let mode = pick(random, if is_reliable { &RELIABLE } else { &UNRELIABLE });
     let classes = [Priority::Urgent, Priority::Normal, Priority::Low, Priority::Bulk];
