@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Datagram, Delay, LinkConfig, Random};
 use drumfire::testing::{ClockConfig, Trouble, World};
-use drumfire::{ChannelId, ChannelOptions, Event, PeerId, PlayerId, WhenFull};
+use drumfire::{ChannelId, ChannelOptions, Event, PeerId, PeerInfo, PlayerId, WhenFull};
 
 use crate::admission::Admission;
 use crate::attacker::Attacker;
@@ -311,47 +311,40 @@ impl<'a> Run<'a> {
     }
 
     fn on_server(&mut self, event: Event) -> Result<(), String> {
-        let peer = match &event {
-            Event::Connected { peer, info } => {
-                if let Some(player) = info.player
-                    && !self.players.insert(player)
-                {
-                    return Err(format!("a second session by one token, of {player:?}"));
-                }
-                if info.player.is_some() != self.scenario.has_tokens {
-                    return Err("a player without a token, or a token without a player".to_owned());
-                }
-                if self.admission.returned.contains(&info.address) {
-                    return Err("a token whose session was over opened another".to_owned());
-                }
-                let at =
-                    self.by_address.get(&info.address).ok_or("a client at an unknown address connected")?;
-                if self.by_peer.insert(*peer, *at).is_some() {
-                    return Err(format!("the peer id of client {at} was in use before"));
-                }
-                *peer
-            }
-            Event::Message { peer, .. }
-            | Event::Receipt { peer, .. }
-            | Event::Skipped { peer, .. }
-            | Event::Missed { peer, .. }
-            | Event::Writable { peer }
-            | Event::FlightRecord { peer, .. }
-            | Event::Disconnected { peer, .. } => *peer,
-            other => return Err(format!("an unknown event: {other:?}")),
-        };
-        let at = *self.by_peer.get(&peer).ok_or("an event of a peer that did not connect")?;
-        if let Event::Connected { .. } = &event {
-            self.clients[at].peer = Some(peer);
-            let plan = &self.plans[at];
-            let options = ChannelOptions::default().redundancy(plan.redundancy).when_full(plan.when_full);
-            for channel in (0..plan.channels).map(ChannelId) {
-                self.world.server.set_channel_options(peer, channel, options);
-                self.world.clients[at].set_channel_options(channel, options);
-            }
+        let peer = event.peer();
+        if let Event::Connected { info, .. } = &event {
+            self.on_connected(peer, info)?;
         }
+        let at = *self.by_peer.get(&peer).ok_or("an event of a peer that did not connect")?;
         let outcome = self.clients[at].on_event(Side::Server, event);
         outcome.map_err(|reason| format!("the server, of client {at}: {reason}"))
+    }
+
+    /// Checks that the server may accept this client, and sets the options of its channels.
+    fn on_connected(&mut self, peer: PeerId, info: &PeerInfo) -> Result<(), String> {
+        if let Some(player) = info.player
+            && !self.players.insert(player)
+        {
+            return Err(format!("a second session by one token, of {player:?}"));
+        }
+        if info.player.is_some() != self.scenario.has_tokens {
+            return Err("a player without a token, or a token without a player".to_owned());
+        }
+        if self.admission.returned.contains(&info.address) {
+            return Err("a token whose session was over opened another".to_owned());
+        }
+        let at = *self.by_address.get(&info.address).ok_or("a client at an unknown address connected")?;
+        if self.by_peer.insert(peer, at).is_some() {
+            return Err(format!("the peer id of client {at} was in use before"));
+        }
+        self.clients[at].peer = Some(peer);
+        let plan = &self.plans[at];
+        let options = ChannelOptions::default().redundancy(plan.redundancy).when_full(plan.when_full);
+        for channel in (0..plan.channels).map(ChannelId) {
+            self.world.server.set_channel_options(peer, channel, options);
+            self.world.clients[at].set_channel_options(channel, options);
+        }
+        Ok(())
     }
 
     /// Fills places that have been empty for long enough.
