@@ -1,7 +1,7 @@
 //! Floods of one class of datagrams from many addresses, at a rate or as fast as possible. A flood counts what the system took, and
 //! reads no answers.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -106,15 +106,13 @@ impl FloodPlan {
 
     /// Starts the flood in its own thread, which returns how many datagrams the system took.
     pub(crate) fn start(self, server: SocketAddr, samples: Samples) -> Result<JoinHandle<u64>, Error> {
+        let server = v4(server)?;
         let sockets = (0..SOURCES).map(|number| {
-            let socket = UdpSocket::bind((source(server.ip(), number), 0))?;
+            let socket = UdpSocket::bind((source(*server.ip(), number), 0))?;
             socket.set_nonblocking(true).map(|()| socket)
         });
         let sockets = sockets.collect::<Result<Vec<_>, _>>().context("the sources of a flood")?;
-        let spoofing = match self.class {
-            FloodClass::Spoofed => Some((SpoofingSender::new()?, v4(server)?)),
-            _ => None,
-        };
+        let spoofing = (self.class == FloodClass::Spoofed).then(SpoofingSender::new).transpose()?;
         let random = Random::new(u64::from(SOURCES));
         let mut flood = Flood { plan: self, server, samples, sockets, spoofing, random, sent: 0 };
         Ok(std::thread::spawn(move || flood.run()))
@@ -132,11 +130,8 @@ pub(crate) fn join(flood: JoinHandle<u64>) -> Result<u64, Error> {
 }
 
 /// Returns a source address in the server's network.
-fn source(server: IpAddr, number: u32) -> IpAddr {
-    match server {
-        IpAddr::V4(address) => Ipv4Addr::from(u32::from(address) + 1 + number * 251).into(),
-        IpAddr::V6(_) => server,
-    }
+fn source(server: Ipv4Addr, number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(server) + 1 + number * 251)
 }
 
 /// Returns an address in the server's network, another one for each of the first four million numbers.
@@ -153,10 +148,10 @@ fn spoofed_source(server: SocketAddrV4, number: u64) -> SocketAddrV4 {
 
 struct Flood {
     plan: FloodPlan,
-    server: SocketAddr,
+    server: SocketAddrV4,
     samples: Samples,
     sockets: Vec<UdpSocket>,
-    spoofing: Option<(SpoofingSender, SocketAddrV4)>,
+    spoofing: Option<SpoofingSender>,
     random: Random,
     sent: u64,
 }
@@ -190,8 +185,8 @@ impl Flood {
 
     fn send(&mut self, number: u64) {
         let datagram = self.datagram(number);
-        let is_sent = if let Some((sender, server)) = &self.spoofing {
-            sender.send(spoofed_source(*server, number), *server, &datagram)
+        let is_sent = if let Some(sender) = &self.spoofing {
+            sender.send(spoofed_source(self.server, number), self.server, &datagram)
         } else {
             let index = usize::try_from(number).unwrap_or(0) % self.sockets.len();
             self.sockets[index].send_to(&datagram, self.server).is_ok()

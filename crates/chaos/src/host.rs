@@ -6,7 +6,6 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -143,14 +142,10 @@ impl fmt::Display for Stalls {
 
 impl StallMonitor {
     /// Starts a monitor on `core` that wakes up after every `sleep`.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if real-time priorities are not permitted, [`Error::Failed`] if the core is not allowed.
-    pub(crate) fn start(core: usize, sleep: Duration) -> Result<Self, Error> {
-        let (sender, thread_ids) = channel();
+    pub(crate) fn start(core: usize, sleep: Duration) -> Self {
         let thread = BackgroundThread::spawn(move |is_over| {
             pin_current_thread(core).context("a core")?;
-            sender.send(current_thread_id().context("a thread id")?).context("the monitor's owner")?;
+            set_priority(current_thread_id().context("a thread id")?, Priority::Monitor)?;
             let mut longest = Duration::ZERO;
             while !is_over.load(Ordering::Acquire) {
                 let before = now();
@@ -159,16 +154,13 @@ impl StallMonitor {
             }
             Ok(longest)
         });
-        let monitor = Self { thread, ticks: cpu_ticks() };
-        // Without a thread id the monitor's own error says why.
-        let outcome = thread_ids.recv().map_or(Ok(()), |id| set_priority(id, Priority::Monitor));
-        match outcome {
-            Ok(()) => Ok(monitor),
-            Err(error) => monitor.end().and(Err(error)),
-        }
+        Self { thread, ticks: cpu_ticks() }
     }
 
     /// Ends the monitor, and returns the stalls since its start.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if real-time priorities are not permitted, [`Error::Failed`] if the core is not allowed.
     pub(crate) fn end(self) -> Result<Stalls, Error> {
         let stolen = cpu_ticks().zip(self.ticks).and_then(|(now, then)| now.steal_share_since(&then));
         let longest = self.thread.end()??;

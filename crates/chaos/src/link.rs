@@ -20,6 +20,9 @@ pub(crate) const FAR_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 214, 0, 2));
 const NEAR_DEVICE: &str = "chaos-near";
 const FAR_DEVICE: &str = "chaos-far";
 
+/// The largest packet that the devices carry.
+const MTU: u16 = 1_500;
+
 /// The conditioner takes addresses and does not use them: whole IP packets carry their own.
 const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
@@ -55,19 +58,15 @@ impl EmulatedLink {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the system has no TUN devices.
-    pub(crate) fn start(namespace: u32, config: &LinkConfig, mtu: u16) -> Result<Self, Error> {
-        let devices = [TunDevice::open(NEAR_DEVICE, mtu)?, TunDevice::open(FAR_DEVICE, mtu)?];
+    pub(crate) fn start(namespace: u32, config: &LinkConfig) -> Result<Self, Error> {
+        let devices = [TunDevice::open(NEAR_DEVICE, MTU)?, TunDevice::open(FAR_DEVICE, MTU)?];
         // The descriptor stays here when the device moves.
         call("ip", &format!("link set {FAR_DEVICE} netns {namespace}"))?;
-        let there = |arguments: &str| call_in(namespace, "ip", arguments);
-        for (name, address) in [(NEAR_DEVICE, INSIDE.into()), (FAR_DEVICE, FAR_V4)] {
-            let ip = |arguments: &str| {
-                if name == FAR_DEVICE { there(arguments) } else { call("ip", arguments) }
-            };
-            ip(&format!("link set {name} mtu {mtu} up"))?;
-            ip(&format!("address add {address}/30 dev {name}"))?;
-        }
-        there(&format!("route add {NAT_NETWORK} dev {FAR_DEVICE}"))?;
+        call("ip", &format!("link set {NEAR_DEVICE} mtu {MTU} up"))?;
+        call("ip", &format!("address add {INSIDE}/30 dev {NEAR_DEVICE}"))?;
+        call_in(namespace, "ip", &format!("link set {FAR_DEVICE} mtu {MTU} up"))?;
+        call_in(namespace, "ip", &format!("address add {FAR_V4}/30 dev {FAR_DEVICE}"))?;
+        call_in(namespace, "ip", &format!("route add {NAT_NETWORK} dev {FAR_DEVICE}"))?;
         let [there, back] = SEEDS.map(|seed| Link::new(config.clone(), seed));
         let links = [there.context("a link")?, back.context("a link")?];
         let path = Arc::new(Mutex::new(Path { links, router: NatRouter::default() }));

@@ -38,74 +38,15 @@
 //! | – | long play; a bad network; all sizes of packets; a path that narrows | no reliable message lost, the same number of open files, memory grows by at most 1 KiB per minute (only in `--full`: after 5 minutes) | `cargo xtask chaos C1 C2 C12` |
 #![forbid(unsafe_code)]
 
-mod error;
-mod flood;
-mod host;
-mod link;
-mod marks;
-mod net;
-mod platform;
-mod players;
-mod process;
-mod relay;
-mod runs;
-mod server;
-mod traffic;
-
-use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::error::Error;
-use crate::marks::Verdict;
-use crate::runs::{OtherNamespace, Run, Setting, Size};
-use crate::server::ServerFlags;
-
-/// Faults over real sockets.
-#[derive(Parser)]
-#[command(bin_name = "chaos")]
-enum Task {
-    /// Does one run and judges it.
-    Run {
-        /// The name of the run.
-        #[arg(value_parser = Run::parse)]
-        run: Run,
-        /// The length of the run.
-        #[arg(long, value_enum, default_value_t = Size::Default)]
-        size: Size,
-        /// A process in another network namespace, connected to this one by a link. Both are for this run alone.
-        #[arg(long, requires = "other_address")]
-        other: Option<u32>,
-        /// The address of the other namespace.
-        #[arg(long, requires = "other")]
-        other_address: Option<IpAddr>,
-        /// The server's address, with port 0 for any.
-        #[arg(long, default_value = "127.0.0.1:0")]
-        address: SocketAddr,
-    },
-    /// Is the server of a run, and reads orders from standard input until it ends.
-    Serve(Box<ServerFlags>),
+#[cfg(target_os = "linux")]
+fn main() -> ExitCode {
+    drumfire_chaos::main()
 }
 
+#[cfg(not(target_os = "linux"))]
 fn main() -> ExitCode {
-    let outcome = match Task::parse() {
-        Task::Run { run, size, other, other_address, address } => {
-            let other =
-                other.zip(other_address).map(|(process, address)| OtherNamespace { process, address });
-            runs::judge(run, &Setting { size, other, address })
-        }
-        Task::Serve(flags) => server::run(*flags).map(|()| Verdict::Passed),
-    };
-    match outcome {
-        Ok(verdict) => ExitCode::from(verdict as u8),
-        Err(Error::Failed(reason)) => {
-            eprintln!("{reason}");
-            ExitCode::from(1)
-        }
-        Err(Error::Unsupported(what)) => {
-            eprintln!("skipped: needs {what}");
-            ExitCode::from(3)
-        }
-    }
+    eprintln!("skipped: needs the namespaces, devices, and filters of Linux");
+    ExitCode::from(3)
 }

@@ -83,11 +83,16 @@ impl Marks {
         self.lines.push(format!("     {}{text}", self.prefix));
     }
 
-    /// Takes the outcome of a part of the run. A part that this machine cannot do is noted, and the run continues.
+    /// Does a part of the run. A part that this machine cannot do is noted, and the run continues.
     ///
     /// # Errors
     /// The part's error, unless it is [`Error::Unsupported`].
-    pub(crate) fn part(&mut self, name: &str, outcome: Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn part(
+        &mut self,
+        name: &str,
+        part: impl FnOnce(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let outcome = part(self);
         self.section("");
         let Err(Error::Unsupported(what)) = outcome else { return outcome };
         self.skipped += 1;
@@ -178,15 +183,15 @@ mod tests {
 
     #[test]
     fn a_part_that_cannot_be_done_is_reported_and_hides_no_miss() {
-        let unsupported = || Err(Error::Unsupported("a thing".to_owned()));
+        let unsupported = |_: &mut Marks| Err(Error::Unsupported("a thing".to_owned()));
         let mut marks = Marks::default();
-        assert!(marks.part("a part", Ok(())).is_ok());
-        assert!(matches!(marks.part("a part", Err(Error::failed("x", "y"))), Err(Error::Failed(_))));
+        assert!(marks.part("a part", |_| Ok(())).is_ok());
+        assert!(matches!(marks.part("a part", |_| Err(Error::failed("x", "y"))), Err(Error::Failed(_))));
         marks.equal("a", 0, 0);
         marks.not_judged("b", "which takes an hour");
         assert_eq!(marks.print("a run"), Verdict::Partly);
         assert_eq!(marks.lines[1], "SKIP b: not judged, which takes an hour");
-        assert!(marks.part("a part", unsupported()).is_ok());
+        assert!(marks.part("a part", unsupported).is_ok());
         assert_eq!(marks.print("a run"), Verdict::Skipped);
         assert_eq!(marks.lines[2], "SKIP a part: needs a thing");
         marks.equal("d", 1, 0);

@@ -2,12 +2,9 @@
 //!
 //! The server's keys belong to the run, so that a killed server can be started again with them.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fs::{self, DirEntry};
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -49,6 +46,11 @@ impl ServerSpec {
         let config = ServerConfig::new(address, key, access).server_id("chaos");
         let config = config.workers(Workers::Count(workers));
         Ok(Self { config, token_key, down: 0, has_trains: true, namespace: None })
+    }
+
+    /// Returns a server in this network namespace, at any port.
+    pub(crate) fn local(workers: u16) -> Result<Self, Error> {
+        Self::new((Ipv4Addr::LOCALHOST, 0).into(), workers)
     }
 
     /// Returns a server in another network namespace.
@@ -105,7 +107,7 @@ impl ServerSpec {
     }
 }
 
-/// A running server, which reads lines and answers them. It is killed on drop.
+/// A running server, which reads lines and answers them. It is killed on drop, and sends nothing to its peers then.
 pub(crate) struct ServerProcess {
     child: Child,
     input: ChildStdin,
@@ -139,12 +141,6 @@ impl ServerProcess {
         serde_json::from_str(&line).context("the server's answer")
     }
 
-    /// Kills the server, which sends nothing to its peers.
-    pub(crate) fn kill(mut self) -> Result<(), Error> {
-        self.child.kill().context("a signal")?;
-        self.child.wait().map(drop).context("the server's end")
-    }
-
     /// Sends a signal, which stops or continues the server.
     pub(crate) fn signal(&self, signal: Signal) -> Result<(), Error> {
         kill_process(Pid::from_child(&self.child), signal).context("a signal")
@@ -152,29 +148,22 @@ impl ServerProcess {
 
     /// Returns the CPU time that the server has used.
     pub(crate) fn cpu_time(&self) -> Result<Duration, Error> {
-        let sample = ProcessClock::sample(self.child.id()).context("the server's CPU time")?;
+        let sample = ProcessClock::sample(self.id()).context("the server's CPU time")?;
         Ok(Duration::from_nanos(sample.run_ns))
     }
 
     /// Returns the server's resident memory in bytes.
     pub(crate) fn memory_bytes(&self) -> Result<u64, Error> {
         const WHAT: &str = "the server's memory";
-        let status = fs::read_to_string(self.proc_path("status")).context(WHAT)?;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).context(WHAT)?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line.and_then(|line| line.split_whitespace().next()).context(WHAT)?;
         Ok(kib.parse::<u64>().context(WHAT)? * 1_024)
     }
 
-    /// Returns the target of each open descriptor of the server.
-    pub(crate) fn descriptors(&self) -> Result<BTreeMap<OsString, PathBuf>, Error> {
-        let files = fs::read_dir(self.proc_path("fd")).context("the server's files")?;
-        // A descriptor that was closed in between has no target.
-        let link = |file: DirEntry| Some((file.file_name(), fs::read_link(file.path()).ok()?));
-        Ok(files.flatten().filter_map(link).collect())
-    }
-
-    fn proc_path(&self, name: &str) -> String {
-        format!("/proc/{}/{name}", self.child.id())
+    /// Returns the id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits until the server has ended, for at most `timeout`.

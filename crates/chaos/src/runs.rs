@@ -13,13 +13,16 @@ mod c10;
 mod c11;
 mod c12;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
+use drumfire::conditioner::LinkConfig;
 use drumfire_tools::clock::now;
 
 use crate::error::{Error, ErrorContext};
+use crate::host::call_in;
+use crate::link::{EmulatedLink, FAR_V4};
 use crate::marks::{Marks, Verdict};
 use crate::players::{Players, check_timeout};
 use crate::process::{Report, ServerProcess, ServerSpec};
@@ -106,31 +109,35 @@ impl Size {
     }
 }
 
-/// The surroundings of a run.
+/// The surroundings of a run: this network namespace and another one, connected by a link. Both are for this run alone.
+#[derive(Args)]
 pub(crate) struct Setting {
-    pub(crate) size: Size,
-    /// Another network namespace, connected to this one by a link. Both are for this run alone.
-    pub(crate) other: Option<OtherNamespace>,
-    /// The server's address, with port 0 for any.
-    pub(crate) address: SocketAddr,
-}
-
-/// Another network namespace.
-#[derive(Clone, Copy)]
-pub(crate) struct OtherNamespace {
-    /// A process in it.
-    pub(crate) process: u32,
-    pub(crate) address: IpAddr,
+    /// The length of the run.
+    #[arg(long, value_enum, default_value_t = Size::Default)]
+    size: Size,
+    /// A process in the other network namespace.
+    #[arg(long)]
+    other: u32,
+    /// The address of the other namespace.
+    #[arg(long)]
+    other_address: IpAddr,
 }
 
 impl Setting {
-    /// Returns the other namespace.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if there is none: the run would change the host's network.
-    fn other(&self) -> Result<&OtherNamespace, Error> {
-        let what = "network namespaces of its own: start it by `cargo xtask chaos`";
-        self.other.as_ref().ok_or_else(|| Error::Unsupported(what.to_owned()))
+    /// Returns a server in the other namespace, at its address.
+    fn far_server(&self, workers: u16) -> Result<ServerSpec, Error> {
+        ServerSpec::within(self.other, self.other_address, workers)
+    }
+
+    /// Runs a program of the system in the other namespace. Returns its output.
+    fn call_far(&self, program: &str, arguments: &str) -> Result<String, Error> {
+        call_in(self.other, program, arguments)
+    }
+
+    /// Connects both namespaces by an emulated link too. Returns it, and a server at its far end.
+    fn emulate_link(&self, config: &LinkConfig) -> Result<(EmulatedLink, ServerSpec), Error> {
+        let link = EmulatedLink::start(self.other, config)?;
+        Ok((link, ServerSpec::within(self.other, FAR_V4, WORKERS)?))
     }
 }
 
@@ -233,18 +240,22 @@ impl Testbed {
         Ok(u64::try_from(used.as_millis() * 1_000 / elapsed.as_millis().max(1)).unwrap_or(u64::MAX))
     }
 
-    /// Makes system calls of the first player's worker fail, and pauses the players of that worker. Returns the worker.
+    /// Makes system calls of the first player's worker fail. Returns the worker.
     fn fail_calls(&mut self, errno: i32, sockets: &str, calls: &str) -> Result<u64, Error> {
-        let before = self.server.report()?;
-        let worker = before.worker_of(0).context("the worker of the first player")?;
         self.players.list[0].request_fault(REFUSE, &format!("{errno} {sockets} {calls}"))?;
-        let after = self.until("the filter", |report| !report.0["refusal"].is_null())?;
-        if let Some(reason) = after.0["refusal"]["Err"].as_str() {
+        let report = self.until("the filter", |report| !report.0["refusal"].is_null())?;
+        if let Some(reason) = report.0["refusal"]["Err"].as_str() {
             return Err(Error::Unsupported(format!("seccomp filters: {reason}")));
         }
+        report.worker_of(0).context("the worker of the first player")
+    }
+
+    /// Pauses the players of a worker.
+    fn pause_players_of(&mut self, worker: u64) -> Result<(), Error> {
+        let report = self.server.report()?;
         for (index, player) in self.players.list.iter_mut().enumerate() {
-            player.is_paused = before.worker_of(index) == Some(worker);
+            player.is_paused = report.worker_of(index) == Some(worker);
         }
-        Ok(worker)
+        Ok(())
     }
 }

@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::panic::panic_any;
+use std::process;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -153,9 +154,12 @@ impl Echo {
         let text = String::from_utf8_lossy(request);
         let mut words = text.split_whitespace();
         let errno = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
-        let sockets = if words.next() == Some("open") { open_sockets().map(Some) } else { Ok(None) };
+        let only_open = (words.next() == Some("open")).then(|| open_sockets(process::id())).transpose();
         let calls: Vec<_> = words.collect();
-        let outcome = sockets.and_then(|sockets| fail_calls(&calls, errno, sockets.as_deref()));
+        let outcome = only_open.and_then(|sockets| {
+            let sockets = sockets.map(|sockets| sockets.into_keys().collect::<Vec<_>>());
+            fail_calls(&calls, errno, sockets.as_deref())
+        });
         self.record(|records| records.refusal = Some(outcome.map_err(|error| format!("{error:?}"))));
     }
 

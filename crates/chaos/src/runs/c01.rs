@@ -5,11 +5,10 @@ use std::time::Duration;
 use drumfire::conditioner::{Delay, LinkConfig, Loss};
 use drumfire_tools::clock::now;
 
-use super::{Setting, Testbed, WORKERS};
+use super::{Setting, Testbed};
 use crate::error::Error;
-use crate::link::{EmulatedLink, FAR_V4};
 use crate::marks::Marks;
-use crate::process::ServerSpec;
+use crate::platform::open_files;
 
 /// Memory is sampled after this time, because pools grow to their size before.
 const WARM_UP: Duration = Duration::from_secs(300);
@@ -24,16 +23,14 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (players, time) = (setting.size.many_players(), setting.size.secs(10, 180, 7_200));
     let config =
         LinkConfig::default().loss(Loss::Even(0.02)).delay(Delay::Constant(Duration::from_millis(30)));
-    let other = setting.other()?;
-    let link = EmulatedLink::start(other.process, &config, 1_500)?;
-    let spec = ServerSpec::within(other.process, FAR_V4, WORKERS)?;
+    let (link, spec) = setting.emulate_link(&config)?;
     let mut bed = Testbed::start_mixed(spec, players)?;
     let warm_up = WARM_UP.min(time / 2);
     bed.players.play(warm_up);
     let (start, mut memory, mut files) = (now(), Vec::new(), Vec::new());
     while now().duration_since(start) < time - warm_up {
         memory.push((now().duration_since(start), bed.server.memory_bytes()?));
-        files.push(bed.server.descriptors()?.len() as u64);
+        files.push(open_files(bed.server.id())?.len() as u64);
         bed.players.play(SAMPLE_PERIOD.min(time / 10));
     }
     let growth = growth_per_minute(&memory);

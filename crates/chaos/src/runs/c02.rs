@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Loss};
 
-use super::{Setting, Testbed, WORKERS};
+use super::{Setting, Testbed};
 use crate::error::Error;
-use crate::link::{EmulatedLink, FAR_V4};
 use crate::marks::Marks;
 use crate::players::Players;
 use crate::process::ServerSpec;
@@ -26,9 +25,8 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         .delay(delay)
         .duplicate(0.05, Duration::from_millis(100))
         .corrupt(0.01);
-    let other = setting.other()?;
-    let link = EmulatedLink::start(other.process, &config, 1_500)?;
-    let spec = ServerSpec { down: 1, ..ServerSpec::within(other.process, FAR_V4, WORKERS)? };
+    let (link, spec) = setting.emulate_link(&config)?;
+    let spec = ServerSpec { down: 1, ..spec };
     // With this loss a handshake may fail, and the player tries again. A connection must not end.
     let mut bed = Testbed::start_with(spec, PLAYERS, Players::reconnecting())?;
     bed.players.reset();

@@ -78,7 +78,6 @@ struct Round {
 }
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
-    setting.other()?;
     call("ip", &format!("route add local {NETWORK} dev lo"))?;
     let (players, time) = (setting.size.many_players(), setting.size.secs(2, 10, 60));
     let cores = Cores::find();
@@ -183,7 +182,7 @@ impl Scene {
 
     /// Plays without and then with a flood.
     fn play_round(&mut self, plan: FloodPlan, samples: &Samples) -> Result<Round, Error> {
-        let monitor = self.cores.map(|cores| StallMonitor::start(cores.target, TICK)).transpose()?;
+        let monitor = self.cores.map(|cores| StallMonitor::start(cores.target, TICK));
         let before = self.play_calm(BASELINE.min(plan.time))?;
         self.bed.server.order("reset-lateness")?;
         self.bed.players.reset();
@@ -203,7 +202,12 @@ impl Scene {
         let dropped = self.snapshot()?.report.sum("/kernel_dropped") - calm.report.sum("/kernel_dropped");
         // The flood has half the rate that the server took in the probe.
         let rate = probed.saturating_sub(dropped) / 2;
-        let plan = self.plan(class, rate, time);
+        let least = if class.is_counted() { self.size.of(0, MANY, MANY) } else { 0 };
+        // A flood with a required count ends by its count, because its thread may be late.
+        let plan = match least {
+            0 => FloodPlan { class, rate: Some(rate), time, count: u64::MAX },
+            least => FloodPlan::counted(class, Some(rate), least.max(rate * time.as_secs())),
+        };
         let mut round = self.play_round(plan, &samples)?;
         marks.section(class.name());
         for _ in 1..TRIES {
@@ -229,7 +233,7 @@ impl Scene {
         let named = named(class, &after.report) - named(class, &before.report);
         // Some dropped datagrams may be the players'. The books at the end are exact.
         marks.at_least("counted by name or dropped by the kernel", named + kernel, sent);
-        marks.at_least("sent", sent, self.least(class).max(1));
+        marks.at_least("sent", sent, least.max(1));
         if self.size == Size::Quick && class.is_counted() {
             marks.not_judged(&format!("{MANY} sent"), "which takes longer");
         }
@@ -247,19 +251,6 @@ impl Scene {
             _ => {}
         }
         Ok(())
-    }
-
-    /// Returns the flood for a rate. A flood with a required count ends by its count, because its thread may be late.
-    fn plan(&self, class: FloodClass, rate: u64, time: Duration) -> FloodPlan {
-        match self.least(class) {
-            0 => FloodPlan { class, rate: Some(rate), time, count: u64::MAX },
-            least => FloodPlan::counted(class, Some(rate), least.max(rate * time.as_secs())),
-        }
-    }
-
-    /// Returns the required count of a class.
-    fn least(&self, class: FloodClass) -> u64 {
-        if class.is_counted() { self.size.of(0, MANY, MANY) } else { 0 }
     }
 
     /// All datagrams that were sent are those that the server received and the kernel dropped.

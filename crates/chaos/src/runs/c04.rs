@@ -9,10 +9,10 @@ use drumfire_tools::clock::pause;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{KERNEL_COUNTERS, OtherNamespace, Setting, Testbed};
+use super::{KERNEL_COUNTERS, Setting, Testbed};
 use crate::error::{Error, ErrorContext};
 use crate::flood::{FloodClass, FloodPlan};
-use crate::host::{LINK, call_in};
+use crate::host::LINK;
 use crate::marks::Marks;
 use crate::players::{PERIOD, Players};
 use crate::process::ServerSpec;
@@ -20,9 +20,8 @@ use crate::traffic::MESSAGE_BYTES;
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     overflow_receive_buffer(setting, marks)?;
-    let other = setting.other()?;
-    fill_send_buffer(setting, other, marks)?;
-    share_slow_link(setting, other, marks)
+    fill_send_buffer(setting, marks)?;
+    share_slow_link(setting, marks)
 }
 
 /// The kernel's memory for a receive buffer of half that size.
@@ -32,7 +31,7 @@ const RECEIVE_BUFFER: usize = 212_992;
 const STOPPED_COUNT: u64 = 20_000;
 
 fn overflow_receive_buffer(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
-    let mut spec = ServerSpec::new(setting.address, 1)?;
+    let mut spec = ServerSpec::local(1)?;
     spec.config = spec.config.receive_buffer_bytes(RECEIVE_BUFFER / 2);
     let mut server = spec.start()?;
     let flood = |count| FloodPlan::counted(FloodClass::Junk, None, count).send(spec.config.address);
@@ -69,14 +68,13 @@ const CPU_GOAL: u64 = 50;
 const QUEUE_GOAL: u64 = 256 * 1_024;
 const QUEUE_LEAST: u64 = 64 * 1_024;
 
-fn fill_send_buffer(setting: &Setting, other: &OtherNamespace, marks: &mut Marks) -> Result<(), Error> {
+fn fill_send_buffer(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     const PLAYERS: usize = 20;
     const TIMEOUT: Duration = Duration::from_secs(60);
     let time = setting.size.secs(3, 10, 10);
-    let tbf = |verb: &str, rate: &str| {
-        call_in(other.process, "tc", &format!("qdisc {verb} dev {LINK} root tbf {rate}"))
-    };
-    let mut spec = ServerSpec { down: 2, ..ServerSpec::within(other.process, other.address, 1)? };
+    let tbf =
+        |verb: &str, rate: &str| setting.call_far("tc", &format!("qdisc {verb} dev {LINK} root tbf {rate}"));
+    let mut spec = ServerSpec { down: 2, ..setting.far_server(1)? };
     let congestion = Congestion::Fixed { bytes_per_second: 1_000_000_000 };
     spec.config = spec.config.congestion(congestion).timeouts(TIMEOUT, TIMEOUT);
     let players = Players::new(PERIOD, ClientConfig::default().timeouts(TIMEOUT, TIMEOUT));
@@ -117,12 +115,12 @@ const SHARE_MOST: u64 = 600;
 /// Packets of 100,000 that the link may drop.
 const DROPPED_GOAL: u64 = 5_000;
 
-fn share_slow_link(setting: &Setting, other: &OtherNamespace, marks: &mut Marks) -> Result<(), Error> {
+fn share_slow_link(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     /// The server's messages per player and 10 ms: as much as the link carries.
     const DOWN: u64 = LINK_BYTES_PER_SECOND / 100 / MESSAGE_BYTES as u64 + 1;
     let time = setting.size.secs(10, 60, 60);
-    let tc = |what: &str| call_in(other.process, "tc", what);
-    let spec = ServerSpec { down: DOWN, ..ServerSpec::within(other.process, other.address, 1)? };
+    let tc = |what: &str| setting.call_far("tc", what);
+    let spec = ServerSpec { down: DOWN, ..setting.far_server(1)? };
     let mut bed = Testbed::start(spec, 2)?;
     bed.players.settle()?;
     // The link has no room for echoes.

@@ -9,8 +9,7 @@ use drumfire::conditioner::{Delay, LinkConfig};
 
 use super::{Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
-use crate::host::{LINK, call, call_in};
-use crate::link::{EmulatedLink, FAR_V4};
+use crate::host::{LINK, call};
 use crate::marks::Marks;
 use crate::players::Players;
 use crate::process::{Report, ServerSpec};
@@ -34,15 +33,13 @@ const COPIES: u64 = 1_000;
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     change_ports(setting, marks)?;
-    let outcome = play_behind_router(setting, marks);
-    marks.part("addresses behind a router", outcome)?;
-    let outcome = change_network(setting, marks);
-    marks.part("a device that changes its network", outcome)
+    marks.part("addresses behind a router", |marks| play_behind_router(setting, marks))?;
+    marks.part("a device that changes its network", |marks| change_network(setting, marks))
 }
 
 fn change_ports(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let rebinds = setting.size.of(100, 1_000, 10_000);
-    let spec = ServerSpec::new(setting.address, WORKERS)?;
+    let spec = ServerSpec::local(WORKERS)?;
     let players = Players::new(PERIOD, ClientConfig::default());
     let mut bed = Testbed::start_with(spec, PLAYERS, players)?;
     let before = bed.server.report()?;
@@ -76,14 +73,13 @@ fn change_ports(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 /// The device gets another address and loses the one before. Nothing notifies the players, whose sockets have the old address.
 fn change_network(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let moves: u16 = setting.size.of(2, 5, 20);
-    let other = setting.other()?;
     let change = |verb: &str, number: u16| {
         let address = Ipv6Addr::new(0xfd00, 0x215, 0, 0, 0, 0, 1, number);
         call("ip", &format!("address {verb} {address}/64 dev {LINK} nodad")).map(drop)
     };
-    call_in(other.process, "ip", &format!("address add {FAR_V6}/64 dev {LINK} nodad"))?;
+    setting.call_far("ip", &format!("address add {FAR_V6}/64 dev {LINK} nodad"))?;
     change("add", 0)?;
-    let spec = ServerSpec::within(other.process, FAR_V6, WORKERS)?;
+    let spec = ServerSpec::within(setting.other, FAR_V6, WORKERS)?;
     let players = Players::new(PERIOD, ClientConfig::default());
     let mut bed = Testbed::start_with(spec, PLAYERS, players)?;
     for number in 1..=moves {
@@ -113,10 +109,8 @@ fn paths_moved(report: &Report) -> u64 {
 /// The players keep their sockets, and do not know of the moves.
 fn play_behind_router(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let moves: u64 = setting.size.of(10, 100, 1_000);
-    let other = setting.other()?;
     let config = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(2)));
-    let link = EmulatedLink::start(other.process, &config, 1_500)?;
-    let spec = ServerSpec::within(other.process, FAR_V4, WORKERS)?;
+    let (link, spec) = setting.emulate_link(&config)?;
     let players = Players::new(PERIOD, ClientConfig::default());
     let mut bed = Testbed::start_with(spec, PLAYERS, players)?;
     for _ in 0..moves * HALVES {

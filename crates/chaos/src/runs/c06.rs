@@ -20,7 +20,7 @@ const NOTICE_GOAL: Duration = Duration::from_secs(1);
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (rounds, count) = (setting.size.of(3, 50, 500), setting.size.many_players());
-    let mut spec = ServerSpec::new(setting.address, WORKERS)?;
+    let mut spec = ServerSpec::local(WORKERS)?;
     let (mut noticed, mut late) = (0, 0);
     let (mut slowest, mut back) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..rounds {
@@ -30,7 +30,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         players.add_all(&spec, 0..count)?;
         players.until_answered()?;
         players.until("all can resume", |player| player.client.resume_token().is_some())?;
-        server.kill()?;
+        drop(server);
         let server = spec.start()?;
         let started_at = now();
         players.until("all noticed", |player| player.noticed_at.is_some())?;
@@ -41,15 +41,14 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
             (noticed, late) = (noticed + u64::from(at.is_some()), late + u64::from(time > NOTICE_GOAL));
             slowest = slowest.max(time);
         }
-        server.kill()?;
+        drop(server);
     }
     marks.equal("players told", noticed, (rounds * count) as u64);
     marks.equal(&format!("players told later than {}", millis(NOTICE_GOAL)), late, 0);
     marks.within("the slowest to know", slowest, NOTICE_GOAL);
     let back = millis(back);
     marks.note(format_args!("{rounds} kills, {count} players each; all were back after {back} at most"));
-    let outcome = forge_between_servers(setting, marks);
-    marks.part("two servers pointed at each other", outcome)
+    marks.part("two servers pointed at each other", |marks| forge_between_servers(setting, marks))
 }
 
 /// The server answers packets of unknown connections once per 100 ms.
@@ -63,8 +62,8 @@ const PACKETS_GOAL: u64 = 3;
 
 fn forge_between_servers(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let rounds = setting.size.of(5, 50, 500);
-    let first = ServerSpec::new(setting.address, 1)?;
-    let (twin, other) = (first.twin(), ServerSpec::new(setting.address, 1)?);
+    let first = ServerSpec::local(1)?;
+    let (twin, other) = (first.twin(), ServerSpec::local(1)?);
     let mut first = RestartedServer::new(first)?;
     for (name, second) in [("other keys", other), ("the same keys", twin)] {
         let mut second = RestartedServer::new(second)?;
@@ -108,7 +107,7 @@ impl RestartedServer {
         players.add(&spec.token_via(0, relay.address)?)?;
         players.until("the player plays", |player| player.ordered.received > 20)?;
         let packet = relay.relayed().samples.packets.pop().context("a packet")?;
-        server.kill()?;
+        drop(server);
         // The player's last packets are lost before the server starts again.
         drop((players, relay));
         let server = spec.start()?;

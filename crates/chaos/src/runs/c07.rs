@@ -45,7 +45,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let rounds = setting.size.of(3, 100, 1_000);
     let mut totals = DrainTotals::default();
     for _ in 0..rounds {
-        drain(setting, &mut totals)?;
+        drain(&mut totals)?;
     }
     marks.at_least("reliable messages said", totals.sent, rounds * 100);
     marks.equal("acknowledged or reported", totals.acknowledged + totals.lost, totals.sent);
@@ -60,8 +60,8 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     Ok(())
 }
 
-fn drain(setting: &Setting, totals: &mut DrainTotals) -> Result<(), Error> {
-    let spec = ServerSpec { down: DOWN, ..ServerSpec::new(setting.address, WORKERS)? };
+fn drain(totals: &mut DrainTotals) -> Result<(), Error> {
+    let spec = ServerSpec { down: DOWN, ..ServerSpec::local(WORKERS)? };
     let mut bed = Testbed::start(spec, PLAYERS)?;
     bed.players.play(Duration::from_millis(100));
     // Paused players must have acknowledged their echoes, so that the server's own messages alone stay undelivered.

@@ -23,8 +23,7 @@ const NOTICE: Duration = Duration::from_secs(1);
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (count, rounds) = (setting.size.many_players(), setting.size.of(1, 3, 10));
-    let spec = ServerSpec::new(setting.address, WORKERS)?;
-    let mut bed = Testbed::start(spec, count)?;
+    let mut bed = Testbed::start(ServerSpec::local(WORKERS)?, count)?;
     for _ in 0..rounds {
         bed.server.signal(Signal::STOP)?;
         bed.players.play(SHORT);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{BATCH, Setting, Size, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
 use crate::marks::Marks;
+use crate::platform::open_sockets;
 use crate::players::{Player, Players};
 use crate::process::{Report, ServerSpec};
 use crate::server::FAULT;
@@ -30,8 +31,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 
 fn panic_in_calls(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let panics = setting.size.of(50, 1_000, 10_000);
-    let spec = ServerSpec::new(setting.address, 2)?;
-    let mut bed = Testbed::start(spec, PLAYERS + VICTIMS)?;
+    let mut bed = Testbed::start(ServerSpec::local(2)?, PLAYERS + VICTIMS)?;
     bed.players.reset();
     let mut ended = 0;
     while ended < panics {
@@ -103,8 +103,8 @@ struct ThreadTotals {
 
 fn end_threads(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (rounds, count) = (setting.size.of(1, 10, 100), setting.size.many_players());
-    let mut bed = Testbed::empty(ServerSpec::new(setting.address, WORKERS)?)?;
-    let (before, mut totals) = (bed.server.descriptors()?, ThreadTotals::default());
+    let mut bed = Testbed::empty(ServerSpec::local(WORKERS)?)?;
+    let (before, mut totals) = (open_sockets(bed.server.id())?, ThreadTotals::default());
     for _ in 0..rounds {
         // New players each time, because one that has just reconnected waits longer before the next attempt.
         bed.players = Players::reconnecting();
@@ -117,10 +117,9 @@ fn end_threads(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         totals.ended += bed.players.count(|player| player.ended.is_some());
         totals.wrong += bed.players.wrong() + bed.players.reliable_missing();
     }
-    let (report, after) = (bed.server.report()?, bed.server.descriptors()?);
+    let (report, after) = (bed.server.report()?, open_sockets(bed.server.id())?);
     let (restarts, absence) = report.absences();
-    let sockets = before.iter().filter(|(_, target)| target.to_string_lossy().starts_with("socket:"));
-    let changed = sockets.filter(|(descriptor, target)| after.get(*descriptor) != Some(target)).count();
+    let changed = before.iter().filter(|(descriptor, target)| after.get(*descriptor) != Some(target)).count();
     marks.section("threads that fell");
     marks.equal("workers that are back", restarts, totals.ends);
     marks.within("the longest that a worker was away", absence, BACK_GOAL);
@@ -142,32 +141,30 @@ fn end_threads(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 fn end_thread(bed: &mut Testbed, worker: u64, totals: &mut ThreadTotals) -> Result<(), Error> {
     // Messages on their way would be lost.
     bed.players.settle()?;
+    bed.players.reset();
     let before = bed.server.report()?;
     let is_of_worker = |player: usize| before.worker_of(player) == Some(worker);
-    let reconnects: Vec<u64> = bed.players.list.iter().map(|player| player.reconnects).collect();
     let lost_elsewhere = |players: &Players| -> u64 {
         let others = players.list.iter().enumerate().filter(|(index, _)| !is_of_worker(*index));
         others.map(|(_, player)| player.lossy.missing()).sum()
     };
     let lost = lost_elsewhere(&bed.players);
-    let player =
-        (0..reconnects.len()).find(|index| is_of_worker(*index)).context("a player of each worker")?;
+    let player = (0..bed.players.list.len()).find(|index| is_of_worker(*index));
+    let player = player.context("a player of each worker")?;
     bed.players.list[player].request_fault(FAULT, "thread")?;
-    let is_back = |player: &Player, before: u64| player.reconnects > before && player.ordered.received > 0;
     let elapsed = bed.players.until_any("all are back", |players| {
-        let mut players = players.list.iter().zip(&reconnects).enumerate();
-        players.all(|(index, (player, reconnects))| {
-            !is_of_worker(index) || player.ended.is_some() || is_back(player, *reconnects)
-        })
+        let is_back = |player: &Player| player.reconnects > 0 && player.ordered.received > 0;
+        let mut players = players.list.iter().enumerate();
+        players.all(|(index, player)| !is_of_worker(index) || player.ended.is_some() || is_back(player))
     })?;
     bed.players.settle()?;
     totals.ends += 1;
     totals.slowest = totals.slowest.max(elapsed);
     totals.lost = totals.lost.max(lost_elsewhere(&bed.players).saturating_sub(lost));
     totals.wrong_restarts += wrong_restarts(&before, &bed.server.report()?, worker);
-    for (index, (player, before)) in bed.players.list.iter().zip(&reconnects).enumerate() {
+    for (index, player) in bed.players.list.iter().enumerate() {
         let count = if is_of_worker(index) { &mut totals.reconnected } else { &mut totals.disturbed };
-        *count += u64::from(player.reconnects > *before);
+        *count += u64::from(player.reconnects > 0);
     }
     Ok(())
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use drumfire_socket::Fault;
 
-use super::{NEWCOMERS, OtherNamespace, Setting, Testbed};
+use super::{NEWCOMERS, Setting, Testbed};
 use crate::error::{Error, ErrorContext};
-use crate::host::{LINK, call, call_in};
+use crate::host::{LINK, call};
 use crate::marks::Marks;
 use crate::players::{Player, Players};
 use crate::process::{Report, ServerSpec};
@@ -66,22 +66,22 @@ const CPU_GOAL: u64 = 250;
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let time = setting.size.secs(1, 3, 5);
     for (errno, counter) in SEND_ERRORS {
-        fail_calls(setting, CallError { errno, counter, calls: SEND, group: "sent" }, time, marks)?;
+        fail_calls(CallError { errno, counter, calls: SEND, group: "sent" }, time, marks)?;
     }
     for (errno, counter) in RECEIVE_ERRORS {
-        fail_calls(setting, CallError { errno, counter, calls: RECEIVE, group: "received" }, time, marks)?;
+        fail_calls(CallError { errno, counter, calls: RECEIVE, group: "received" }, time, marks)?;
     }
     for (errno, counter) in LOST_SOCKET_ERRORS {
-        lose_socket(setting, errno, counter, marks)?;
+        lose_socket(errno, counter, marks)?;
     }
     let disturb_all = |obstacles: &[Obstacle], marks: &mut Marks| {
-        let other = setting.other()?;
-        obstacles.iter().try_for_each(|obstacle| obstruct(other, *obstacle, time, marks))
+        obstacles.iter().try_for_each(|obstacle| obstruct(setting, *obstacle, time, marks))
     };
-    let outcome = disturb_all(&ROUTES, marks);
-    marks.part("routes that lead nowhere", outcome)?;
-    let outcome = call("nft", "--version").and_then(|_| disturb_all(&FIREWALLS, marks));
-    marks.part("a firewall that drops and rejects", outcome)
+    marks.part("routes that lead nowhere", |marks| disturb_all(&ROUTES, marks))?;
+    marks.part("a firewall that drops and rejects", |marks| {
+        call("nft", "--version")?;
+        disturb_all(&FIREWALLS, marks)
+    })
 }
 
 /// An error of one worker's calls.
@@ -94,23 +94,18 @@ struct CallError {
     group: &'static str,
 }
 
-fn fail_calls(setting: &Setting, error: CallError, time: Duration, marks: &mut Marks) -> Result<(), Error> {
+fn fail_calls(error: CallError, time: Duration, marks: &mut Marks) -> Result<(), Error> {
     let CallError { errno, counter, calls, group } = error;
-    let spec = ServerSpec::new(setting.address, WORKERS)?;
-    let mut bed = Testbed::start(spec, PLAYERS)?;
+    let mut bed = Testbed::start(ServerSpec::local(WORKERS)?, PLAYERS)?;
     let worker = bed.fail_calls(errno, "all", calls)?;
     // The worker's players continue for now, so that the worker has reasons to send and receive.
-    let of_worker: Vec<bool> =
-        bed.players.list.iter_mut().map(|player| std::mem::take(&mut player.is_paused)).collect();
     let faults = format!("/{group}/faults/{counter}");
     let known = bed.server.report()?.of_worker(worker, &faults);
     // After one more error, every call fails.
     let before = bed.until("the first error", |report| report.of_worker(worker, &faults) > known)?;
     let cpu = bed.play_measured(time)?;
     // The worker's players would wait for echoes that cannot come.
-    for (player, is_paused) in bed.players.list.iter_mut().zip(of_worker) {
-        player.is_paused = is_paused;
-    }
+    bed.pause_players_of(worker)?;
     bed.players.settle()?;
     let (players, report) = (&bed.players, bed.server.report()?);
     marks.section(&format!("{group} {counter}"));
@@ -151,10 +146,10 @@ fn call_marks(error: CallError, worker: u64, [before, after]: [&Report; 2], mark
 }
 
 /// A worker's socket is gone, and so is every other descriptor of it: the worker ends, and the others do not notice.
-fn lose_socket(setting: &Setting, errno: i32, counter: &str, marks: &mut Marks) -> Result<(), Error> {
-    let spec = ServerSpec::new(setting.address, WORKERS)?;
-    let mut bed = Testbed::start(spec, PLAYERS)?;
+fn lose_socket(errno: i32, counter: &str, marks: &mut Marks) -> Result<(), Error> {
+    let mut bed = Testbed::start(ServerSpec::local(WORKERS)?, PLAYERS)?;
     let worker = bed.fail_calls(errno, "all", RECEIVE)?;
+    bed.pause_players_of(worker)?;
     bed.players.settle()?;
     let lost = bed.players.count(|player| player.is_paused);
     bed.players.list.retain(|player| !player.is_paused);
@@ -210,19 +205,18 @@ const FIREWALLS: [Obstacle; 3] = [
 
 impl ObstacleKind {
     /// Makes or removes the obstacle.
-    fn set(self, other: &OtherNamespace, port: u16, begins: bool) -> Result<(), Error> {
+    fn set(self, setting: &Setting, port: u16, begins: bool) -> Result<(), Error> {
         let verb = if begins { "add" } else { "delete" };
-        let there = |program: &str, arguments: &str| call_in(other.process, program, arguments);
-        let nft_there = |arguments: &str| there("nft", arguments);
+        let nft_there = |arguments: &str| setting.call_far("nft", arguments);
         let nft_here = |arguments: &str| call("nft", arguments);
         match self {
             Self::Route(kind) => {
-                let players = near_address(other)?;
-                there("ip", &format!("route {verb} {kind} {players}/32")).map(drop)
+                let players = near_address(setting)?;
+                setting.call_far("ip", &format!("route {verb} {kind} {players}/32")).map(drop)
             }
             Self::LinkDown => {
                 let state = if begins { "down" } else { "up" };
-                there("ip", &format!("link set {LINK} {state}")).map(drop)
+                setting.call_far("ip", &format!("link set {LINK} {state}")).map(drop)
             }
             Self::Dropped => set_rule(nft_there, begins, "output", &format!("udp sport {port} drop")),
             Self::RejectedAtServer => {
@@ -253,28 +247,28 @@ fn set_rule(
 }
 
 /// Returns the address of this end of the link.
-fn near_address(other: &OtherNamespace) -> Result<IpAddr, Error> {
+fn near_address(setting: &Setting) -> Result<IpAddr, Error> {
     const DISCARD: u16 = 9;
     let socket = UdpSocket::bind(("0.0.0.0", 0)).context("a socket")?;
     // Connecting sends nothing. It selects the route and with it the source address.
-    socket.connect((other.address, DISCARD)).context("a route to the other namespace")?;
+    socket.connect((setting.other_address, DISCARD)).context("a route to the other namespace")?;
     socket.local_addr().map(|address| address.ip()).context("this end's address")
 }
 
 fn obstruct(
-    other: &OtherNamespace,
+    setting: &Setting,
     (name, kind, counter): Obstacle,
     time: Duration,
     marks: &mut Marks,
 ) -> Result<(), Error> {
-    let spec = ServerSpec { down: 1, ..ServerSpec::within(other.process, other.address, WORKERS)? };
+    let spec = ServerSpec { down: 1, ..setting.far_server(WORKERS)? };
     let mut bed = Testbed::start(spec, PLAYERS)?;
     let refused_before = refused(&bed.players);
     let port = bed.spec.config.address.port();
-    kind.set(other, port, true)?;
+    kind.set(setting, port, true)?;
     let cpu = bed.play_measured(time)?;
     let refused = refused(&bed.players) - refused_before;
-    kind.set(other, port, false)?;
+    kind.set(setting, port, false)?;
     let report = bed.until_acknowledged()?;
     bed.players.settle()?;
     let players = &bed.players;

@@ -2,7 +2,7 @@
 //! connections. Then a worker's descriptor is lost, and the worker continues with another one. Then connection tags: the kernel
 //! steers each to the socket that the filter's model names.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use drumfire::conditioner::Random;
@@ -36,8 +36,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 }
 
 fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
-    let spec = ServerSpec::new(setting.address, FEW_WORKERS)?;
-    let mut bed = Testbed::start(spec, PLAYERS)?;
+    let mut bed = Testbed::start(ServerSpec::local(FEW_WORKERS)?, PLAYERS)?;
     bed.until_foreign_sockets(0)?;
 
     let joined_at = now();
@@ -71,15 +70,12 @@ impl Testbed {
 
 /// All descriptors that are open now become invalid in these calls of one worker.
 fn lose_descriptor(setting: &Setting, name: &str, calls: &str, marks: &mut Marks) -> Result<(), Error> {
-    let spec = ServerSpec::new(setting.address, FEW_WORKERS)?;
-    let mut bed = Testbed::start(spec, PLAYERS)?;
+    let mut bed = Testbed::start(ServerSpec::local(FEW_WORKERS)?, PLAYERS)?;
     let worker = bed.fail_calls(BAD_DESCRIPTOR, "open", calls)?;
-    // The worker's players continue: this is about them.
-    let of_worker = bed.players.count(|player| player.is_paused);
-    bed.players.list.iter_mut().for_each(|player| player.is_paused = false);
     bed.players.play(setting.size.secs(2, 10, 60));
     bed.add_newcomers(PLAYERS)?;
     let (players, report) = (&bed.players, bed.server.report()?);
+    let of_worker = (0..PLAYERS).filter(|player| report.worker_of(*player) == Some(worker)).count();
     let reopened = report.by_worker("/sockets_reopened");
     marks.section(name);
     marks.equal("times its worker went on", report.of_worker(worker, "/sockets_reopened"), 1);
@@ -116,7 +112,7 @@ const SAFE_RATE: u64 = 100_000;
 fn steer_tags(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let count = setting.size.of(100_000, 1_000_000, 1_000_000);
     for (sockets, goal) in GROUPS {
-        let mut group = SteeredGroup::bind(setting.address, sockets)?;
+        let mut group = SteeredGroup::bind(sockets)?;
         let all = group.receive(0..=u16::MAX)?;
         marks.section(&format!("{sockets} sockets"));
         marks.equal("tags of 65,536 that came", all.iter().sum(), 1 << 16);
@@ -129,12 +125,12 @@ fn steer_tags(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         marks.equal("tags at random elsewhere", group.elsewhere, 0);
     }
     marks.section("");
-    spread_over_workers(setting, count, marks)
+    spread_over_workers(count, marks)
 }
 
 /// The server draws the filter's secret, which this process does not know.
-fn spread_over_workers(setting: &Setting, count: u64, marks: &mut Marks) -> Result<(), Error> {
-    let mut spec = ServerSpec::new(setting.address, WORKERS)?;
+fn spread_over_workers(count: u64, marks: &mut Marks) -> Result<(), Error> {
+    let mut spec = ServerSpec::local(WORKERS)?;
     let mut server = spec.start()?;
     let sent = FloodPlan::counted(FloodClass::Tagged, Some(SAFE_RATE), count).send(spec.config.address)?;
     pause(KERNEL_COUNTERS);
@@ -179,11 +175,11 @@ impl SteeredGroup {
     /// Datagrams on their way at a time, so few that they fit the smallest buffer.
     const ROUND: usize = 64;
 
-    fn bind(address: SocketAddr, sockets: usize) -> Result<Self, Error> {
+    fn bind(sockets: usize) -> Result<Self, Error> {
         let model = SteeringFilter::new(TAG_AT, STEERED_BYTES, SECRET, sockets).context("a filter")?;
-        let config = GroupConfig::new((address.ip(), 0).into()).sockets(sockets).steering(model);
+        let config = GroupConfig::new((Ipv4Addr::LOCALHOST, 0).into()).sockets(sockets).steering(model);
         let group = ReuseportGroup::bind(&config).context("a group of sockets")?;
-        let sender = UdpSocket::bind((address.ip(), 0)).context("a socket")?;
+        let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("a socket")?;
         sender.connect(group.local_addr()).context("a socket")?;
         let members = group.into_sockets().into_iter().map(|mut socket| {
             let receiver = Receiver::new(&mut socket, &ReceiverConfig::default().gro(Gro::Off));

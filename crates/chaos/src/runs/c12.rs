@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig};
 
-use super::{OtherNamespace, Setting, Testbed, WORKERS};
+use super::{Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
-use crate::host::{LINK, call, call_in};
-use crate::link::{EmulatedLink, FAR_V4};
+use crate::host::{LINK, call};
 use crate::marks::Marks;
 use crate::players::Players;
 use crate::process::{Report, ServerSpec};
@@ -21,15 +20,12 @@ const QUIET: Duration = Duration::from_millis(200);
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     sweep(setting, marks)?;
-    let outcome = send_all_lengths(setting, marks);
-    marks.part("datagrams of every length", outcome)?;
-    let outcome = share_port(setting, marks);
-    marks.part("several connections behind one port", outcome)?;
-    let outcome =
-        [("with a word", true), ("without a word", false)].into_iter().try_for_each(|(word, is_reported)| {
-            narrow_path(setting, &format!("a path that narrows, {word}"), is_reported, marks)
-        });
-    marks.part("a path that narrows", outcome)
+    marks.part("datagrams of every length", |marks| send_all_lengths(setting, marks))?;
+    marks.part("several connections behind one port", |marks| share_port(setting, marks))?;
+    marks.part("a path that narrows", |marks| {
+        narrow_path(setting, "a path that narrows, with a word", true, marks)?;
+        narrow_path(setting, "a path that narrows, without a word", false, marks)
+    })
 }
 
 const MTUS: [u16; 3] = [1_280, 1_500, 9_000];
@@ -42,17 +38,17 @@ const NEAR_V6: &str = "fd00:213::1/126";
 const FAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x213, 0, 0, 0, 0, 0, 2));
 
 fn sweep(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
-    let (other, time) = (setting.other()?, setting.size.secs(1, 5, 60));
+    let time = setting.size.secs(1, 5, 60);
     call("ip", &format!("address add {NEAR_V6} dev {LINK} nodad"))?;
-    call_in(other.process, "ip", &format!("address add {FAR_V6}/126 dev {LINK} nodad"))?;
+    setting.call_far("ip", &format!("address add {FAR_V6}/126 dev {LINK} nodad"))?;
     for mtu in MTUS {
         for (segments, has_trains) in SEGMENTS {
-            set_link(other, &format!("mtu {mtu} gso_max_segs {segments}"))?;
-            for address in [other.address, FAR_V6] {
+            set_link(setting, &format!("mtu {mtu} gso_max_segs {segments}"))?;
+            for address in [setting.other_address, FAR_V6] {
                 let family = if address.is_ipv4() { "v4" } else { "v6" };
                 let server = if has_trains { "" } else { " and none at the server" };
                 marks.section(&format!("{family}, MTU {mtu}, trains of {segments}{server}"));
-                play_without_loss(other, address, has_trains, time, marks)?;
+                play_without_loss(setting, address, has_trains, time, marks)?;
             }
         }
     }
@@ -60,19 +56,19 @@ fn sweep(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 }
 
 /// Changes both ends of the link.
-fn set_link(other: &OtherNamespace, settings: &str) -> Result<(), Error> {
+fn set_link(setting: &Setting, settings: &str) -> Result<(), Error> {
     call("ip", &format!("link set dev {LINK} {settings}"))?;
-    call_in(other.process, "ip", &format!("link set dev {LINK} {settings}")).map(drop)
+    setting.call_far("ip", &format!("link set dev {LINK} {settings}")).map(drop)
 }
 
 fn play_without_loss(
-    other: &OtherNamespace,
+    setting: &Setting,
     address: IpAddr,
     has_trains: bool,
     time: Duration,
     marks: &mut Marks,
 ) -> Result<(), Error> {
-    let spec = ServerSpec { has_trains, ..ServerSpec::within(other.process, address, 2)? };
+    let spec = ServerSpec { has_trains, ..ServerSpec::within(setting.other, address, 2)? };
     // So few players that the kernel's buffers hold what all send at the same time.
     let mut bed = Testbed::start_mixed(spec, 10)?;
     bed.players.play(time);
@@ -113,7 +109,7 @@ fn send_all_lengths(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let step = setting.size.of(8 * LENGTH_STEP, LENGTH_STEP, LENGTH_STEP);
     let lengths: Vec<usize> = (0..LONGEST).step_by(step).chain([LONGEST]).collect();
     send_singly(setting, &lengths, marks)?;
-    send_in_trains(setting, &lengths, marks)
+    send_in_trains(&lengths, marks)
 }
 
 /// A server with a few players that receives datagrams of many lengths.
@@ -128,14 +124,13 @@ struct LengthTest {
 fn send_singly(setting: &Setting, lengths: &[usize], marks: &mut Marks) -> Result<(), Error> {
     const MTU: usize = 1_500;
     const UNFRAGMENTED_MAX: usize = MTU - 28;
-    let other = setting.other()?;
-    set_link(other, &format!("mtu {MTU}"))?;
+    set_link(setting, &format!("mtu {MTU}"))?;
     let fragments = || {
-        let text = call_in(other.process, "cat", "/proc/net/snmp")?;
+        let text = setting.call_far("cat", "/proc/net/snmp")?;
         reassembled(&text).context("a count of the kernel")
     };
     let before = fragments()?;
-    let mut test = LengthTest::new(ServerSpec::within(other.process, other.address, 1)?)?;
+    let mut test = LengthTest::new(setting.far_server(1)?)?;
     let socket = UdpSocket::bind(("0.0.0.0", 0)).context("a socket")?;
     socket.connect(test.bed.spec.config.address).context("a socket")?;
     // Two at a time: the smallest receive buffer holds two of the longest.
@@ -154,9 +149,9 @@ fn send_singly(setting: &Setting, lengths: &[usize], marks: &mut Marks) -> Resul
 }
 
 /// Sends from this namespace, up to three datagrams of one length as a train, to a server that receives trains.
-fn send_in_trains(setting: &Setting, lengths: &[usize], marks: &mut Marks) -> Result<(), Error> {
+fn send_in_trains(lengths: &[usize], marks: &mut Marks) -> Result<(), Error> {
     const TRAIN_BYTES: usize = 65_487;
-    let mut test = LengthTest::new(ServerSpec::new(setting.address, 1)?)?;
+    let mut test = LengthTest::new(ServerSpec::local(1)?)?;
     let to = test.bed.spec.config.address;
     let mut trains = TrainSender::new(to)?;
     marks.section("lengths in trains");
@@ -247,7 +242,7 @@ const MIXED_GOAL: u64 = 100;
 /// The kernel hands a whole train to the worker of its first packet. Each packet reaches its own connection all the same.
 fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let time = setting.size.secs(2, 10, 60);
-    let spec = ServerSpec::new(setting.address, WORKERS)?;
+    let spec = ServerSpec::local(WORKERS)?;
     let mut bed = Testbed { players: Players::mixed(), ..Testbed::empty(spec)? };
     let port = Relay::start_mixing(bed.spec.config.address)?;
     // Each player receives the datagrams of all.
@@ -300,11 +295,10 @@ fn narrow_path(setting: &Setting, name: &str, is_reported: bool, marks: &mut Mar
     const HEADERS: u16 = 28;
     /// Players that must have found the width of the path before.
     const WIDE_GOAL: u64 = 5;
-    let (other, time) = (setting.other()?, setting.size.secs(3, 10, 60));
+    let time = setting.size.secs(3, 10, 60);
     let config = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(5)));
-    let link = EmulatedLink::start(other.process, &config, WIDE)?;
+    let (link, spec) = setting.emulate_link(&config)?;
     link.path().router.is_reporting = is_reported;
-    let spec = ServerSpec::within(other.process, FAR_V4, WORKERS)?;
     let mut bed = Testbed::start_mixed(spec, usize::try_from(PLAYERS).unwrap_or(0))?;
     bed.players.play(time);
     let before = bed.players.datagram_max_bytes()?;
