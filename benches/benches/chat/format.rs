@@ -1,9 +1,11 @@
 //! The status line in the journal's format, the table, and the figures with their goals.
 
-use drumfire_benches::{ArmTable, Goal, Measured, Pick, Results, Spread, busy_note, median_cell, micros};
+use drumfire_benches::{
+    ArmTable, Bench, Goal, Measured, Pick, Results, Spread, busy_note, median_cell, micros,
+};
 
-use crate::plan::{Plan, TCP};
-use crate::round::{End, Interval};
+use crate::Mode;
+use crate::round::Sample;
 
 /// Deliveries per CPU second over those of the baseline, at least.
 const OVER_TCP: f64 = 5.0;
@@ -16,63 +18,54 @@ const P99: Pick = |latency| latency.p99;
 /// Bytes of what the status line calls Mb, as the journal did.
 const MEGABYTE: f64 = 1e6;
 
-/// The status line of an interval.
+/// The status line of the interval between two samples. `percent` is the CPU time of server and clients.
 ///
 /// The journal's fields come first: clients, total and rate of bytes, messages and broadcasts per second, total and rate of drops.
-/// The bench adds the total and the rate of offered messages, skipped ones, and the CPU of both processes.
-pub(crate) fn status(interval: &Interval<'_>) -> String {
-    let Interval { from, to } = interval;
-    let rate = |name: &str| interval.rate(End::Clients, name);
-    let dropped = to.dropped().saturating_sub(from.dropped()) as f64 / interval.seconds();
-    let [server, clients] = interval.cores().map(|cores| cores * 100.0);
+/// The bench adds the total and the rate of offered messages, those that were not said, and the CPU of both processes.
+pub(crate) fn status(from: &Sample, to: &Sample, [server, clients]: [f64; 2]) -> String {
+    let rate = |name: &str| to.rate(from, name);
+    let dropped = to.dropped().saturating_sub(from.dropped()) as f64 / to.seconds_since(from);
     format!(
         "c[{:4}] s\u{3a3}[{:8.2}Mb] ss[{:5.2}Mb] ms[{:7.0}] bs[{:7.2}] d\u{3a3}[{}] ds[{dropped:.2}] | \
          o\u{3a3}[{}] os[{:.2}] skip\u{3a3}[{}] cpu[{server:.0}% {clients:.0}%]",
-        to.of(End::Server, "members"),
-        to.of(End::Clients, "heard bytes") as f64 / MEGABYTE,
+        to.of("members"),
+        to.of("heard bytes") as f64 / MEGABYTE,
         rate("heard bytes") / MEGABYTE,
         rate("heard"),
-        interval.rate(End::Server, "broadcasts"),
+        to.rate(from, "broadcasts"),
         to.dropped(),
-        to.of(End::Clients, "offered"),
+        to.of("offered"),
         rate("offered"),
-        to.not_said(),
+        to.of("not said"),
     )
 }
 
-/// Prints a row per arm.
-pub(crate) fn table(measured: &[Measured]) {
-    let value = |arm: &Measured, name, digits| median_cell(arm.value(name), digits);
-    let cpu_s_per_million =
-        |arm: &Measured| arm.spread(|report| report.cpu_ns_per_packet.map(|nanos| nanos / 1e3));
+/// Prints a row per arm, and adds the rounds. Fails where an arm failed.
+pub(crate) fn show(bench: &mut Bench, part: &str, measured: &[Measured]) -> Result<(), String> {
+    if let Some(failure) = measured.iter().find_map(|arm| arm.failure.clone()) {
+        return Err(failure);
+    }
     ArmTable::new("", measured)
-        .column("heard/s", |arm| value(arm, "deliveries", 0))
-        .column("% of offered", |arm| value(arm, "% of offered", 0))
-        .column("broadcasts/s", |arm| value(arm, "broadcasts", 0))
-        .column("dropped", |arm| value(arm, "dropped", 0))
-        .column("per datagram", |arm| value(arm, "per datagram", 1))
-        .column("CPU-s per million", |arm| median_cell(cpu_s_per_million(arm), 3))
-        .column("p50 ms", |arm| median_cell(arm.millis(|latency| latency.p50), 2))
+        .values(&[("deliveries", 0), ("% of offered", 0), ("dropped", 0)])
+        .column("CPU ns", |arm| median_cell(arm.cpu_ns(), 0))
         .column("p99 ms", |arm| median_cell(arm.millis(P99), 2))
-        .column("p99.9 ms", |arm| median_cell(arm.millis(|latency| latency.p999), 2))
-        .column("server %", |arm| value(arm, "server %", 0))
-        .column("clients %", |arm| value(arm, "clients %", 0))
-        .print_with_limits();
+        .values(&[("server %", 0), ("clients %", 0)])
+        .print();
+    bench.results.rounds(part, measured)
 }
 
 /// Adds the figures of a part that compares servers.
-pub(crate) fn servers(part: &str, plans: &[Plan], measured: &[Measured], results: &mut Results) {
-    let is_tcp = |arm: &Measured| arm.name == TCP.name;
-    let clients = plans.first().map_or(0, |plan| plan.clients);
+pub(crate) fn servers(part: &str, measured: &[Measured], results: &mut Results) {
+    let is_tcp = |arm: &Measured| arm.name == Mode::Tcp.name();
     for arm in measured {
         let mut figure = |what: &str, value, unit, goal| {
-            let name = format!("{part}, {clients} clients: {}: {what}", arm.name);
+            let name = format!("{part}: {}: {what}", arm.name);
             results.spread(name, value, unit, goal, arm.busy_or(""));
         };
         let none = if is_tcp(arm) { Goal::Shown } else { Goal::AtMost(0.0) };
         figure("deliveries", arm.value("deliveries"), "/s", Goal::Shown);
         figure("dropped", arm.value("dropped"), "", none);
-        figure("skipped or refused at the clients", arm.value("refused"), "", none);
+        figure("skipped or refused at the clients", arm.value("not said"), "", none);
         figure("p99", arm.millis(P99), "ms", Goal::Shown);
     }
     let Some(tcp) = measured.iter().find(|arm| is_tcp(arm)) else { return };
@@ -82,7 +75,7 @@ pub(crate) fn servers(part: &str, plans: &[Plan], measured: &[Measured], results
         let ratio = tcp.over(arm, |report| report.cpu_ns_per_packet);
         let note =
             format!("stretch 20; TCP delivered {share:.0} % of what was offered; {}", busy_note([arm, tcp]));
-        let name = format!("{part}, {clients} clients: {}: deliveries per CPU second over TCP's", arm.name);
+        let name = format!("{part}: {}: deliveries per CPU second over TCP's", arm.name);
         results.spread(name, ratio, "times", Goal::AtLeast(OVER_TCP), &note);
     }
 }
@@ -103,7 +96,4 @@ pub(crate) fn stall(measured: &[Measured], results: &mut Results) {
     let more = means[0].zip(means[1]).map(|(with, without)| with.median - without.median);
     let name = "stall: one client stops reading: the slowest other client's mean, more by";
     results.figure(name, more, "ms", Goal::AtMost(STALL_MS), &note(means[0], means[1]));
-    let missed = with.value("missed").map(|missed| missed.median);
-    let name = "stall: deliveries that the stalled client missed";
-    results.figure(name, missed, "", Goal::Shown, "all of them are its own");
 }

@@ -2,12 +2,10 @@
 //!
 //! Each step runs once, because a ladder takes long. A step that other work on the machine disturbed is marked.
 
-use drumfire_benches::{BUSY, Bench, Extent, Goal, Measured, Results};
-use drumfire_tools::report::Report;
+use drumfire_benches::{Bench, Extent, Goal, Measured, Plan, Results, busy_note};
 
-use crate::format;
-use crate::plan::{Arm, ORDERED, Plan, UNRELIABLE};
-use crate::round::{Run, run};
+use crate::round::ENDED;
+use crate::{Load, Mode, format, measure};
 
 const CLIENTS: [u32; 5] = [256, 512, 1_024, 2_048, 4_096];
 
@@ -17,83 +15,69 @@ const SPEEDS: [u32; 6] = [150, 200, 300, 400, 600, 800];
 /// Deliveries per second at the last step, at least.
 const DELIVERIES: f64 = 10e6;
 
+/// A server with a longer p99 does not keep up. It gathers for a fifth of this time.
+const LATE_MS: f64 = 250.0;
+
 pub(crate) fn climb(bench: &mut Bench) -> Result<(), String> {
     let is_quick = bench.extent() == Extent::Quick;
     let (clients, speeds) = if is_quick { (&[16, 32][..], &[200][..]) } else { (&CLIENTS[..], &SPEEDS[..]) };
-    let arms: &[Arm] = if is_quick { &[ORDERED] } else { &[ORDERED, UNRELIABLE] };
-    for arm in arms {
-        let plan = crate::plan(bench, *arm)?;
-        let more = clients.iter().map(|clients| Plan { clients: *clients, ..plan }).collect();
-        let faster = speeds.iter().map(|speed| Plan { speed: *speed, ..plan }).collect();
-        for (direction, plans) in [("clients up", more), ("rate up", faster)] {
-            let name = format!("ladder: {}: {direction}", arm.name);
-            let steps = steps(plans)?;
-            let measured: Vec<Measured> = steps.iter().map(measured).collect();
-            bench.results.rounds(&name, &measured)?;
-            println!("{name}");
-            format::table(&measured);
+    let modes: &[Mode] = if is_quick { &[Mode::Ordered] } else { &[Mode::Ordered, Mode::Unreliable] };
+    let cores = bench.pin_load()?;
+    for mode in modes {
+        let load = Load::of(bench, *mode);
+        let more: Vec<Load> = clients.iter().map(|clients| Load { clients: *clients, ..load }).collect();
+        let faster = speeds.iter().map(|speed| Load { speed: *speed, ..load }).collect();
+        for (direction, loads) in [("clients up", more), ("rate up", faster)] {
+            let name = format!("ladder: {}: {direction}", mode.name());
+            println!("  {name}");
+            let mut steps = Vec::new();
+            for load in loads {
+                let place = format!("{} clients, {} %", load.clients, load.speed);
+                steps.extend(measure(cores, Plan::once(), [(place, load)]));
+                if steps.last().and_then(broken_by).is_some() {
+                    break;
+                }
+            }
+            // A server that loses connections no longer keeps up. Any other failure is one of the bench.
+            steps.iter_mut().for_each(|step| drop(step.failure.take_if(|line| line.contains(ENDED))));
+            format::show(bench, &name, &steps)?;
             figures(&name, &steps, &mut bench.results);
         }
     }
     Ok(())
 }
 
-/// Runs the plans until a counter shows a break. Open books are an error, unless connections ended.
-fn steps(plans: Vec<Plan>) -> Result<Vec<Run>, String> {
-    let mut steps = Vec::new();
-    for plan in plans {
-        let step = run(plan, |_| {})?;
-        let is_broken = step.broken_by.is_some();
-        if let Err(line) = &step.report
-            && step.connections_ended == 0
-        {
-            return Err(format!("{}, {}: {line}", plan.arm.name, place(&step)));
-        }
-        steps.push(step);
-        if is_broken {
-            break;
-        }
-    }
-    Ok(steps)
+/// Returns the first counter that shows that a message was not heard in time, if any.
+fn broken_by(step: &Measured) -> Option<String> {
+    let Some(report) = step.rounds.first() else {
+        return Some(step.failure.clone().unwrap_or_else(|| ENDED.to_owned()));
+    };
+    let dropped = report.books.drops.iter().find(|(_, count)| **count > 0);
+    let late = step.millis(|latency| latency.p99).filter(|p99| p99.median > LATE_MS);
+    let late = late.map(|p99| format!("latency: p99 is {:.0} ms", p99.median));
+    dropped.map(|(name, count)| format!("{name}: {count}")).or(late)
 }
 
-/// The step as an arm with one round. Where connections ended, there is no report.
-fn measured(step: &Run) -> Measured {
-    Measured {
-        rounds: step.report.iter().cloned().collect(),
-        values: vec![step.values.clone()],
-        is_busy: is_void(step),
-        ..Measured::named(place(step))
-    }
-}
-
-fn is_void(step: &Run) -> bool {
-    step.report.as_ref().is_ok_and(Report::is_void)
-}
-
-/// The step in words.
-fn place(step: &Run) -> String {
-    format!("{} clients, {} %", step.plan.clients, step.plan.speed)
-}
-
-fn figures(name: &str, steps: &[Run], results: &mut Results) {
-    let held = steps.iter().rfind(|step| step.broken_by.is_none());
-    let busy = if steps.iter().any(is_void) { format!("; {BUSY}") } else { String::new() };
-    let note = format!("{}{busy}", held.map_or_else(|| "none".to_owned(), place));
-    let deliveries = |step: &Run| step.values["deliveries"];
-    let value = held.map(deliveries);
-    results.figure(format!("{name}: the last that held, deliveries"), value, "/s", Goal::Shown, &note);
-    let broken = steps.last().and_then(|step| Some((step, step.broken_by.as_ref()?)));
+fn figures(name: &str, steps: &[Measured], results: &mut Results) {
+    let mut figure = |what: &str, value, goal, note: &str| {
+        let note = [note, busy_note(steps)].into_iter().filter(|words| !words.is_empty());
+        let note = note.collect::<Vec<_>>().join("; ");
+        results.figure(format!("{name}: {what}, deliveries"), value, "/s", goal, &note);
+    };
+    let deliveries = |step: &Measured| Some(step.value("deliveries")?.median);
+    let held = steps.iter().rfind(|step| broken_by(step).is_none());
+    let place = held.map_or("none", |step| step.name.as_str());
+    figure("the last that held", held.and_then(deliveries), Goal::Shown, place);
+    let most = steps.iter().filter_map(deliveries).reduce(f64::max);
     // Where nothing broke, the last step is not the end of the ladder.
+    let broken = steps.last().and_then(|step| Some((step, broken_by(step)?)));
     let (goal, note) = match broken {
         None => (Goal::Shown, "nothing gave way".to_owned()),
         Some((step, counter)) => {
-            let clients = step.values["clients %"];
-            let note = format!("{}: {counter}; the clients' process at {clients:.0} %", place(step));
+            let clients = step.value("clients %").map_or(0.0, |percent| percent.median);
+            let note = format!("{}: {counter}; the clients' process at {clients:.0} %", step.name);
             (Goal::AtLeast(DELIVERIES), note)
         }
     };
-    let closed = steps.iter().filter(|step| step.report.is_ok());
-    let most = closed.map(deliveries).reduce(f64::max);
-    results.figure(format!("{name}: at the break, deliveries"), most, "/s", goal, &format!("{note}{busy}"));
+    figure("at the break", most, goal, &note);
 }

@@ -1,7 +1,7 @@
 //! A chat in which every client hears every other: `cargo bench --bench chat`.
 //!
-//! Each of 1,024 clients says 15 to 58 bytes every 0.5 to 1 s, at times that a seed fixes (`--seed N`). These are 1,365 broadcasts and
-//! 1.4 million deliveries per second.
+//! Each of 1,024 clients says 15 to 58 bytes every 0.5 to 1 s, at times that a seed fixes. These are 1,365 broadcasts and 1.4 million
+//! deliveries per second.
 //!
 //! | part | what is measured |
 //! | --- | --- |
@@ -11,30 +11,26 @@
 //! | `ladder` | 256 to 4,096 clients, then higher rates, until a counter shows that the server no longer keeps up |
 //! | `long` | the nominal load for 25 minutes in each mode; only with `--full` |
 //!
-//! `--only NAME` runs one part. `--clients N` changes the number of clients. `--judge` makes a missed goal a failure.
+//! `--only NAME` runs one part. `--judge` makes a missed goal a failure.
 //!
-//! The server is a process on the first core. All clients are on one thread of this process, on the last core. The baseline over TCP
-//! is that of the WolfMUD journal of 2021-02-21. Each interval prints a status line in the journal's format. The bench fails when
-//! the books do not close to the message.
+//! The server is a process on one core. All clients are on one thread of this process, on another core. The baseline over TCP is that
+//! of the WolfMUD journal of 2021-02-21. Each interval prints a status line in the journal's format. The bench fails when the books do
+//! not close to the message.
 #![forbid(unsafe_code)]
 
 mod format;
 mod ladder;
-mod plan;
 mod round;
 mod server;
 mod speakers;
 mod tcp;
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use drumfire_benches::{Bench, Extent, Measured, Plan as Rounds, Program, interleave, part};
+use drumfire::SendOptions;
+use drumfire_benches::{Arm, Bench, Cores, Extent, Measured, Plan, Program, interleave_all, part};
 use drumfire_tools::report::Report;
-
-use plan::{Arm, ORDERED, Plan, TCP, UNRELIABLE};
 
 /// The number of clients at which the baseline keeps up on two cores.
 const EQUAL_CLIENTS: u32 = 128;
@@ -43,22 +39,88 @@ const EQUAL_CLIENTS: u32 = 128;
 const LONG: Duration = Duration::from_secs(25 * 60);
 const LONG_INTERVAL_NS: u64 = 10_000_000_000;
 
-const SEED: u32 = 20_210_221;
+/// How messages travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// drumfire with reliable ordered messages, which gather for 50 ms before they are broadcast.
+    Ordered,
+    /// As [`Mode::Ordered`], with unreliable messages.
+    Unreliable,
+    /// The baseline of the journal over TCP, not encrypted.
+    Tcp,
+}
+
+impl Mode {
+    const ALL: [Self; 3] = [Self::Ordered, Self::Unreliable, Self::Tcp];
+
+    /// The name in tables and figures.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ordered => "reliable-ordered, 50 ms",
+            Self::Unreliable => "unreliable, 50 ms",
+            Self::Tcp => "TCP, a write per message",
+        }
+    }
+
+    /// The options of messages in both directions.
+    const fn options(self) -> SendOptions {
+        match self {
+            Self::Unreliable => SendOptions::unreliable(),
+            Self::Ordered | Self::Tcp => SendOptions::reliable_ordered(),
+        }
+    }
+}
+
+/// The parameters of a run.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    mode: Mode,
+    /// The number of clients that speak, which is a multiple of those that share a socket.
+    clients: u32,
+    /// The rate of messages, in percent of the journal's.
+    speed: u32,
+    /// The time between two status lines. The first interval with load is the warm-up.
+    interval_ns: u64,
+    /// The measured time, which is a multiple of the interval.
+    window: Duration,
+    /// Whether there is one more client, which says nothing and stops reading within the window.
+    has_stalled: bool,
+}
+
+impl Load {
+    fn of(bench: &Bench, mode: Mode) -> Self {
+        let (clients, millis, window) =
+            bench.extent().pick((64, 250, 500), (1_024, 500, 2_000), (1_024, 1_000, 6_000));
+        let (interval_ns, window) = (millis * 1_000_000, Duration::from_millis(window));
+        Self { mode, clients, speed: 100, interval_ns, window, has_stalled: false }
+    }
+
+    /// All connections.
+    const fn connections(&self) -> u32 {
+        self.clients + self.has_stalled as u32
+    }
+}
 
 fn main() -> ExitCode {
     let parts = [
-        part("nominal", nominal),
-        part("equal", equal).from(Extent::Default),
+        part("nominal", |bench| compare(bench, &Mode::ALL, bench.plan(), |load| load)),
+        part("equal", |bench| {
+            compare(bench, &Mode::ALL, bench.plan(), |load| Load { clients: EQUAL_CLIENTS, ..load })
+        })
+        .from(Extent::Default),
         part("stall", stall),
         part("ladder", ladder::climb),
-        part("long", long).from(Extent::Full),
+        // The run is too long to be repeated. A disturbed one is marked.
+        part("long", |bench| {
+            let long = |load| Load { interval_ns: LONG_INTERVAL_NS, window: LONG, ..load };
+            compare(bench, &[Mode::Ordered, Mode::Unreliable], Plan::once(), long)
+        })
+        .from(Extent::Full),
     ];
     let program = Program {
         roles: &[(server::SERVER, server::run), (tcp::BASELINE, tcp::run)],
-        numbers: &["clients", "seed"],
         prepare: |bench| {
-            bench.results.pinned_as("both servers to the first cores, clients to the last");
-            let seed = bench.number("seed").unwrap_or(SEED);
+            let seed = speakers::SEED;
             bench.results.seeded(&format!("{seed}: when each client speaks, and how much it says"));
         },
         ..Program::new("chat", &parts)
@@ -66,84 +128,36 @@ fn main() -> ExitCode {
     program.main()
 }
 
-/// Returns the plan of an arm.
-fn plan(bench: &Bench, arm: Arm) -> Result<Plan, String> {
-    let (clients, millis, window) =
-        bench.extent().pick((64, 250, 500), (1_024, 500, 2_000), (1_024, 1_000, 6_000));
-    let clients = bench.number("clients").unwrap_or(clients);
-    if clients >= u32::from(u16::MAX) {
-        return Err("--clients: takes 1 to 65534".to_owned());
-    }
-    Ok(Plan {
-        arm,
-        clients,
-        speed: 100,
-        seed: bench.number("seed").unwrap_or(SEED).into(),
-        interval_ns: millis * 1_000_000,
-        window: Duration::from_millis(window),
-        has_stalled: false,
-    })
-}
-
-fn plans<const N: usize>(bench: &Bench, arms: [Arm; N]) -> Result<Vec<Plan>, String> {
-    arms.into_iter().map(|arm| plan(bench, arm)).collect()
-}
-
-fn nominal(bench: &mut Bench) -> Result<(), String> {
-    let plans = plans(bench, [ORDERED, UNRELIABLE, TCP])?;
-    compare(bench, &plans, bench.plan())
-}
-
-fn equal(bench: &mut Bench) -> Result<(), String> {
-    let mut plans = plans(bench, [ORDERED, UNRELIABLE, TCP])?;
-    plans.iter_mut().for_each(|plan| plan.clients = plan.clients.min(EQUAL_CLIENTS));
-    compare(bench, &plans, bench.plan())
-}
-
-fn long(bench: &mut Bench) -> Result<(), String> {
-    let mut plans = plans(bench, [ORDERED, UNRELIABLE])?;
-    plans.iter_mut().for_each(|plan| (plan.interval_ns, plan.window) = (LONG_INTERVAL_NS, LONG));
-    // The run is too long to be repeated. A disturbed one is marked.
-    compare(bench, &plans, Rounds::once())
-}
-
-fn compare(bench: &mut Bench, plans: &[Plan], rounds: Rounds) -> Result<(), String> {
-    let measured = measure(bench, plans, rounds)?;
-    format::servers(bench.part(), plans, &measured, &mut bench.results);
+/// Compares modes with this variant of the nominal load.
+fn compare(bench: &mut Bench, modes: &[Mode], plan: Plan, variant: fn(Load) -> Load) -> Result<(), String> {
+    let loads: Vec<Load> = modes.iter().map(|mode| variant(Load::of(bench, *mode))).collect();
+    let named = loads.iter().map(|load| (load.mode.name().to_owned(), *load));
+    let measured = measure(bench.pin_load()?, plan, named);
+    format::show(bench, bench.part(), &measured)?;
+    let clients = loads.first().map_or(0, |load| load.clients);
+    format::servers(&format!("{}, {clients} clients", bench.part()), &measured, &mut bench.results);
     Ok(())
 }
 
 fn stall(bench: &mut Bench) -> Result<(), String> {
-    let mut plans = plans(bench, [ORDERED; 2])?;
-    plans[1].has_stalled = true;
-    let measured = measure(bench, &plans, bench.plan())?;
+    let load = Load::of(bench, Mode::Ordered);
+    let stalled = Load { has_stalled: true, ..load };
+    let loads = [("all read".to_owned(), load), ("one stalled".to_owned(), stalled)];
+    let measured = measure(bench.pin_load()?, bench.plan(), loads);
+    format::show(bench, bench.part(), &measured)?;
     format::stall(&measured, &mut bench.results);
     Ok(())
 }
 
-/// Runs rounds of all plans in turn. The status lines of the first round of each are printed.
-fn measure(bench: &mut Bench, plans: &[Plan], rounds: Rounds) -> Result<Vec<Measured>, String> {
-    let shown = RefCell::new(BTreeSet::new());
-    let arm = |plan: &Plan| {
-        let (plan, shown) = (*plan, &shown);
-        let name = if plan.has_stalled { "one stalled" } else { plan.arm.name };
-        drumfire_benches::Arm::new(name, move || {
-            let is_shown = shown.borrow_mut().insert(name);
-            let show = |line: &str| {
-                if is_shown {
-                    println!("  {line}");
-                }
-            };
-            show(&format!("{name}, {} clients", plan.connections()));
-            let run = round::run(plan, show)?;
-            Ok((run.report?, run.values))
-        })
+/// Runs rounds of all loads in turn. The status lines of the first round of each are printed. An arm that failed has its failure.
+fn measure(cores: Cores, plan: Plan, loads: impl IntoIterator<Item = (String, Load)>) -> Vec<Measured> {
+    let arm = |(name, load): (String, Load)| {
+        let mut is_shown = true;
+        Arm::new(name, move || round::run(&load, cores, std::mem::take(&mut is_shown)))
     };
-    let mut measured = interleave(plans.iter().map(arm).collect(), rounds)?;
+    let mut measured = interleave_all(loads.into_iter().map(arm).collect(), plan);
     for arm in &mut measured {
         arm.is_busy |= arm.rounds.iter().any(Report::is_void);
     }
-    bench.results.rounds(bench.part(), &measured)?;
-    format::table(&measured);
-    Ok(measured)
+    measured
 }

@@ -7,16 +7,12 @@ use std::time::Duration;
 use drumfire::{ChannelId, Context, Event, GroupId, Handler, Message, PeerId, SendOptions, handler};
 use drumfire_benches::roles::{config, print_address};
 use drumfire_benches::{Counts, Orders, counts_from, counts_of, print_json};
-use drumfire_tools::host::{ThreadClock, current_thread_id};
 use serde::Serialize;
 
-use crate::plan::{ORDERED, UNRELIABLE};
+use crate::Mode;
 
 /// The role of [`run`].
 pub(crate) const SERVER: &str = "chat-server";
-
-/// The count of nanoseconds for which the thread that counts waited for a core. The worker is not affected by it.
-pub(crate) const COUNTING_DELAY: &str = "counting delay";
 
 const RECEIVE_BUFFER_BYTES: usize = 16 * 1_024 * 1_024;
 
@@ -103,29 +99,25 @@ impl Handler for ChatHandler {
     }
 }
 
-/// Runs the server. The arguments are the name of the [`Arm`] and the number of connections.
+/// Runs the server. The arguments are the name of the [`Mode`] and the number of connections.
 ///
 /// It prints its address, its counts for each line of its input, and its counts at the end of its input.
 pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
-    let [arm, connections] = args else { return Err("not the arguments of a chat server".to_owned()) };
-    let arm = [ORDERED, UNRELIABLE].into_iter().find(|known| known.name == *arm).ok_or("not an arm")?;
+    let [mode, connections] = args else { return Err("not the arguments of a chat server".to_owned()) };
+    let mode = Mode::ALL.into_iter().find(|known| known.name() == *mode).ok_or("not a mode")?;
     let config = config("1", connections)?.receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
     let tally = Arc::<ChatTally>::default();
-    let handler = |_| ChatHandler { tally: Arc::clone(&tally), options: arm.options(), gathered: Vec::new() };
+    let handler =
+        |_| ChatHandler { tally: Arc::clone(&tally), options: mode.options(), gathered: Vec::new() };
     let server = handler::Server::bind(config, handler).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
-    for _ in Orders::read().iter() {
-        print_json(&counts(&server, &tally))?;
-    }
-    print_json(&counts(&server, &tally))?;
+    let print_counts = || {
+        let mut counts = counts_of(&server.control().stats());
+        counts.append(&mut counts_from(&*tally));
+        print_json(&counts)
+    };
+    Orders::read().iter().try_for_each(|_| print_counts())?;
+    print_counts()?;
     // The server leaves without closing its connections, because the clients count them next.
     std::process::exit(0)
-}
-
-fn counts(server: &handler::Server<()>, tally: &ChatTally) -> Counts {
-    let delay = current_thread_id().and_then(ThreadClock::sample).and_then(|sample| sample.run_delay_ns);
-    let mut counts = counts_of(&server.control().stats());
-    counts.append(&mut counts_from(tally));
-    counts.insert(COUNTING_DELAY.to_owned(), delay.unwrap_or(0));
-    counts
 }

@@ -1,9 +1,9 @@
 //! The baseline over TCP, not encrypted, as the journal describes it: a task per client that reads, one that writes, and a backlog of
 //! 1,024 messages between them. Each message is one write. A message that finds a backlog full is dropped and counted.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -11,12 +11,13 @@ use bytes::Bytes;
 use drumfire_benches::roles::print_address;
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{Counts, Orders, counts_from, print_json, raise_open_files};
-use drumfire_tools::host;
+use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::runtime::Builder;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::server::{ChatTally, add};
@@ -32,7 +33,7 @@ const READ_BYTES: usize = 65_536;
 
 /// The backlogs of all clients, and the counts of messages.
 #[derive(Debug, Default, Serialize)]
-struct MultiPoller {
+struct TcpHub {
     #[serde(skip)]
     backlogs: RwLock<Vec<Sender<Bytes>>>,
     #[serde(flatten)]
@@ -41,7 +42,7 @@ struct MultiPoller {
     written: AtomicU64,
 }
 
-impl MultiPoller {
+impl TcpHub {
     fn broadcast(&self, message: &Bytes) {
         let backlogs = self.backlogs.read().unwrap_or_else(PoisonError::into_inner);
         let is_full = |backlog: &&Sender<Bytes>| backlog.try_send(message.clone()).is_err();
@@ -52,26 +53,15 @@ impl MultiPoller {
     }
 }
 
-/// Runs the server on all cores but the last one, where the clients are. The argument is the number of connections.
+/// Runs the server on one core, as drumfire's. It has the arguments of drumfire's server.
 ///
 /// It prints its address, its counts for each line of its input, and its counts at the end of its input.
 pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
-    let connections = args.first().and_then(|connections| connections.parse::<u64>().ok());
+    let connections = args.last().and_then(|connections| connections.parse::<u64>().ok());
     raise_open_files(connections.ok_or("not a number of connections")? + 64)?;
-    let cores = host::allowed_cores().unwrap_or_default();
-    let threads = cores.len().saturating_sub(1).max(1);
-    let next = AtomicUsize::new(0);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .on_thread_start(move || {
-            // A thread that cannot be pinned runs where the system puts it.
-            let index = next.fetch_add(1, Ordering::Relaxed) % threads;
-            let _ = cores.get(index).map(|core| host::pin_current_thread(*core));
-        })
-        .enable_io()
-        .build()
-        .map_err(|error| error.to_string())?;
-    let hub = Arc::<MultiPoller>::default();
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_io().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let hub = Arc::<TcpHub>::default();
     let bind = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listener = runtime.block_on(bind).map_err(|error| error.to_string())?;
     print_address(listener.local_addr().map_err(|error| error.to_string())?)?;
@@ -82,7 +72,7 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
     Ok(counts_from(&*hub))
 }
 
-async fn accept(listener: TcpListener, hub: Arc<MultiPoller>) {
+async fn accept(listener: TcpListener, hub: Arc<TcpHub>) {
     while let Ok((stream, _)) = listener.accept().await {
         // Go sets this option by default.
         if stream.set_nodelay(true).is_err() {
@@ -98,7 +88,7 @@ async fn accept(listener: TcpListener, hub: Arc<MultiPoller>) {
 }
 
 /// Broadcasts the messages of a client. Each begins with a byte that has its length.
-async fn read(reader: OwnedReadHalf, hub: Arc<MultiPoller>) {
+async fn read(reader: OwnedReadHalf, hub: Arc<TcpHub>) {
     let mut reader = BufReader::new(reader);
     while let Ok(length) = reader.read_u8().await {
         let mut message = vec![0; usize::from(length) + 1];
@@ -112,7 +102,7 @@ async fn read(reader: OwnedReadHalf, hub: Arc<MultiPoller>) {
 }
 
 /// Writes the messages of a backlog, one per call.
-async fn write(mut writer: OwnedWriteHalf, mut waiting: Receiver<Bytes>, hub: Arc<MultiPoller>) {
+async fn write(mut writer: OwnedWriteHalf, mut waiting: Receiver<Bytes>, hub: Arc<TcpHub>) {
     while let Some(message) = waiting.recv().await {
         if writer.write_all(&message).await.is_err() {
             return;
@@ -124,7 +114,7 @@ async fn write(mut writer: OwnedWriteHalf, mut waiting: Receiver<Bytes>, hub: Ar
 /// The connection of one client.
 #[derive(Debug)]
 struct Stream {
-    stream: mio::net::TcpStream,
+    stream: TcpStream,
     /// The beginning of a message whose end did not come yet.
     partial: Vec<u8>,
     /// Bytes that the kernel has not accepted.
@@ -143,46 +133,36 @@ pub(crate) struct Streams {
 impl Streams {
     /// Makes this number of connections, one after the other.
     pub(crate) fn connect(server: SocketAddr, count: usize) -> Result<Self, String> {
-        let fail = |error: std::io::Error| format!("the clients' connections: {error}");
-        let (poll, events) = (Poll::new().map_err(fail)?, Events::with_capacity(1_024));
+        let poll = Poll::new().map_err(|error| fail(&error))?;
         let connect = |index| {
             let stream = std::net::TcpStream::connect(server)?;
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;
-            let mut stream = mio::net::TcpStream::from_std(stream);
+            let mut stream = TcpStream::from_std(stream);
             poll.registry().register(&mut stream, Token(index), Interest::READABLE | Interest::WRITABLE)?;
             Ok(Stream { stream, partial: Vec::new(), unwritten: Vec::new() })
         };
-        let streams = (0..count).map(connect).collect::<Result<_, _>>().map_err(fail)?;
-        Ok(Self { poll, events, streams, memory: vec![0; READ_BYTES] })
+        let streams = (0..count).map(connect).collect::<Result<_, _>>().map_err(|error| fail(&error))?;
+        Ok(Self { poll, events: Events::with_capacity(1_024), streams, memory: vec![0; READ_BYTES] })
     }
 }
 
 impl Stream {
-    fn write(&mut self) -> Result<(), String> {
+    fn write(&mut self) -> io::Result<()> {
         while !self.unwritten.is_empty() {
-            match self.stream.write(&self.unwritten) {
-                Ok(count) => drop(self.unwritten.drain(..count)),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(format!("a client's connection: {error}")),
-            }
+            let count = self.stream.write(&self.unwritten)?;
+            self.unwritten.drain(..count);
         }
         Ok(())
     }
 
     /// Reads until nothing is left, because the poll reports only new bytes.
-    fn read(&mut self, memory: &mut [u8], mut take: impl FnMut(&[u8])) -> Result<(), String> {
+    fn read(&mut self, memory: &mut [u8], mut take: impl FnMut(&[u8])) -> io::Result<()> {
         loop {
-            match self.stream.read(memory) {
+            match self.stream.read(memory)? {
                 // The books show the messages that a server that ended did not send.
-                Ok(0) => return Ok(()),
-                Ok(count) => self.partial.extend_from_slice(&memory[..count]),
-                Err(error) => match error.kind() {
-                    ErrorKind::Interrupted => continue,
-                    ErrorKind::WouldBlock | ErrorKind::ConnectionReset => return Ok(()),
-                    _ => return Err(format!("a client's connection: {error}")),
-                },
+                0 => return Ok(()),
+                count => self.partial.extend_from_slice(&memory[..count]),
             }
             let mut rest = self.partial.as_slice();
             while let Some((length, after)) = rest.split_first()
@@ -199,14 +179,12 @@ impl Stream {
 
 impl Client for Streams {
     fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-        self.poll.poll(&mut self.events, Some(Duration::ZERO)).map_err(|error| error.to_string())?;
+        self.poll.poll(&mut self.events, Some(Duration::ZERO)).map_err(|error| fail(&error))?;
         for event in &self.events {
             let Token(index) = event.token();
             let Some(stream) = self.streams.get_mut(index) else { continue };
-            if event.is_writable() {
-                stream.write()?;
-            }
-            stream.read(&mut self.memory, |message| take(index, message))?;
+            unless_blocked(stream.write())?;
+            unless_blocked(stream.read(&mut self.memory, |message| take(index, message)))?;
         }
         Ok(())
     }
@@ -218,7 +196,19 @@ impl Client for Streams {
         }
         stream.unwritten.push(u8::try_from(message.len()).unwrap_or(u8::MAX));
         stream.unwritten.extend_from_slice(message);
-        stream.write()?;
-        Ok(true)
+        unless_blocked(stream.write()).map(|()| true)
     }
+}
+
+fn unless_blocked(done: io::Result<()>) -> Result<(), String> {
+    match done {
+        Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionReset) => {
+            Err(fail(&error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn fail(error: &io::Error) -> String {
+    format!("the clients' connections: {error}")
 }
