@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Generator, KEEP_ALIVE_NS, at_intervals};
 use drumfire_benches::{
-    Arm, Bench, Carried, Child, Cores, Crowd, Goal, Measured, PLAIN_BYTES_MAX, PlainDatagrams, count,
-    interleave, median_cell, ratio_note,
+    Arm, Bench, Carried, Child, Cores, Goal, Measured, PLAIN_BYTES_MAX, PlainDatagrams, count, interleave,
+    median_cell, ratio_note,
 };
 
 use crate::world::{BATCH, MESSAGE_BYTES, PER_SECOND, PLAIN, Round, TICK, World, program_percent, traffic};
@@ -58,7 +58,7 @@ struct Ladder {
 impl Ladder {
     fn start(rate: u32, slots: u32, cores: Cores) -> Result<Self, String> {
         let world = World::start((TICK, rate), slots, Some(cores.server), PER_SECOND)?;
-        let plain = Child::role(PLAIN, Some(cores.server), &[&rate.to_string(), &slots.to_string()])?;
+        let plain = Child::role(PLAIN, Some(cores.server), &[&rate.to_string()])?;
         let plain_address = plain.address()?;
         Ok(Self { rate, slots, world, plain, plain_address })
     }
@@ -68,7 +68,7 @@ impl Ladder {
             self.step(bench, clients, counted)?;
         }
         self.refuse(bench, bench.extent().pick(BATCH / 10, BATCH, BATCH))?;
-        let ended: u64 = self.world.load.clients().iter().map(Crowd::ended).sum();
+        let ended = self.world.ended();
         let served = self.world.close()?;
         let plain = self.plain.finish_counts()?;
         let left = count(&served, "left") + ended;
@@ -95,24 +95,20 @@ impl Ladder {
         for down_bytes in DOWN_BYTES {
             let (world, plain_load, carried) = (&world, &plain_load, &carried);
             let (plain, answer_bytes) = (&self.plain, usize::from(down_bytes));
-            let round = Round { counted, has_one_thread: true };
+            let round = Round::of(counted);
             arms.push(Arm::new(format!("{clients} clients, {down_bytes} B down"), move || {
                 let world = &mut **world.borrow_mut();
                 world.answer_with(answer_bytes)?;
                 let before = world.carried();
-                let outcome = round.run(&world.server, &mut world.load, || Some(0), |_| Ok(()))?;
+                let outcome = round.run(&world.server, &mut world.load, |_| Ok(()))?;
                 carried.set(world.carried().since(before));
                 Ok(outcome)
             }));
             arms.push(Arm::new(format!("{clients} plain, {down_bytes} B down"), move || {
                 let plain_load = &mut *plain_load.borrow_mut();
                 plain_load.clients().iter_mut().for_each(|client| imitate(client, carried.get()));
-                round.run(
-                    plain,
-                    plain_load,
-                    || Some(0),
-                    at_intervals(KEEP_ALIVE_NS, || world.borrow_mut().load.receive()),
-                )
+                let keep_alive = at_intervals(KEEP_ALIVE_NS, || world.borrow_mut().load.receive());
+                round.run(plain, plain_load, keep_alive)
             }));
         }
         let measured = interleave(arms, bench.plan())?;

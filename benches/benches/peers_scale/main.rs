@@ -2,12 +2,12 @@
 //!
 //! | part | what is measured |
 //! | --- | --- |
-//! | `idle` | servers with room for 64 to 65,536 connections, at 100 and 1,000 ticks per second: without clients, and with silent ones |
+//! | `idle` | servers with room for 64 to 65,536 connections, at 100 and 1,000 ticks per second, without clients |
 //! | `ladder` | 500 to 16,000 clients in batches of 500, over as many plain datagrams of the same length; then a batch without room |
 //! | `join` | newcomers in batches of 500, each announced to all clients |
-//! | `fair` | latency and throughput of the others while one peer floods; the same in virtual time, to the message |
+//! | `fair` | latency and throughput of the others while one peer floods |
 //! | `workers` | CPU per message with two workers over one worker, and the clients that they serve |
-//! | `profile` | a flame graph of the server, and the share of kernel and ciphers |
+//! | `profile` | the share of kernel and ciphers in the CPU time of the server |
 //!
 //! Each client sends ten messages of 32 B per second, on four channels of which one is reliable, and each message has an answer.
 //! `--only NAME` runs one part. `--judge` makes a missed goal a failure.
@@ -21,7 +21,6 @@ mod join;
 mod ladder;
 mod matrix;
 mod profile;
-mod virtual_time;
 mod workers;
 mod world;
 
@@ -45,12 +44,6 @@ fn main() -> ExitCode {
             (world::PLAIN, world::plain),
             (join::ANNOUNCER, join::announce),
         ],
-        prepare: |bench| {
-            let seed = virtual_time::SEED;
-            bench
-                .results
-                .seeded(&format!("{seed}: which datagrams are lost in virtual time; schedules are fixed"));
-        },
         ..Program::new("peers_scale", &parts)
     };
     program.main()

@@ -35,7 +35,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     );
     let (cores, plan) = (bench.pin_load()?, bench.plan());
     let core = (cores.count < CORES_LEAST).then_some(cores.server);
-    let round = Round { counted, has_one_thread: false };
+    let round = Round { has_one_thread: false, ..Round::of(counted) };
     let start = |workers| -> Result<_, String> {
         let mut world = World::start((HANDLER, workers), clients, core, PER_SECOND)?;
         world.connect(clients)?;
@@ -46,12 +46,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         let [own, other] = [&worlds[place], &worlds[1 - place]];
         Arm::new(format!("{} worker(s)", place + 1), move || {
             let World { server, load, .. } = &mut *own.borrow_mut();
-            round.run(
-                server,
-                load,
-                || Some(0),
-                at_intervals(KEEP_ALIVE_NS, || other.borrow_mut().load.receive()),
-            )
+            round.run(server, load, at_intervals(KEEP_ALIVE_NS, || other.borrow_mut().load.receive()))
         })
     };
     let measured = interleave(vec![arm(0), arm(1)], plan)?;
@@ -81,7 +76,7 @@ fn bears(world: &mut World, round: &Round) -> Result<(f64, bool), String> {
     let (mut rate, mut borne) = (world.load.rate(), 0.0);
     for _ in 0..RAISES_MAX {
         world.load.change(rate, ANSWER_BYTES);
-        let (report, values) = round.run(&world.server, &mut world.load, || Some(0), |_| Ok(()))?;
+        let (report, values) = round.run(&world.server, &mut world.load, |_| Ok(()))?;
         let tried = report.books.sent as f64 + values["refused"];
         let is_in_time = report.latency_ns.is_some_and(|latency| latency.p99 <= BORNE_NS);
         if (report.books.received as f64) < BORNE * tried || !is_in_time {

@@ -76,9 +76,9 @@ pub(crate) fn handler(args: &[&str]) -> Result<Counts, String> {
     serve_in_handler(config, echo())
 }
 
-/// Runs a plain UDP server that polls at a fixed rate. The arguments are those of [`tick`].
+/// Runs a plain UDP server that polls at a fixed rate. The argument is the rate.
 pub(crate) fn plain(args: &[&str]) -> Result<Counts, String> {
-    let [rate, _] = args else { return Err("not the arguments of a plain server".to_owned()) };
+    let [rate] = args else { return Err("not the argument of a plain server".to_owned()) };
     serve_plain(Pace::Every(interval(rate)?), Reply::Asked, RECEIVE_BUFFER_BYTES)
 }
 
@@ -187,6 +187,11 @@ impl World {
         self.load.clients().iter().map(Crowd::carried).fold(Carried::default(), Carried::plus)
     }
 
+    /// The number of clients of the load whose connection ended.
+    pub(crate) fn ended(&mut self) -> u64 {
+        self.load.clients().iter().map(Crowd::ended).sum()
+    }
+
     /// Ends the server, and closes the books of both directions. Returns the counters of the server.
     pub(crate) fn close(self) -> Result<Counts, String> {
         let mut crowds = self.load.into_clients();
@@ -211,26 +216,28 @@ pub(crate) struct Round {
     pub(crate) counted: Duration,
     /// Whether the server has one busy thread. Several threads on one core wait for each other, which is no disturbance.
     pub(crate) has_one_thread: bool,
+    /// Whether drops of the kernel explain losses. They are those of all sockets of the host.
+    pub(crate) may_drop: bool,
 }
 
 impl Round {
-    /// Runs one window of messages and makes the report of the server.
-    ///
-    /// `elsewhere` counts the drops in front of other sockets, which explain no loss. Where it cannot count them, no drop explains a
-    /// loss. `poll` is called between two polls of the clients.
+    /// A round of this length, of a server with one busy thread.
+    pub(crate) const fn of(counted: Duration) -> Self {
+        Self { counted, has_one_thread: true, may_drop: true }
+    }
+
+    /// Runs one window of messages and makes the report of the server. `poll` is called between two polls of the clients.
     pub(crate) fn run<C: Client>(
         &self,
         server: &Child,
         load: &mut Generator<C>,
-        mut elsewhere: impl FnMut() -> Option<u64>,
         mut poll: impl FnMut(u64) -> Result<(), String>,
     ) -> Result<Outcome, String> {
-        let (dropped, before) = (DropWatch::begin(), elsewhere());
+        let dropped = DropWatch::begin();
         let mut round = load.round(server, (WARM_UP, self.counted), |_, now| poll(now))?;
         round.counts = load.settle()?;
         load.give_up();
-        let elsewhere = elsewhere().zip(before).map(|(now, before)| now - before);
-        let drops = elsewhere.map_or(0, |elsewhere| dropped.count().saturating_sub(elsewhere));
+        let drops = if self.may_drop { dropped.count() } else { 0 };
         let in_drops = round.counts.lost.min(drops.saturating_mul(PER_DROP));
         let report = round.report([self.has_one_thread, true], &[(IN_LOST_DATAGRAMS, in_drops)])?;
         Ok((report, round.values()))
