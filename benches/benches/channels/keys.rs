@@ -1,17 +1,15 @@
-//! The newest value of many keys: `ReliableLatest` on one channel against a `ReliableSequenced` channel per key.
+//! The time until the newest value of every key arrives after a burst of losses, on one `ReliableLatest` channel.
 //!
-//! Each player has 500 keys, a tenth of which changes with every update. There are 40 updates per second and a round trip of 40 ms. Both
-//! arms get the same changes. At the end, the last value of every key must have arrived everywhere.
+//! Each player has 500 keys, a tenth of which changes with every update. There are 40 updates per second and a round trip of 40 ms.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_benches::{Arm, ArmTable, Bench, Goal, Results, Rounds, Spread, cell, median_cell};
+use drumfire_benches::{Bench, Goal, Spread};
 use drumfire_proto::SendOptions;
 
-use super::rounds;
 use super::ticks::UPDATE_TICKS;
-use super::world::{LOSSY, Path, Share, TICK, World, random};
+use super::world::{LOSSY, Path, TICK, World, random};
 
 /// The seed of the keys that change.
 pub(super) const SEED: u64 = 9;
@@ -25,13 +23,9 @@ const VALUE_BYTES: usize = 16;
 /// Ticks after which the last values must have arrived.
 const SETTLE_TICKS: u32 = 10_000;
 
-const NAMES: [(&str, bool); 2] =
-    [("ReliableLatest, 1 channel", true), ("ReliableSequenced, 500 channels", false)];
-
 /// A world, and the values that its clients should have and have.
 struct Values {
     world: World,
-    is_latest: bool,
     seed: u64,
     /// The newest version.
     version: u32,
@@ -44,12 +38,11 @@ struct Values {
 type Change = (usize, u16, Bytes);
 
 impl Values {
-    fn new(peers: u32, is_latest: bool, path: Path) -> Result<Self, String> {
-        let world = World::new(peers, path)?;
+    fn new(peers: u32) -> Result<Self, String> {
+        let world = World::new(peers, CALM)?;
         let none = vec![0; world.peers() * usize::from(KEYS)];
-        let mut values =
-            Self { world, is_latest, seed: SEED, version: 0, sent: none.clone(), received: none };
-        // Every key has a value before the first round.
+        let mut values = Self { world, seed: SEED, version: 0, sent: none.clone(), received: none };
+        // Every key has a value before the first burst.
         let all: Vec<u16> = (0..KEYS).collect();
         for keys in all.chunks(CHANGES.into()) {
             let changes = values.changes(|at, _| keys[at]);
@@ -77,15 +70,8 @@ impl Values {
     }
 
     fn tick(&mut self, changes: Vec<Change>) {
-        let Self { world, is_latest, received, .. } = self;
-        let is_latest = *is_latest;
-        let message = |(peer, key, value): Change| {
-            if is_latest {
-                (peer, 0, value, SendOptions::reliable_latest(key.into()))
-            } else {
-                (peer, key, value, SendOptions::reliable_sequenced())
-            }
-        };
+        let Self { world, received, .. } = self;
+        let message = |(peer, key, value): Change| (peer, 0, value, SendOptions::reliable_latest(key.into()));
         world.tick_and_hear(changes.into_iter().map(message), |peer, value| {
             let key = u16::from_be_bytes([value[0], value[1]]);
             let version = u32::from_be_bytes([value[2], value[3], value[4], value[5]]);
@@ -94,7 +80,7 @@ impl Values {
         });
     }
 
-    /// Runs the next tick of a round. Every 25th tick is an update.
+    /// Runs the next tick. Every 25th tick is an update.
     fn play(&mut self, tick: u64) {
         let changes = if tick.is_multiple_of(UPDATE_TICKS) {
             self.changes(|_, seed| u16::try_from(random(seed) % u64::from(KEYS)).unwrap_or(0))
@@ -102,15 +88,6 @@ impl Values {
             Vec::new()
         };
         self.tick(changes);
-    }
-
-    /// Runs this number of ticks, and then ticks until the last value of every key has arrived.
-    fn round(&mut self, ticks: u64) -> Result<Share, String> {
-        self.world.take_share();
-        (0..ticks).for_each(|tick| self.play(tick));
-        let share = self.world.take_share();
-        self.settle()?;
-        Ok(share)
     }
 
     fn settle(&mut self) -> Result<(), String> {
@@ -127,37 +104,6 @@ impl Values {
 
 fn place(peer: usize, key: u16) -> usize {
     peer * usize::from(KEYS) + usize::from(key)
-}
-
-/// Measures both arms at 1 % loss.
-pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
-    let (peers, ticks) = bench.extent().pick((32, 200), (300, 1_000), (300, 1_000));
-    let mut arms = Vec::new();
-    for (name, is_latest) in NAMES {
-        let mut values = Values::new(peers, is_latest, LOSSY)?;
-        arms.push(Arm::new(name, move || values.round(ticks)));
-    }
-    let arms = rounds(bench, arms)?;
-    show(&arms, peers, &mut bench.results);
-    Ok(())
-}
-
-fn show(arms: &[Rounds<Share>], peers: u32, results: &mut Results) {
-    let of = |arm: &Rounds<Share>, value: &dyn Fn(&Share) -> f64| arm.spread(|share| Some(value(share)));
-    let per_change = |share: &Share| {
-        let changes = (share.ticks / UPDATE_TICKS) as f64 * f64::from(peers) * f64::from(CHANGES);
-        share.bytes as f64 / changes
-    };
-    ArmTable::new("the newest value of each key", arms)
-        .column("share of a core, %", |arm| cell(of(arm, &Share::core_percent), 2))
-        .column("bytes per change", |arm| median_cell(of(arm, &per_change), 2))
-        .print();
-    let [latest, sequenced] = arms else { return };
-    let name = "ReliableLatest over 500 ReliableSequenced channels";
-    let cpu = latest.over(sequenced, |share| Some(share.ns_per_tick()));
-    results.spread(format!("{name}, CPU"), cpu, "", Goal::Shown, "");
-    let bytes = latest.over(sequenced, |share| Some(share.bytes as f64));
-    results.spread(format!("{name}, bytes"), bytes, "", Goal::Shown, "");
 }
 
 /// The path outside of bursts. It loses no datagrams.
@@ -180,10 +126,11 @@ const RECOVERY_TICKS: u64 = 10_000;
 pub(super) fn burst(bench: &mut Bench) -> Result<(), String> {
     super::pin(bench);
     let (peers, repeats) = bench.extent().pick((8, 1), (32, 5), (300, 5));
-    let (name, is_latest) = NAMES[0];
     for burst in BURSTS_MS {
-        let (ms, bound) = recoveries(Values::new(peers, is_latest, CALM)?, burst, repeats)?;
-        let name = format!("{peers} peers, {name}: last values after {burst} ms of losses, slowest");
+        let (ms, bound) = recoveries(Values::new(peers)?, burst, repeats)?;
+        let name = format!(
+            "{peers} peers, ReliableLatest, 1 channel: last values after {burst} ms of losses, slowest"
+        );
         let most = Spread::of(ms).map(|ms| ms.most);
         let note = "a round trip and a probe's time";
         bench.results.figure(name, most, "ms", Goal::AtMost(bound), note);

@@ -2,10 +2,9 @@
 //!
 //! | part | what is measured |
 //! | --- | --- |
-//! | `ticks` | time and bytes per tick by peers, channels created, and channels active |
+//! | `ticks` | time per tick by peers and channels created |
 //! | `updates` | share of a core for 300 players with 64 channels each and losses |
-//! | `keys` | the newest value of 500 keys: one `ReliableLatest` channel against 500 `ReliableSequenced` channels |
-//! | `burst` | the time until the last values arrive after a burst of losses |
+//! | `burst` | the time until the last values of 500 keys arrive after a burst of losses |
 //! | `unused` | memory of channels that are no longer used |
 //! | `players` | share of a core and lateness of ticks over real sockets, with a server process |
 //! | `soak` | growth of memory over hours of virtual time, or `--soak HOURS` of them |
@@ -30,7 +29,6 @@ fn main() -> ExitCode {
     let parts = [
         part("ticks", ticks::measure),
         part("updates", ticks::updates),
-        part("keys", keys::measure),
         part("burst", keys::burst),
         part("unused", ticks::unused),
         part("players", players::measure),

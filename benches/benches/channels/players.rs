@@ -10,15 +10,13 @@ use std::time::Duration;
 
 use drumfire::{ChannelId, Event, Message, PeerId, Server, Workers};
 use drumfire_benches::roles::{config, end, print_address};
-use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Child, Cores, Counts, Crowd, EchoCounts, EchoRound, Extent, Goal, Joining, Measured, Orders,
-    Outcome, Plan, Results, Tally, Values, Window, WindowWatch, close_server, counts_of, interleave,
-    print_json, raise_open_files,
+    Arm, Bench, Child, Cores, Counts, Crowd, Goal, Joining, Orders, Outcome, Tally, Values, Window,
+    WindowWatch, close_server, count, counts_of, interleave, named_counts, print_json, raise_open_files,
 };
 use drumfire_tools::clock;
-use drumfire_tools::report::Report;
-use serde::de::DeserializeOwned;
+use drumfire_tools::host;
+use drumfire_tools::report::{Accounting, Latency, Report, ThreadReport};
 
 use super::ticks::{ACTIVE, CHANNELS, UPDATE_TICKS};
 use super::world::TICK;
@@ -29,13 +27,8 @@ const RAMP_PER_SECOND: u64 = 1_500;
 /// Open files per player: its socket and the files that wait for it.
 const FILES_EACH: u64 = 4;
 
-/// The time within which the server prints a line, and every message arrives.
-const ARRIVED_WITHIN: Duration = Duration::from_secs(20);
-
-/// The time until the last messages are acknowledged.
-const LAST_ACKS_NS: u64 = 100_000_000;
-
-const UPDATES_PER_SECOND: u64 = 40;
+/// The time after the window in which all messages arrive and are acknowledged.
+const SETTLED_WITHIN: Duration = Duration::from_millis(500);
 
 const MESSAGE_BYTES: usize = 16;
 
@@ -44,28 +37,23 @@ const LATE_US: f64 = 1_000.0;
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let (millis, seconds) = (Duration::from_millis, Duration::from_secs);
-    let (players, rounds, counted) =
-        bench.extent().pick((32, 1, millis(200)), (300, 5, seconds(1)), (300, 5, seconds(10)));
+    let (players, counted) = bench.extent().pick((32, millis(200)), (300, seconds(1)), (300, seconds(10)));
     let cores = bench.pin_load()?;
     raise_open_files(u64::from(players) * FILES_EACH + 64)?;
-    let name = format!("{players} players, {CHANNELS} created, {ACTIVE} active");
+    let name =
+        format!("{players} players, {CHANNELS} created, {ACTIVE} active on real sockets, 40 updates/s");
     let arm = Arm::new(name, move || round(cores, players, counted));
-    let plan = Plan { warm_up: 0, rounds, may_void: bench.extent() != Extent::Quick };
-    let measured = interleave(vec![arm], plan)?;
+    let measured = interleave(vec![arm], bench.plan())?;
     bench.results.rounds("players", &measured)?;
-    measured.iter().for_each(|arm| figures(arm, &mut bench.results));
+    for arm in &measured {
+        let (core, late) = (arm.core_percent(), arm.micros(|late| late.p99));
+        let name = |what| format!("{}: {what}", arm.name);
+        let note = arm.busy_or("kernel and ciphers included");
+        bench.results.spread(name("server's share of a core in all"), core, "%", Goal::Shown, note);
+        let note = arm.busy_or("beyond 1 ms the next tick is due");
+        bench.results.spread(name("ticks late by, p99"), late, "us", Goal::AtMost(LATE_US), note);
+    }
     Ok(())
-}
-
-fn figures(arm: &Measured, results: &mut Results) {
-    let name = format!("{} on real sockets, 40 updates/s", arm.name);
-    let in_program = |report: &Report| Some(report.threads.first()?.cpu_user_s? / report.window_s * 100.0);
-    let name_of = |what: &str| format!("{name}: server's share of a core {what}");
-    let note = arm.busy_or("kernel and ciphers included");
-    results.spread(name_of("in all"), arm.core_percent(), "%", Goal::Shown, note);
-    results.spread(name_of("in the program"), arm.spread(in_program), "%", Goal::Shown, arm.busy_or(""));
-    let (p99, note) = (arm.micros(|late| late.p99), arm.busy_or("beyond 1 ms the next tick is due"));
-    results.spread(format!("{name}: ticks late by, p99"), p99, "us", Goal::AtMost(LATE_US), note);
 }
 
 /// Runs a server and its players for one window.
@@ -74,39 +62,39 @@ fn round(cores: Cores, players: u32, counted: Duration) -> Result<Outcome, Strin
     let (server, to) = Child::server(SERVER, Some(cores.server), &args.each_ref().map(String::as_str))?;
     let mut crowd = Crowd::bind(Joining::new(to), players, players)?;
     crowd.connect(players.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
-    let window: Window = next_value(&mut crowd, &server)?;
-    poll_until(&mut crowd, window.start);
-    let before = crowd.messages();
+    let window: Window = server.read()?;
     let mut watch = WindowWatch::new(server.id(), std::process::id(), window.start);
+    poll_until(&mut crowd, window.start);
     watch.poll(window.start);
+    let before = crowd.messages();
     poll_until(&mut crowd, window.end);
     let (within, usage) = (crowd.messages() - before, watch.finish()?);
-    let said: EchoCounts = next_value(&mut crowd, &server)?;
-    // Missing messages open the books.
-    let deadline = clock::now() + ARRIVED_WITHIN;
-    while crowd.messages() < said.sent_in_all() && clock::now() < deadline {
-        crowd.look(|_, _| {});
-    }
-    poll_until(&mut crowd, clock::host_ns() + LAST_ACKS_NS);
-    let late = crowd.messages() - before - within;
+    let settled = Window::beginning_at(window.end, SETTLED_WITHIN).end;
+    poll_until(&mut crowd, settled);
+    let late: Option<Latency> = server.read()?;
     let ended = crowd.ended();
-    close_server(server, &mut [&mut crowd])?;
-    if ended > 0 {
-        return Err(format!("{ended} players were dropped"));
+    let served = close_server(server, &mut [&mut crowd])?;
+    let [sent, refused] = ["sent", "refused"].map(|name| count(&served, name));
+    let outstanding = crowd.messages() - before - within;
+    if (ended, refused, sent) != (0, 0, crowd.messages()) {
+        return Err(format!(
+            "{ended} players were dropped, {refused} messages found no room, {} of {sent} arrived",
+            crowd.messages()
+        ));
     }
-    if said.refused > 0 {
-        return Err(format!("{} messages found no room at the server", said.refused));
-    }
-    // A message that was sent before the window and arrived in it counts as sent in it.
-    let sent = said.sent_in_all().saturating_sub(before);
-    let counts = EchoCounts { early: before, out_at_start: 0, sent, echoed: within, late, ..said };
-    // The schedule is that of the server, so the clients never limit it.
-    let traffic = Traffic::echo(Shape::Idle, players as usize, MESSAGE_BYTES);
-    let rate = Some(u64::from(players) * u64::from(ACTIVE) * UPDATES_PER_SECOND);
-    let round = EchoRound { traffic, rate, window, counts, turns: None, usage };
-    let mut report = round.report([true; 2], &[])?;
-    // The latency is how late the server's ticks began.
-    report.latency_ns = round.counts.delay;
+    let thread = ThreadReport { received: within, ..ThreadReport::default() };
+    let report = Report {
+        machine: host::machine(),
+        window_s: counted.as_secs_f64(),
+        // A message that was sent before the window and arrived in it counts as sent in it.
+        books: Accounting::new(sent - before, within).dropped("outstanding", outstanding),
+        threads: vec![thread.with_cpu(Some(usage.server.cpu_over(counted)))],
+        // The latency is how late the server's ticks began.
+        latency_ns: late,
+        ..Report::default()
+    };
+    let mut report = report.derived();
+    usage.note_in(&mut report, [true; 2]);
     Ok((report, Values::new()))
 }
 
@@ -117,23 +105,11 @@ fn poll_until(crowd: &mut Crowd, at: u64) {
     }
 }
 
-/// Polls the players until the server prints its next value.
-fn next_value<T: DeserializeOwned>(crowd: &mut Crowd, server: &Child) -> Result<T, String> {
-    let deadline = clock::now() + ARRIVED_WITHIN;
-    while clock::now() < deadline {
-        crowd.look(|_, _| {});
-        if let Some(value) = server.read_within(Duration::ZERO)? {
-            return Ok(value);
-        }
-    }
-    Err(format!("the server printed nothing for {ARRIVED_WITHIN:?}"))
-}
-
 /// The role of the game server: one thread with a thousand ticks per second at fixed times.
 ///
 /// It sends one message on each of 64 channels per player. Then it sends a reliable message on four of them in turn with every update.
-/// It prints its address, the window, what it sent with the lateness of its ticks, and finally its counters. After the window it goes
-/// on without updates until its input ends.
+/// It prints its address, the window, the lateness of its ticks, and finally its counters with those of its messages. After the window it
+/// goes on without updates until its input ends.
 pub(super) const SERVER: &str = "game-server";
 
 const TICK_NS: u64 = 1_000_000;
@@ -150,80 +126,53 @@ pub(super) fn serve(args: &[&str]) -> Result<Counts, String> {
     let config = config("1", players)?.workers(Workers::Inline);
     let players: usize = players.parse().map_err(|_| "not a number of players".to_owned())?;
     let counted = Duration::from_millis(millis.parse().map_err(|_| "not a window".to_owned())?);
-    let server = Server::bind(config).map_err(|error| error.to_string())?;
+    let mut server = Server::bind(config).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
-    let orders = Orders::read();
-    let mut game = GameServer { server, peers: Vec::new(), tally: Tally::default() };
-    game.wait(|game| game.peers.len() >= players || orders.are_over());
-    game.play(counted)?;
-    game.wait(|_| orders.are_over());
-    let control = game.server.control();
-    Ok(counts_of(&end(game.server, &control)))
+    let (orders, mut peers) = (Orders::read(), Vec::new());
+    let (mut sent, mut refused) = (0, 0);
+    while peers.len() < players && !orders.are_over() {
+        clock::pause(TICK);
+        look(&mut server, &mut peers);
+    }
+    let begin = clock::host_ns();
+    let window = Window::beginning_at(begin + WARM_UP_TICKS * TICK_NS, counted);
+    let mut lateness = Tally::new(window);
+    print_json(&window)?;
+    // A tick that takes too long makes the next ones late. No tick is left out.
+    for tick in 0.. {
+        let due = begin + tick * TICK_NS;
+        if due >= window.end {
+            break;
+        }
+        clock::pause(Duration::from_nanos(due.saturating_sub(clock::host_ns())));
+        lateness.on_departure(due, clock::host_ns().saturating_sub(due));
+        look(&mut server, &mut peers);
+        for (peer, channel) in peers.iter().flat_map(|peer| channels_of(tick).map(move |at| (*peer, at))) {
+            let message = Message::reliable_ordered(ChannelId(channel), &[7; MESSAGE_BYTES][..]);
+            *(if server.send(peer, message).is_ok() { &mut sent } else { &mut refused }) += 1;
+        }
+        server.flush();
+    }
+    print_json(&lateness.finish().delay)?;
+    while !orders.are_over() {
+        clock::pause(TICK);
+        look(&mut server, &mut peers);
+    }
+    let control = server.control();
+    let mut counts = counts_of(&end(server, &control));
+    counts.extend(named_counts([("sent", sent), ("refused", refused)]));
+    Ok(counts)
 }
 
-struct GameServer {
-    server: Server,
-    peers: Vec<PeerId>,
-    /// The messages sent, and the lateness of ticks.
-    tally: Tally,
-}
-
-impl GameServer {
-    /// Runs ticks without messages until the condition holds.
-    fn wait(&mut self, is_done: impl Fn(&Self) -> bool) {
-        while !is_done(self) {
-            clock::pause(TICK);
-            self.look();
-            self.server.flush();
+/// Handles the pending events, and sends what they caused.
+fn look(server: &mut Server, peers: &mut Vec<PeerId>) {
+    server.poll(Duration::ZERO);
+    while let Some(event) = server.next_event() {
+        if let Event::Connected { peer, .. } = event {
+            peers.push(peer);
         }
     }
-
-    /// Runs ticks until the window ends. Prints the window and what was sent.
-    fn play(&mut self, counted: Duration) -> Result<(), String> {
-        let begin = clock::host_ns();
-        let window = Window::beginning_at(begin + WARM_UP_TICKS * TICK_NS, counted);
-        self.tally = Tally::new(window);
-        print_json(&window)?;
-        // A tick that takes too long makes the next ones late. No tick is left out.
-        for tick in 0.. {
-            let due = begin + tick * TICK_NS;
-            if due >= window.end {
-                break;
-            }
-            clock::pause(Duration::from_nanos(due.saturating_sub(clock::host_ns())));
-            let now = clock::host_ns();
-            self.tally.on_departure(due, now.saturating_sub(due));
-            self.look();
-            self.send(now, channels_of(tick));
-            self.server.flush();
-        }
-        print_json(&self.tally.finish())
-    }
-
-    /// Handles the pending events.
-    fn look(&mut self) {
-        self.server.poll(Duration::ZERO);
-        while let Some(event) = self.server.next_event() {
-            if let Event::Connected { peer, .. } = event {
-                self.peers.push(peer);
-            }
-        }
-    }
-
-    /// Sends a message on each of these channels to every player.
-    fn send(&mut self, now: u64, channels: Range<u16>) {
-        let Self { server, peers, tally } = self;
-        for peer in peers {
-            for channel in channels.clone() {
-                match server
-                    .send(*peer, Message::reliable_ordered(ChannelId(channel), &[7; MESSAGE_BYTES][..]))
-                {
-                    Ok(_) => tally.on_sent(now),
-                    Err(_) => tally.counts.refused += 1,
-                }
-            }
-        }
-    }
+    server.flush();
 }
 
 /// The channels on which every player gets a message in this tick.

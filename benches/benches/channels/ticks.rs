@@ -1,8 +1,8 @@
-//! Ticks of a game server: time and bytes by peers and channels, a game with losses, and the memory of unused channels.
+//! Ticks of a game server: time by peers and channels, a game with losses, and the memory of unused channels.
 
 use allocation_counter::measure as counted;
 use bytes::Bytes;
-use drumfire_benches::{Arm, ArmTable, Bench, Goal, Results, Rounds, cell, median_cell};
+use drumfire_benches::{Arm, ArmTable, Bench, Goal, cell};
 use drumfire_proto::SendOptions;
 
 use super::rounds;
@@ -15,8 +15,8 @@ pub(super) const UPDATE_TICKS: u64 = 25;
 pub(super) const CHANNELS: u16 = 64;
 pub(super) const ACTIVE: u16 = 4;
 
-/// The numbers of channels that get a message in every tick.
-const ACTIVE_EACH: [u16; 3] = [0, 1, 8];
+/// Channels created in the two cells that are compared.
+const CREATED: [u16; 2] = [1, 1_024];
 
 /// The goal for the time of a tick with 1,024 channels created over one with 1, both with 1 active.
 const TIME_RATIO: f64 = 1.05;
@@ -27,99 +27,48 @@ const CORE_PERCENT: f64 = 5.0;
 /// Measures ticks with some channels created and some active.
 ///
 /// A channel is created when a reliable message on it was sent, delivered, and acknowledged. It is active when a message is sent on it
-/// in every tick.
+/// in every tick. Each cell has worlds of its own, so that no cell changes another one's memory.
+///
+/// The memory of worlds that are made first is closer together, which saves up to a sixth of their time. Each cell therefore has two
+/// worlds, one made in this order and one in the reverse order, and half of its ticks are in each.
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
-    let all: &[u16] = bench.extent().pick(&[1, 1_024], &[1, 32, 64, 256, 1_024], &[1, 32, 64, 256, 1_024]);
     let peers: &[u32] = bench.extent().pick(&[32], &[300], &[32, 300, 1_000]);
     // Ticks times peers in a round.
     let peer_ticks = bench.extent().pick(32 * 50, 150_000, 150_000);
     for &peers in peers {
         let ticks = peer_ticks / u64::from(peers) / 2;
-        let cells: Vec<(u16, u16)> = ACTIVE_EACH
-            .into_iter()
-            .flat_map(|active| all.iter().filter(move |all| **all >= active).map(move |all| (*all, active)))
-            .collect();
-        let arms = measure_cells(bench, peers, ticks, &cells)?;
-        show_ticks(&arms, peers);
-        for active in ACTIVE_EACH {
-            let mut of_active = cells.iter().zip(&arms).filter(|((_, other), _)| *other == active);
-            let (Some(few), Some(many)) = (of_active.next(), of_active.next_back()) else { continue };
-            // The time of a tick without messages depends on the keep-alives in it.
-            if active > 0 {
-                compare(&mut bench.results, peers, active, few, many);
-            }
-        }
+        let world = |created: &u16| {
+            let mut world = World::new(peers, SHORT)?;
+            world.create(*created)?;
+            Ok::<_, String>(world)
+        };
+        let worlds = CREATED.iter().map(world).collect::<Result<Vec<_>, _>>()?;
+        let mirrored = CREATED.iter().rev().map(world).collect::<Result<Vec<_>, _>>()?;
+        let pairs = worlds.into_iter().zip(mirrored.into_iter().rev());
+        let arms = CREATED.iter().zip(pairs).map(|(created, (one, other))| {
+            let mut worlds = [one, other];
+            Arm::new(format!("{peers} peers, {created} created, 1 active"), move || {
+                let mut all = Share::default();
+                for world in &mut worlds {
+                    (0..ticks).for_each(|_| world.tick(to_each(world.peers(), 0..1)));
+                    all.add(world.take_share());
+                    world.drain()?;
+                    world.take_share();
+                }
+                Ok(all)
+            })
+        });
+        let arms = rounds(bench, arms.collect())?;
+        ArmTable::new("channels", &arms)
+            .column("ns per tick", |arm| cell(arm.spread(|share| Some(share.ns_per_tick())), 0))
+            .print();
+        let [few, many] = arms.as_slice() else { continue };
+        let ratio = many.over(few, |share| Some(share.ns_per_tick()));
+        let name = format!("{peers} peers, 1 active: {} over {} created, time", CREATED[1], CREATED[0]);
+        let note = few.busy_or(many.busy_or(""));
+        bench.results.spread(name, ratio, "", Goal::AtMost(TIME_RATIO), note);
     }
     Ok(())
-}
-
-/// Measures all cells of this number of peers, interleaved. Each has worlds of its own, so that no cell changes another one's memory.
-///
-/// The memory of worlds that are made first is closer together, which saves up to a sixth of their time. Each cell therefore has two
-/// worlds, one made in this order and one in the reverse order, and half of its ticks are in each.
-fn measure_cells(
-    bench: &mut Bench,
-    peers: u32,
-    ticks: u64,
-    cells: &[(u16, u16)],
-) -> Result<Vec<Rounds<Share>>, String> {
-    let world = |(created, _): &(u16, u16)| {
-        let mut world = World::new(peers, SHORT)?;
-        world.create(*created)?;
-        Ok::<_, String>(world)
-    };
-    let worlds = cells.iter().map(world).collect::<Result<Vec<_>, _>>()?;
-    let mirrored = cells.iter().rev().map(world).collect::<Result<Vec<_>, _>>()?;
-    let pairs = worlds.into_iter().zip(mirrored.into_iter().rev());
-    let arms = cells.iter().zip(pairs).map(|(&(created, active), (one, other))| {
-        let name = format!("{peers} peers, {created} created, {active} active");
-        let mut worlds = [one, other];
-        Arm::new(name, move || {
-            let mut all = Share::default();
-            for world in &mut worlds {
-                world.take_share();
-                for _ in 0..ticks {
-                    world.tick(to_each(world.peers(), 0..active));
-                }
-                let share = world.take_share();
-                world.drain()?;
-                all.took += share.took;
-                all.ticks += share.ticks;
-                all.datagrams += share.datagrams;
-                all.bytes += share.bytes;
-            }
-            Ok(all)
-        })
-    });
-    rounds(bench, arms.collect())
-}
-
-fn show_ticks(arms: &[Rounds<Share>], peers: u32) {
-    let of = |arm: &Rounds<Share>, value: fn(&Share) -> f64| arm.spread(|share| Some(value(share)));
-    ArmTable::new("channels", arms)
-        .column("ns per tick", |arm| cell(of(arm, Share::ns_per_tick), 0))
-        .column("ns per peer", |arm| {
-            median_cell(arm.spread(|share| Some(share.ns_per_tick() / f64::from(peers))), 1)
-        })
-        .column("datagrams per tick", |arm| {
-            median_cell(of(arm, |share| share.datagrams as f64 / share.ticks as f64), 1)
-        })
-        .column("bytes per tick", |arm| {
-            median_cell(of(arm, |share| share.bytes as f64 / share.ticks as f64), 0)
-        })
-        .print();
-}
-
-type Cell<'a> = (&'a (u16, u16), &'a Rounds<Share>);
-
-/// Compares the time with the most channels created to the time with the fewest.
-fn compare(results: &mut Results, peers: u32, active: u16, few: Cell<'_>, many: Cell<'_>) {
-    let ((few_created, _), few) = few;
-    let ((many_created, _), many) = many;
-    let ratio = many.over(few, |share| Some(share.ns_per_tick()));
-    let goal = if active == 1 { Goal::AtMost(TIME_RATIO) } else { Goal::Shown };
-    let name = format!("{peers} peers, {active} active: {many_created} over {few_created} created, time");
-    results.spread(name, ratio, "", goal, few.busy_or(many.busy_or("")));
 }
 
 /// Measures a game of 300 players with 64 channels each, of which 4 get a message with every update. There are 40 updates per second, a
