@@ -47,6 +47,4 @@ pub use rounds::{
 pub use tally::{EchoCounts, Tally, Window};
 pub use traffic::EchoRound;
 pub use wire::{PER_SOCKET, PlainDatagrams, Wire};
-pub use yardsticks::{
-    ByChance, CHANCE_SEED, CLoop, OpenAlone, SENDER, least_spread, send, split_mix, start_sender,
-};
+pub use yardsticks::{CLoop, OpenAlone, SENDER, least_spread, send, split_mix, start_sender};

@@ -1,4 +1,4 @@
-//! Yardsticks for the figures of benches: a C receiver, the cipher alone, and chance.
+//! Yardsticks for the figures of benches: a C receiver, the cipher alone, and the least spread of flows.
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use drumfire_tools::control::{self, ControlPort, Welcome};
 use drumfire_tools::datagram::RouteId;
 use drumfire_tools::error::Error;
 use drumfire_tools::host::{self, ProcessClock};
-use drumfire_tools::report::{Accounting, KERNEL_RECEIVE_QUEUE, Report, ThreadReport, spread_max_over_mean};
+use drumfire_tools::report::{Accounting, KERNEL_RECEIVE_QUEUE, Report, ThreadReport};
 use drumfire_tools::sender;
 
 use crate::memory::BATCH;
@@ -195,37 +195,6 @@ impl OpenAlone {
     }
 }
 
-/// The seed of [`ByChance`], so that a table is the same every time.
-pub const CHANCE_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The busiest thread over the mean when an ideal hash spreads flows over threads, simulated. All flows send alike.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ByChance {
-    /// The mean of all draws.
-    pub mean: f64,
-    /// The 95th percentile of all draws.
-    pub p95: f64,
-}
-
-impl ByChance {
-    /// Draws the spread of `flows` over `threads` this number of times. Returns `None` when one of the numbers is 0.
-    pub fn of(flows: u32, threads: u32, draws: usize) -> Option<Self> {
-        let mut state = CHANCE_SEED;
-        let mut spreads = Vec::with_capacity(draws);
-        for _ in 0..draws {
-            let mut counts = vec![0_u64; threads as usize];
-            for _ in 0..flows {
-                let thread = usize::try_from(split_mix(&mut state) % u64::from(threads.max(1))).unwrap_or(0);
-                *counts.get_mut(thread)? += 1;
-            }
-            spreads.push(spread_max_over_mean(&counts)?);
-        }
-        spreads.sort_by(f64::total_cmp);
-        let p95 = *spreads.get((spreads.len() * 19).div_ceil(20).checked_sub(1)?)?;
-        Some(Self { mean: spreads.iter().sum::<f64>() / spreads.len() as f64, p95 })
-    }
-}
-
 /// Returns the busiest thread over the mean when whole flows are spread as evenly as possible.
 pub fn least_spread(flows: u32, threads: u32) -> f64 {
     f64::from(flows.div_ceil(threads.max(1))) * f64::from(threads) / f64::from(flows.max(1))
@@ -245,14 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chance_spreads_few_flows_badly_and_many_well() {
-        // Counted by hand: in 19 of 20 draws, at most five of twelve flows are on one of six threads.
-        for (flows, threads, mean, p95) in [(12, 6, 1.96, 2.5), (100, 16, 1.76, 2.24), (500, 16, 1.33, 1.5)] {
-            let chance = ByChance::of(flows, threads, 10_000).expect("there are flows and threads");
-            assert!((chance.mean - mean).abs() < 0.02, "{flows} on {threads}: {chance:?}");
-            assert!((chance.p95 - p95).abs() < 0.04, "{flows} on {threads}: {chance:?}");
-        }
-        assert_eq!([(0, 6), (6, 0)].map(|(flows, threads)| ByChance::of(flows, threads, 10)), [None; 2]);
+    fn whole_flows_are_spread_evenly_where_they_can_be() {
         assert_eq!((least_spread(12, 6), least_spread(500, 16), least_spread(100, 16)), (1.0, 1.024, 1.12));
     }
 }

@@ -24,8 +24,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_benches::{
-    Arm, Bench, CHANCE_SEED, Extent, Measured, Plan, Program, SENDER, Values, cell, interleave, part, send,
-    start_sender,
+    Arm, Bench, Extent, Measured, Plan, Program, SENDER, Values, cell, interleave, part, send, start_sender,
 };
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
 use drumfire_tools::cli::Traffic;
@@ -42,12 +41,7 @@ fn main() -> ExitCode {
         part("books", books::measure),
         part("ladder", ladder::measure),
     ];
-    let prepare = |bench: &mut Bench| {
-        bench.results.pinned_as(&Setup::of(bench).pinning());
-        bench.results.seeded(&format!(
-            "{CHANCE_SEED:#x} for an ideal hash; source ports, ids, and keys are drawn by the system in every run"
-        ));
-    };
+    let prepare = |bench: &mut Bench| bench.results.pinned_as(&Setup::of(bench).pinning());
     Program { prepare, roles: &[(SENDER, send)], ..Program::new("pps", &parts) }.main()
 }
 
@@ -82,7 +76,7 @@ impl Setup {
             [only] => format!("receiver and sender to core {only}, which is the only one"),
             [receiver, sender, ..] => format!(
                 "receiver to core {receiver} and sender to core {sender}; in ladder and rates each thread to a core of its own, or \
-                 none with too few cores; none in steering and the pipeline's spread"
+                 none with too few cores; none in steering"
             ),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drumfire_benches::{Arm, ArmTable, Bench, Goal, Measured, busy_note, cell};
-use drumfire_tools::choices::{Gro, SendMode, Stage, Steer, Suite};
+use drumfire_tools::choices::{Gro, SendMode, Stage, Suite};
 
 use super::{Setup, dash, sender_cell};
 
@@ -12,10 +12,6 @@ const SIZE: u32 = 128;
 
 /// A rate that every stage receives and the sender can seal, on a core of its own.
 const RATE: u64 = 800_000;
-
-/// Connections and threads of the spread.
-const SPREAD: (u32, u32) = (200, 4);
-const SPREAD_RATE: u64 = 20_000;
 
 /// Packets per second with trains, in millions.
 const TRAINS_MPPS: f64 = 2.0;
@@ -77,7 +73,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         let mpps = trains.pps().map(|spread| spread.median / 1e6);
         bench.results.figure(name, mpps, "M", Goal::AtLeast(TRAINS_MPPS), &note);
     }
-    spread(bench, &setup)
+    Ok(())
 }
 
 fn print_stages(stages: &[StageArm], measured: &[Measured]) {
@@ -111,20 +107,4 @@ fn figures(measured: &[Measured], bench: &mut Bench) {
         let name = format!("pipeline: CPU per packet, {} minus raw", arm.name);
         bench.results.figure(name, both.map(|(raw, arm)| arm - raw), "ns", Goal::AtMost(added_ns), busy);
     }
-}
-
-/// Shows how evenly connections spread over threads.
-fn spread(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
-    let (flows, threads) = SPREAD;
-    let mut run = setup.run(flows, SIZE, SPREAD_RATE, SendMode::Single);
-    (run.receiver.stage, run.receiver.steer, run.receiver.threads) = (Stage::Deliver, Steer::Tag, threads);
-    run.receiver.cores.clear();
-    (run.traffic.secs, run.traffic.pin) = (Duration::from_millis(500), None);
-    let report = run.report()?;
-    bench.results.run(&format!("pipeline: {flows} connections on {threads} threads"), &report)?;
-    let name = format!("pipeline: busiest over mean, {flows} connections on {threads} threads");
-    bench.results.figure(name, report.spread_max_over_mean, "x", Goal::AtMost(1.05), "");
-    let unexplained = report.books.unexplained().unsigned_abs();
-    bench.results.none_of("pipeline: unexplained of the packets of these connections", unexplained);
-    Ok(())
 }

@@ -1,11 +1,11 @@
-//! How evenly flows spread over threads, by tag and by the kernel's hash, compared with chance.
+//! How evenly flows spread over threads, by tag and by the kernel's hash.
 
 use std::time::Duration;
 
-use drumfire_benches::{Bench, ByChance, Extent, Goal, Spread, least_spread};
+use drumfire_benches::{Bench, Goal, Spread, least_spread};
 use drumfire_tools::choices::{SendMode, Stage, Steer};
 
-use super::{Setup, dash};
+use super::Setup;
 
 const SIZE: u32 = 128;
 
@@ -21,19 +21,12 @@ const EVEN: f64 = 1.05;
 /// The factor above the least possible spread, because flows differ by a packet when a run ends.
 const ODD_PACKET: f64 = 1.02;
 
-/// Draws of the simulation.
-const DRAWS: usize = 10_000;
-
 const STEERS: [Steer; 2] = [Steer::Tag, Steer::Hash];
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let setup = Setup::of(bench);
     let (runs, millis) = setup.extent.pick((1, 150), (5, 300), (5, 600));
     for (flows, threads) in GROUPS {
-        // The part `pipeline` has this group as connections.
-        if setup.extent == Extent::Quick && (flows, threads) == (200, 4) {
-            continue;
-        }
         let mut by_steer = [Vec::new(), Vec::new()];
         for _ in 0..runs {
             for (steer, values) in STEERS.into_iter().zip(&mut by_steer) {
@@ -51,21 +44,13 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         let [by_tag, by_hash] =
             by_steer.map(|values| Spread::of(values.into_iter().collect::<Option<Vec<f64>>>()?));
         let least = least_spread(flows, threads);
-        let chance = ByChance::of(flows, threads, DRAWS);
-        let by_chance = chance.map_or_else(dash, |chance| format!("{:.2} ({:.2})", chance.mean, chance.p95));
         let name = |steer: &str| {
             format!("steering: busiest over mean, {flows} flows on {threads} threads, by {steer}")
         };
         let (goal, note) =
             if least > EVEN { (least * ODD_PACKET, "whole flows can be no more even") } else { (EVEN, "") };
         bench.results.spread(name("tag"), by_tag, "x", Goal::AtMost(goal), note);
-        bench.results.spread(
-            name("hash"),
-            by_hash,
-            "x",
-            Goal::Shown,
-            &format!("by chance {by_chance}, p95 in parentheses"),
-        );
+        bench.results.spread(name("hash"), by_hash, "x", Goal::Shown, "");
     }
     Ok(())
 }
