@@ -16,7 +16,7 @@ use drumfire_benches::{
 };
 use drumfire_socket::{GroupConfig, ReuseportGroup};
 
-use crate::world::{CHANNELS, HANDLER, Round, WARM_UP, World};
+use crate::world::{CHANNELS, HANDLER, PER_DROP, WARM_UP, World};
 
 /// Messages per second of each of the others.
 const PER_SECOND: u64 = 20;
@@ -63,8 +63,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         flooder.borrow_mut().look(|_, _| {});
         let before = sink.carried();
         // The unread socket overflows, which explains no loss of the others.
-        let round = Round { may_drop: false, ..Round::of(counted) };
-        let outcome = round_of_others(&mut world.borrow_mut(), &round, |_| {
+        let outcome = round_of_others(&mut world.borrow_mut(), counted, 0, |_| {
             // A datagram without room is left out, as at the server.
             while sink.push(&[0x5a; DATAGRAM_BYTES]) {}
             sink.flush()
@@ -74,7 +73,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let to_server = || {
         let flooder = &mut *flooder.borrow_mut();
         let before = flooder.carried();
-        let outcome = round_of_others(&mut world.borrow_mut(), &Round::of(counted), |now| {
+        let outcome = round_of_others(&mut world.borrow_mut(), counted, PER_DROP, |now| {
             for _ in 0..TRAIN {
                 // The server answers no messages on this channel. A message without room is left out.
                 flooder.send(now, 0, CHANNELS, &[0x5a; FLOOD_BYTES])?;
@@ -109,11 +108,13 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 /// Runs a round, and adds the index of the others' throughput to its values.
 fn round_of_others(
     world: &mut World,
-    round: &Round,
+    counted: Duration,
+    per_drop: u64,
     poll: impl FnMut(u64) -> Result<(), String>,
 ) -> Result<Outcome, String> {
     let before = world.load.back_by_connection().to_vec();
-    let (report, mut values) = round.run(&world.server, &mut world.load, poll)?;
+    let (report, mut values) =
+        world.load.measure(&world.server, (WARM_UP, counted), (true, per_drop), poll)?;
     let counts = world.load.back_by_connection().iter().zip(before);
     values.insert("jain", jain(counts.map(|(now, before)| (now - before) as f64)));
     Ok((report, values))

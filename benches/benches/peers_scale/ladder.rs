@@ -10,7 +10,9 @@ use drumfire_benches::{
     median_cell, ratio_note,
 };
 
-use crate::world::{BATCH, MESSAGE_BYTES, PER_SECOND, PLAIN, Round, TICK, World, program_percent, traffic};
+use crate::world::{
+    BATCH, MESSAGE_BYTES, PER_DROP, PER_SECOND, PLAIN, TICK, WARM_UP, World, program_percent, traffic,
+};
 
 /// CPU over that of a plain server which gathers as long, with the clients and answers of [`OVER_PLAIN_AT`].
 const OVER_PLAIN: f64 = 1.4;
@@ -95,12 +97,11 @@ impl Ladder {
         for down_bytes in DOWN_BYTES {
             let (world, plain_load, carried) = (&world, &plain_load, &carried);
             let (plain, answer_bytes) = (&self.plain, usize::from(down_bytes));
-            let round = Round::of(counted);
             arms.push(Arm::new(format!("{clients} clients, {down_bytes} B down"), move || {
                 let world = &mut **world.borrow_mut();
                 world.answer_with(answer_bytes)?;
                 let before = world.carried();
-                let outcome = round.run(&world.server, &mut world.load, |_| Ok(()))?;
+                let outcome = world.round(counted, |_| Ok(()))?;
                 carried.set(world.carried().since(before));
                 Ok(outcome)
             }));
@@ -108,7 +109,7 @@ impl Ladder {
                 let plain_load = &mut *plain_load.borrow_mut();
                 plain_load.clients().iter_mut().for_each(|client| imitate(client, carried.get()));
                 let keep_alive = at_intervals(KEEP_ALIVE_NS, || world.borrow_mut().load.receive());
-                round.run(plain, plain_load, keep_alive)
+                plain_load.measure(plain, (WARM_UP, counted), (true, PER_DROP), keep_alive)
             }));
         }
         let measured = interleave(arms, bench.plan())?;

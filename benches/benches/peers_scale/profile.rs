@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use drumfire_benches::{Bench, Goal};
 
-use crate::world::{HANDLER, PER_SECOND, Round, WARM_UP, World};
+use crate::world::{HANDLER, PER_SECOND, WARM_UP, World};
 
 /// Samples per second. A prime number follows no tick.
 const SAMPLES_PER_SECOND: &str = "997";
@@ -41,7 +41,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    let (report, _) = Round::of(counted).run(&world.server, &mut world.load, |_| Ok(()))?;
+    let (report, _) = world.round(counted, |_| Ok(()))?;
     bench.results.run("profile", &report)?;
     world.close()?;
     let samples = perf.and_then(|mut perf| perf.wait().and_then(|_| samples(&file)));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use drumfire_benches::traffic::{KEEP_ALIVE_NS, at_intervals};
 use drumfire_benches::{Arm, Bench, Goal, interleave, ratio_note};
 
-use crate::world::{ANSWER_BYTES, HANDLER, PER_SECOND, Round, World};
+use crate::world::{ANSWER_BYTES, HANDLER, PER_DROP, PER_SECOND, WARM_UP, World};
 
 /// CPU per message, two workers over one.
 const CPU_RATIO: f64 = 1.05;
@@ -35,7 +35,6 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     );
     let (cores, plan) = (bench.pin_load()?, bench.plan());
     let core = (cores.count < CORES_LEAST).then_some(cores.server);
-    let round = Round { has_one_thread: false, ..Round::of(counted) };
     let start = |workers| -> Result<_, String> {
         let mut world = World::start((HANDLER, workers), clients, core, PER_SECOND)?;
         world.connect(clients)?;
@@ -46,7 +45,9 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         let [own, other] = [&worlds[place], &worlds[1 - place]];
         Arm::new(format!("{} worker(s)", place + 1), move || {
             let World { server, load, .. } = &mut *own.borrow_mut();
-            round.run(server, load, at_intervals(KEEP_ALIVE_NS, || other.borrow_mut().load.receive()))
+            let keep_alive = at_intervals(KEEP_ALIVE_NS, || other.borrow_mut().load.receive());
+            // Two workers on one core wait for each other, which is no disturbance.
+            load.measure(server, (WARM_UP, counted), (false, PER_DROP), keep_alive)
         })
     };
     let measured = interleave(vec![arm(0), arm(1)], plan)?;
@@ -60,7 +61,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let [mut one, mut two] = worlds.map(RefCell::into_inner);
     let (mut clients, mut note) = (None, format!("not measurable on {} cores", cores.count));
     if core.is_none() {
-        let [(of_one, _), (of_two, is_load_limit)] = [bears(&mut one, &round)?, bears(&mut two, &round)?];
+        let [(of_one, _), (of_two, is_load_limit)] = [bears(&mut one, counted)?, bears(&mut two, counted)?];
         note = if is_load_limit { "client-limited" } else { "" }.to_owned();
         clients = (of_one > 0.0).then(|| of_two / of_one);
     }
@@ -72,11 +73,12 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 /// Returns the highest rate that comes back in time, and whether the client limited it.
-fn bears(world: &mut World, round: &Round) -> Result<(f64, bool), String> {
+fn bears(world: &mut World, counted: Duration) -> Result<(f64, bool), String> {
     let (mut rate, mut borne) = (world.load.rate(), 0.0);
     for _ in 0..RAISES_MAX {
         world.load.change(rate, ANSWER_BYTES);
-        let (report, values) = round.run(&world.server, &mut world.load, |_| Ok(()))?;
+        let times = (WARM_UP, counted);
+        let (report, values) = world.load.measure(&world.server, times, (false, PER_DROP), |_| Ok(()))?;
         let tried = report.books.sent as f64 + values["refused"];
         let is_in_time = report.latency_ns.is_some_and(|latency| latency.p99 <= BORNE_NS);
         if (report.books.received as f64) < BORNE * tried || !is_in_time {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use drumfire::{ChannelId, SendOptions, Workers};
 use drumfire_benches::roles::{Echo, config, serve_by_polling, serve_in_handler};
-use drumfire_benches::traffic::{Client, Generator, Shape, Traffic};
+use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    Carried, Child, Counts, Crowd, DropWatch, Joining, Measured, Outcome, Pace, Ramped, Reply, Target,
-    Window, close_server, count, serve_plain,
+    Carried, Child, Counts, Crowd, Joining, Measured, Outcome, Pace, Ramped, Reply, Target, Window,
+    close_server, count, serve_plain,
 };
 use drumfire_tools::clock;
-use drumfire_tools::report::{IN_LOST_DATAGRAMS, ThreadReport};
+use drumfire_tools::report::ThreadReport;
 
 /// Bytes of a message.
 pub(crate) const MESSAGE_BYTES: usize = 32;
@@ -43,7 +43,7 @@ const CONNECTING: Duration = Duration::from_millis(5);
 pub(crate) const WARM_UP: Duration = Duration::from_millis(200);
 
 /// Messages that are lost with one drop of the kernel, at most: a train of 64 datagrams with several messages each.
-const PER_DROP: u64 = 64 * 4;
+pub(crate) const PER_DROP: u64 = 64 * 4;
 
 /// The clients limit a round when more than one message in ten leaves later than this.
 const LATE_NS: u64 = 500_000;
@@ -174,6 +174,15 @@ impl World {
         Ok(ramped)
     }
 
+    /// Runs one window of messages, and makes the report of a server with one busy thread. `poll` is called between two polls.
+    pub(crate) fn round(
+        &mut self,
+        counted: Duration,
+        poll: impl FnMut(u64) -> Result<(), String>,
+    ) -> Result<Outcome, String> {
+        self.load.measure(&self.server, (WARM_UP, counted), (true, PER_DROP), poll)
+    }
+
     /// Changes the length of answers.
     pub(crate) fn answer_with(&mut self, bytes: usize) -> Result<(), String> {
         self.server.send_line(&bytes.to_string())?;
@@ -208,40 +217,6 @@ impl World {
 pub(crate) fn bind(to: Target, clients: u32) -> Result<Crowd, String> {
     let joining = Joining { reliable_channel: Some(RELIABLE), ..Joining::new(to) };
     Crowd::bind(joining, clients.div_ceil(PER_SOCKET), clients)
-}
-
-/// One round.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Round {
-    pub(crate) counted: Duration,
-    /// Whether the server has one busy thread. Several threads on one core wait for each other, which is no disturbance.
-    pub(crate) has_one_thread: bool,
-    /// Whether drops of the kernel explain losses. They are those of all sockets of the host.
-    pub(crate) may_drop: bool,
-}
-
-impl Round {
-    /// A round of this length, of a server with one busy thread.
-    pub(crate) const fn of(counted: Duration) -> Self {
-        Self { counted, has_one_thread: true, may_drop: true }
-    }
-
-    /// Runs one window of messages and makes the report of the server. `poll` is called between two polls of the clients.
-    pub(crate) fn run<C: Client>(
-        &self,
-        server: &Child,
-        load: &mut Generator<C>,
-        mut poll: impl FnMut(u64) -> Result<(), String>,
-    ) -> Result<Outcome, String> {
-        let dropped = DropWatch::begin();
-        let mut round = load.round(server, (WARM_UP, self.counted), |_, now| poll(now))?;
-        round.counts = load.settle()?;
-        load.give_up();
-        let drops = if self.may_drop { dropped.count() } else { 0 };
-        let in_drops = round.counts.lost.min(drops.saturating_mul(PER_DROP));
-        let report = round.report([self.has_one_thread, true], &[(IN_LOST_DATAGRAMS, in_drops)])?;
-        Ok((report, round.values()))
-    }
 }
 
 /// The share of the server's CPU time that it spent in the program, in percent. The kernel counts it in ticks of 10 ms, so only the

@@ -16,7 +16,7 @@ use drumfire_benches::{
 use drumfire_socket::Wait;
 use drumfire_tools::clock;
 
-use crate::connect;
+use crate::RAMP_PER_SECOND;
 
 /// The role of the plain UDP server.
 pub(crate) const PLAIN: &str = "plain-server";
@@ -25,9 +25,6 @@ const SOCKETS: u32 = 8;
 
 /// Memory of the server per connection, in bytes.
 const BYTES_GOAL: f64 = 1_024.0;
-
-/// A lower goal for the same memory.
-const BYTES_STRETCH: f64 = 640.0;
 
 /// CPU of the server over that of the plain one.
 const CPU_GOAL: f64 = 1.3;
@@ -79,13 +76,16 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     let mut crowd = Crowd::bind(Joining::new(to), SOCKETS, clients)?;
     let memory_now = || resident_bytes(server.id()).ok_or("the server's memory cannot be read");
     let empty = memory_now()?;
-    connect(&mut crowd, clients, part, &mut bench.results)?;
-    let full = memory_now()?;
+    crowd.connect(clients.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
     let plain = Child::role(PLAIN, Some(core), &[])?;
     let mut mirror = Mirror::connect(plain.address()?, SOCKETS)?;
     mirror.follow_for(&mut crowd, quiet)?;
-    show_memory(bench, part, clients, [empty, full, memory_now()?]);
-    let mut measured = Vec::new();
+    // All memory since no client was connected: tables, queues at their longest, and freed memory that the allocator keeps.
+    let each = (memory_now()? as f64 - empty as f64) / f64::from(clients);
+    // With few clients most of the memory is that of the process itself.
+    let goal = if part == FEW.0 { Goal::Shown } else { Goal::AtMost(BYTES_GOAL) };
+    bench.results.figure(format!("{part}: resident memory per connection"), Some(each), "B", goal, "");
+    let mut measured: Vec<[Usage; 2]> = Vec::new();
     for _ in 0..windows {
         let before = (crowd.carried().sent, mirror.sent);
         let [of_server, of_plain] = [server.id(), plain.id()].map(UsageWatch::begin);
@@ -96,34 +96,15 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
             return Err(format!("{sent} datagrams to the server, {mirrored} to the plain one"));
         }
     }
-    show_cpu(bench, part, &measured);
-    close_server(server, &mut [&mut crowd])?;
-    plain.finish_counts()?;
-    Ok(())
-}
-
-fn show_memory(bench: &mut Bench, part: &str, clients: u32, [empty, full, idle]: [u64; 3]) {
-    let per = |bytes: u64| (bytes as f64 - empty as f64) / f64::from(clients);
-    let mut figure = |name: &str, value, goal| {
-        // All memory since no client was connected: tables, queues at their longest, and freed memory that the allocator keeps.
-        let name = format!("{part}: {name} per connection");
-        bench.results.figure(name, Some(value), "B", goal, "");
-    };
-    // With few clients most of the memory is that of the process itself.
-    let goal = |most| if part == FEW.0 { Goal::Shown } else { Goal::AtMost(most) };
-    figure("resident memory", per(idle), goal(BYTES_GOAL));
-    figure("resident memory, to reach for,", per(idle), goal(BYTES_STRETCH));
-    figure("resident memory just after connecting,", per(full), Goal::Shown);
-}
-
-/// Shows the usage of the server, and compares it with that of the plain one.
-fn show_cpu(bench: &mut Bench, part: &str, measured: &[[Usage; 2]]) {
     let share = Spread::of(measured.iter().map(|[server, _]| server.core_share() * 100.0));
     let ratio = Spread::of(measured.iter().map(|[server, plain]| server.cpu_s() / plain.cpu_s()));
     let results = &mut bench.results;
     results.spread(format!("{part}: CPU over a plain receiver's"), ratio, "x", Goal::AtMost(CPU_GOAL), "");
     let goal = if part == FEW.0 { Goal::AtMost(SHARE_GOAL) } else { Goal::Shown };
     results.spread(format!("{part}: server"), share, "% of a core", goal, "");
+    close_server(server, &mut [&mut crowd])?;
+    plain.finish_counts()?;
+    Ok(())
 }
 
 /// Sends to the plain server what the clients send to drumfire's: as many datagrams of the same length from as many sockets. Each

@@ -8,8 +8,8 @@
 //! | `neighbours` | latency and loss of 200 players next to a misbehaving client; sections `stalled`, `abuser`, and `spender` |
 //! | `faces` | messages per CPU second with a handler, a polled server, and a thread hop; sections `steady` and `full` |
 //!
-//! `--only NAME` runs one part or section. `--seconds N` runs one round of this length for each arm of `neighbours`. `--judge` makes a
-//! missed goal a failure. The bench `peers_scale` measures a server at its limit of connections, and newcomers that are announced.
+//! `--only NAME` runs one part or section. `--judge` makes a missed goal a failure. The bench `peers_scale` measures a server at its limit
+//! of connections, and newcomers that are announced.
 //!
 //! The server is a process on one core. All clients are on one thread of this process, on another core. In `threads` nothing is pinned.
 #![forbid(unsafe_code)]
@@ -23,7 +23,7 @@ mod threads;
 
 use std::process::ExitCode;
 
-use drumfire_benches::{Crowd, Goal, Program, Ramped, Results, part, roles};
+use drumfire_benches::{Program, part, roles};
 
 /// Connections begun per second. A server accepts 2,000.
 const RAMP_PER_SECOND: u64 = 1_600;
@@ -43,17 +43,7 @@ fn main() -> ExitCode {
             (neighbours::server::ASYNC, neighbours::server::serve),
             (threads::SHARDS, threads::serve),
         ],
-        numbers: &["seconds"],
         ..Program::new("server", &parts)
     };
     program.main()
-}
-
-/// Connects this number of clients, and adds the figures.
-fn connect(crowd: &mut Crowd, clients: u32, part: &str, results: &mut Results) -> Result<Ramped, String> {
-    let ramped = crowd.connect(clients.into(), RAMP_PER_SECOND, |_, _| {})?;
-    results.none_of(format!("{part}: connects that failed"), ramped.failed_count());
-    let (name, seconds) = (format!("{part}: until all were connected"), ramped.took.as_secs_f64());
-    results.figure(name, Some(seconds), "s", Goal::Shown, "");
-    Ok(ramped)
 }

@@ -19,8 +19,8 @@ use std::time::Duration;
 use drumfire::WhenFull;
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Child, Cores, Flood, FloodConfig, Goal, Measured, Outcome, Pick, Plan, Spender, count,
-    interleave, ratio_note,
+    Arm, Bench, Child, Cores, Flood, FloodConfig, Goal, Measured, Outcome, Pick, Spender, count, interleave,
+    ratio_note,
 };
 
 use crate::round::{Round, load};
@@ -86,18 +86,15 @@ impl Guest {
 }
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
-    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-    let (plan, counted) = match bench.number("seconds") {
-        Some(length) => (Plan { warm_up: 0, rounds: 1, ..bench.plan() }, seconds(length)),
-        None => (bench.plan(), bench.extent().pick(Duration::from_millis(300), seconds(2), seconds(5))),
-    };
+    let seconds = Duration::from_secs;
+    let counted = bench.extent().pick(Duration::from_millis(300), seconds(2), seconds(5));
     let cores = bench.pin_load()?;
     // The other arms are compared with the quiet one, which always runs.
     let is_wanted =
         |name: &str| name == "quiet" || name.split(',').next().is_some_and(|name| bench.wants(name));
     let arms = ARMS.into_iter().filter(|(name, _)| is_wanted(name));
     let arm = |(name, guest)| Arm::new(name, move || round(cores, counted, name, guest));
-    let measured = interleave(arms.map(arm).collect(), plan)?;
+    let measured = interleave(arms.map(arm).collect(), bench.plan())?;
     bench.show_echoes("neighbours", &measured, &[("guest's datagrams/s", 0)])?;
     figures(bench, &measured);
     Ok(())

@@ -10,7 +10,8 @@ use drumfire::{Access, Control, SendOptions, ServerConfig, Workers};
 use drumfire_benches::roles::{Echo, key, serve_by_polling};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    Bench, Child, Counts, Crowd, EchoCounts, Goal, Joining, Rounds, Window, close_server, count, print_json,
+    Bench, Child, Counts, Crowd, EchoCounts, Goal, Joining, Spread, Window, close, close_server, count,
+    print_json,
 };
 use drumfire_tools::clock;
 
@@ -85,47 +86,41 @@ fn move_shards(control: &Control, threads: &str) -> Result<u64, String> {
     }
 }
 
-/// One change of the number of threads. Rates are messages per second in each tenth of a second.
+/// One change of the number of threads.
 struct Change {
-    before: Vec<f64>,
-    after: Vec<f64>,
+    /// The deepest dips of the tenths before and after the change below the mean rate before it, in percent.
+    dips: [f64; 2],
     moved_ms: f64,
     /// Whether the players had no core.
     is_void: bool,
 }
 
-impl Change {
-    /// Measures a change to this number of threads. `all` sums up the messages without room and those that came twice.
-    fn measure(
-        server: &Child,
-        players: &mut Generator<Crowd>,
-        threads: u16,
-        all: &mut EchoCounts,
-    ) -> Result<Self, String> {
-        let mut is_void = false;
-        let mut run = |length| -> Result<f64, String> {
-            players.run(Window::beginning_at(clock::host_ns(), length), |_| Ok(()))?;
-            let counts = players.tally().finish();
-            is_void |= length == TENTH && counts.delay.is_some_and(|delay| delay.max > LATE_NS);
-            all.refused += counts.refused;
-            all.strangers += counts.strangers;
-            Ok(counts.echoed as f64 / length.as_secs_f64())
-        };
-        run(PAUSE)?;
-        let mut tenths = || (0..TENTHS).map(|_| run(TENTH)).collect::<Result<Vec<f64>, _>>();
-        let before = tenths()?;
-        server.send_line(&threads.to_string())?;
-        let after = tenths()?;
-        let moved_ms = server.read::<u64>()? as f64 / 1e6;
-        Ok(Self { before, after, moved_ms, is_void })
-    }
-
-    /// Returns by how much the lowest of these tenths is below the rate before the change, in percent.
-    fn dip(&self, tenths: &[f64]) -> f64 {
-        let rate = self.before.iter().sum::<f64>() / self.before.len() as f64;
-        let least = tenths.iter().copied().fold(f64::INFINITY, f64::min);
-        (1.0 - least / rate).max(0.0) * 100.0
-    }
+/// Measures a change to this number of threads. `all` sums up the messages without room and those that came twice.
+fn change(
+    server: &Child,
+    players: &mut Generator<Crowd>,
+    threads: u16,
+    all: &mut EchoCounts,
+) -> Result<Change, String> {
+    let mut is_void = false;
+    let mut run = |length| -> Result<f64, String> {
+        players.run(Window::beginning_at(clock::host_ns(), length), |_| Ok(()))?;
+        let counts = players.tally().finish();
+        is_void |= length == TENTH && counts.delay.is_some_and(|delay| delay.max > LATE_NS);
+        all.refused += counts.refused;
+        all.strangers += counts.strangers;
+        Ok(counts.echoed as f64)
+    };
+    run(PAUSE)?;
+    let mut tenths = || (0..TENTHS).map(|_| run(TENTH)).collect::<Result<Vec<f64>, _>>();
+    let before = tenths()?;
+    server.send_line(&threads.to_string())?;
+    let after = tenths()?;
+    let moved_ms = server.read::<u64>()? as f64 / 1e6;
+    let mean = before.iter().sum::<f64>() / before.len() as f64;
+    let least = |tenths: Vec<f64>| tenths.into_iter().fold(f64::INFINITY, f64::min);
+    let dips = [before, after].map(|tenths| (1.0 - least(tenths) / mean).max(0.0) * 100.0);
+    Ok(Change { dips, moved_ms, is_void })
 }
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
@@ -136,55 +131,39 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     crowd.connect(players.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
     let shape = Shape::Open { rate: MESSAGES_PER_SECOND };
     let traffic = Traffic { may_lose: false, ..Traffic::echo(shape, players as usize, MESSAGE_BYTES) };
-    let mut players_of = Generator::over(traffic, vec![crowd]);
-    let mut arms: Vec<Rounds<Change>> =
-        STAGES.windows(2).map(|stages| Rounds::named(format!("{} -> {}", stages[0], stages[1]))).collect();
+    let mut generator = Generator::over(traffic, vec![crowd]);
+    let mut arms = [const { Vec::new() }; STAGES.len() - 1];
     let mut all = EchoCounts::default();
     for _ in 0..rounds {
         for (arm, threads) in arms.iter_mut().zip(STAGES.into_iter().skip(1)) {
-            arm.rounds.push(Change::measure(&server, &mut players_of, threads, &mut all)?);
+            arm.push(change(&server, &mut generator, threads, &mut all)?);
         }
     }
-    for arm in &mut arms {
-        let (void, valid): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut arm.rounds).into_iter().partition(|c| c.is_void);
-        arm.voided = u32::try_from(void.len()).unwrap_or(u32::MAX);
-        // Where all changes are void, they are shown and do not count.
-        arm.is_busy = valid.is_empty();
-        arm.rounds = if valid.is_empty() { void } else { valid };
-    }
-    let settled = players_of.settle()?;
-    let lost = settled.lost;
-    let mut crowd = players_of.into_clients().pop().ok_or("no crowd")?;
+    let settled = generator.settle()?;
+    let mut crowd = generator.into_clients().pop().ok_or("no crowd")?;
     // The server ends all connections when it ends.
     let ended = crowd.ended();
     let served = close_server(server, &mut [&mut crowd])?;
-    let refused = all.refused + count(&served, "refused");
-    if refused > 0 {
-        return Err(format!("{refused} messages found no room: the machine is too busy"));
+    close([
+        ("messages without room", all.refused + count(&served, "refused"), 0..=0),
+        ("messages that came twice", all.strangers.max(settled.strangers), 0..=0),
+    ])?;
+    for (arm, stages) in arms.iter().zip(STAGES.windows(2)) {
+        let name = format!("{players} players, {} -> {} threads", stages[0], stages[1]);
+        let valid = || arm.iter().filter(|change| !change.is_void);
+        let before = Spread::of(valid().map(|change| change.dips[0])).map_or(0.0, |dip| dip.most);
+        let after = Spread::of(valid().map(|change| change.dips[1])).map(|dip| dip.most);
+        let void = arm.len() - valid().count();
+        let note = format!("{before:.1} % in a second without a change; {void} of {} void", arm.len());
+        bench.results.figure(format!("{name}: deepest dip of 100 ms"), after, "%", Goal::Shown, &note);
+        let moved = Spread::of(arm.iter().map(|change| change.moved_ms));
+        bench.results.spread(format!("{name}: until all moved"), moved, "ms", Goal::Shown, "");
     }
-    show(players, &arms, bench);
     let name = format!("{players} players while threads come and go");
     bench.results.none_of(format!("{name}: connections ended"), ended);
-    bench.results.none_of(format!("{name}: messages lost"), lost);
-    match (ended, lost, all.strangers.max(settled.strangers)) {
-        (0, 0, 0) => Ok(()),
-        (ended, lost, doubled) => {
-            Err(format!("{ended} connections ended, {lost} messages were lost, {doubled} came twice"))
-        }
-    }
-}
-
-fn show(players: u32, arms: &[Rounds<Change>], bench: &mut Bench) {
-    for arm in arms {
-        let name = format!("{players} players, {} threads", arm.name);
-        let before = arm.spread(|change| Some(change.dip(&change.before)));
-        let least = before.map_or(0.0, |before| before.most);
-        let note = format!("{least:.1} % in a second without a change; {}", arm.busy_or(""));
-        let dip = arm.spread(|change| Some(change.dip(&change.after))).map(|after| after.most);
-        let note = note.trim_end_matches("; ");
-        bench.results.figure(format!("{name}: deepest dip of 100 ms"), dip, "%", Goal::Shown, note);
-        let moved = arm.spread(|change| Some(change.moved_ms)).map(|moved| moved.median);
-        bench.results.figure(format!("{name}: until all moved"), moved, "ms", Goal::Shown, arm.busy_or(""));
+    bench.results.none_of(format!("{name}: messages lost"), settled.lost);
+    match (ended, settled.lost) {
+        (0, 0) => Ok(()),
+        (ended, lost) => Err(format!("{ended} connections ended, {lost} messages were lost")),
     }
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use drumfire_tools::clock;
 use drumfire_tools::host;
-use drumfire_tools::report::{Accounting, Report, ThreadReport};
+use drumfire_tools::report::{Accounting, IN_LOST_DATAGRAMS, Report, ThreadReport};
 
 use super::{Client, Generator, Polling, Shape, Traffic, Turns};
-use crate::host::{WindowUsage, WindowWatch};
+use crate::host::{DropWatch, WindowUsage, WindowWatch};
 use crate::process::Child;
-use crate::rounds::Values;
+use crate::rounds::{Outcome, Values};
 use crate::tally::{EchoCounts, Window};
 
 /// The name of messages that came back after the window.
@@ -134,6 +134,28 @@ impl<C: Client> Generator<C> {
             turns: self.turns,
             usage,
         })
+    }
+}
+
+impl<C: Client> Generator<C> {
+    /// Runs one window of traffic, waits for the outstanding messages, and makes the report of the server. A server with one busy thread is
+    /// judged by its waiting for a core.
+    ///
+    /// Each drop of the kernel explains the loss of `per_drop` messages at most. Drops are those of all sockets of the host.
+    pub fn measure(
+        &mut self,
+        server: &Child,
+        times: (Duration, Duration),
+        (has_one_thread, per_drop): (bool, u64),
+        mut poll: impl FnMut(u64) -> Result<(), String>,
+    ) -> Result<Outcome, String> {
+        let dropped = DropWatch::begin();
+        let mut round = self.round(server, times, |_, now| poll(now))?;
+        round.counts = self.settle()?;
+        self.give_up();
+        let in_drops = round.counts.lost.min(dropped.count().saturating_mul(per_drop));
+        let report = round.report([has_one_thread, true], &[(IN_LOST_DATAGRAMS, in_drops)])?;
+        Ok((report, round.values()))
     }
 }
 
