@@ -4,14 +4,12 @@
 //! | --- | --- |
 //! | `find` | the steps of a server before a packet is opened: header, look-up, and replay window |
 //! | `pipeline` | the receiving side of a server per packet of 128 B, and own code as the difference to an open alone |
-//! | `acks` | the cost of an ack with 4,096 packets in flight over its cost with 2,048 |
 //!
 //! `find` receives copies of packets that were opened before, which the server drops as duplicates. `pipeline` covers parsing,
 //! opening, frames, ack bookkeeping, timers, taking the event, and the acks that follow. One thread does all work, pinned to a core.
 //! The work of the other end is not timed. Each round has new connections.
 #![forbid(unsafe_code)]
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,7 +25,6 @@ use drumfire_crypto::Suite;
 use drumfire_proto::{ChannelId, Config, DropReason, Endpoint, Inbound, Message, Now, SendOptions};
 use drumfire_puppet::PacketSealer;
 use drumfire_tools::clock;
-use drumfire_wire::{AckRange, PacketNumber};
 
 const DATAGRAM_BYTES: usize = 128;
 /// The virtual time between two batches. It gives a million packets per second.
@@ -40,11 +37,9 @@ const MAY_SEND_WITHIN_MS: u32 = 1_000;
 const FIND_NS: f64 = 40.0;
 /// The goal for own code over one ChaCha20-Poly1305 open.
 const OWN_OVER_OPEN: f64 = 0.6;
-/// The goal for an ack with 4,096 packets in flight over one with 2,048.
-const DOUBLE: f64 = 2.2;
 
 fn main() -> ExitCode {
-    let parts = [part("find", find), part("pipeline", pipeline), part("acks", acks)];
+    let parts = [part("find", find), part("pipeline", pipeline)];
     let prepare = |bench: &mut Bench| bench.results.pinned_as("the one thread to the last core");
     Program { prepare, ..Program::new("pipeline", &parts) }.main()
 }
@@ -329,118 +324,6 @@ fn pipeline(bench: &mut Bench) -> Result<(), String> {
         if bench.extent() != Extent::Quick && (bytes - DATAGRAM_BYTES as f64).abs() > 0.5 {
             return Err(format!("{}: packets of {bytes:.1} B", arm.name));
         }
-    }
-    Ok(())
-}
-
-/// More keys than are ever in flight.
-const KEYS: u64 = 1 << 14;
-/// Acks of one call.
-const ACKS: usize = 8;
-/// Room for an ack in a packet.
-const ACK_BYTES: usize = 64;
-
-/// A server with packets in flight, whose peer acknowledges the oldest one with each ack.
-struct AckSender {
-    /// Whether each packet carries the value of a key of its own, which is sent again when it is lost. Otherwise it carries an
-    /// unreliable message.
-    is_value: bool,
-    sealed: SealedPeers,
-    /// Numbers and lengths of packets in flight, oldest first.
-    in_flight: VecDeque<(PacketNumber, usize)>,
-    sent_count: u64,
-}
-
-impl AckSender {
-    fn new(is_value: bool) -> Self {
-        let config = Config::default()
-            .in_flight_bytes(64 << 20)
-            .congestion(UNLIMITED)
-            .memory_bytes(4 << 20, 4 << 20)
-            .has_aes_gcm(true);
-        let sealed = SealedPeers::of_server(config, 1, None).expect("a connection");
-        Self { is_value, sealed, in_flight: VecDeque::new(), sent_count: 0 }
-    }
-
-    /// Sends packets until this number is in flight. If fewer may be in flight, all but the newest are acknowledged first.
-    fn fill(&mut self, count: usize) {
-        for _ in 0..MAY_SEND_WITHIN_MS {
-            while self.in_flight.len() < count && self.send_one() {}
-            if self.in_flight.len() >= count {
-                return;
-            }
-            self.sealed.pass(Duration::from_millis(1));
-            while self.in_flight.len() >= 2 * ACKS {
-                self.receive();
-            }
-        }
-        panic!("only {} packets may be in flight", self.in_flight.len());
-    }
-
-    /// Sends a packet with one message. Returns false when no packet may be sent now.
-    fn send_one(&mut self) -> bool {
-        // The server sends a waiting message before it gets the next one.
-        if self.sealed.endpoint.stats().messages_sent >= self.sent_count {
-            self.sent_count += 1;
-            let value = SendOptions::reliable_latest(self.sent_count % KEYS);
-            self.sealed.send(&[7; 8], if self.is_value { value } else { SendOptions::unreliable() });
-        }
-        let packet = self.sealed.take_packet();
-        self.in_flight.extend(packet);
-        packet.is_some()
-    }
-
-    /// Passes [`ACKS`] acks in one call, each of the oldest packet in flight. Returns the time that it took.
-    fn receive(&mut self) -> Duration {
-        let Self { sealed: SealedPeers { endpoint, peers, now }, in_flight, .. } = self;
-        let (peer, mut datagrams) = (&mut peers[0], [([0; ACK_BYTES], 0); ACKS]);
-        for (datagram, bytes) in &mut datagrams {
-            let (oldest, _) = in_flight.pop_front().expect("enough packets are in flight");
-            let range = AckRange::new(oldest, oldest).into_iter();
-            *bytes =
-                peer.sealer.seal_ack(datagram, Duration::ZERO, range).expect("numbers and room are left");
-        }
-        now.monotonic = now.monotonic.after(Duration::from_nanos(1));
-        let from = peer.address.into();
-        let batch =
-            datagrams.iter_mut().map(|(datagram, bytes)| Inbound { from, bytes: &mut datagram[..*bytes] });
-        let start = clock::now();
-        endpoint.handle_datagrams(*now, batch);
-        let took = start.elapsed();
-        let known = endpoint.peer_stats(*now, peer.id).expect("the connection is open").in_flight_bytes;
-        assert_eq!(known, in_flight.iter().map(|(_, bytes)| bytes).sum::<usize>(), "bytes in flight");
-        assert_eq!(endpoint.stats().dropped_count(), 0, "acks were dropped");
-        took
-    }
-}
-
-/// Measures acks with one new packet each. Each has a packet of its own, whose parsing and opening (AES-128-GCM) counts too.
-///
-/// The work should grow with the newly acknowledged packets, never with those in flight.
-fn acks(bench: &mut Bench) -> Result<(), String> {
-    let calls = bench.extent().pick(8, 6_000, 6_000);
-    let mut arms = Vec::new();
-    for (is_value, words) in [(false, ""), (true, ", values of keys")] {
-        for in_flight in [2_048, 4_096] {
-            arms.push(Arm::new(format!("1 range, {in_flight} in flight{words}"), move || {
-                let (mut sender, mut took) = (AckSender::new(is_value), Duration::ZERO);
-                for _ in 0..calls {
-                    sender.fill(in_flight);
-                    took += sender.receive();
-                }
-                Ok(took.as_nanos() as f64 / f64::from(calls) / ACKS as f64)
-            }));
-        }
-    }
-    let arms = rounds(bench, arms)?;
-    ArmTable::new("an ack with one new packet", &arms)
-        .column("ns", |arm| cell(arm.spread(|ns| Some(*ns)), 1))
-        .print();
-    for (pair, words) in arms.chunks_exact(2).zip(["", ", values of keys"]) {
-        let [half, whole] = pair else { continue };
-        let name = format!("cost of an ack, 4,096 over 2,048 in flight{words}");
-        let note = half.busy_or(whole.busy_or(""));
-        bench.results.spread(name, whole.over(half, |ns| Some(*ns)), "", Goal::AtMost(DOUBLE), note);
     }
     Ok(())
 }

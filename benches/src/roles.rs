@@ -111,8 +111,6 @@ pub struct Echo {
     pub channels: u16,
     /// The length of answers, which repeat their message, or 0 for the length of the message.
     pub bytes: AtomicUsize,
-    /// Handles a line of the input. Without it, a number is the length of answers, and any other line asks for the counts.
-    pub on_order: Option<fn(&Control, String)>,
     received: AtomicU64,
     echoed: AtomicU64,
     refused: AtomicU64,
@@ -128,7 +126,6 @@ impl Echo {
             reliable_channel: None,
             channels: u16::MAX,
             bytes: AtomicUsize::new(0),
-            on_order: None,
             received: AtomicU64::new(0),
             echoed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -172,10 +169,6 @@ impl Echo {
 
     /// Takes the length of answers from a number, and confirms it. Prints the counts for any other line.
     fn answer_order(&self, order: &str, control: &Control) -> Result<(), String> {
-        if let Some(on_order) = self.on_order {
-            on_order(control, order.to_owned());
-            return Ok(());
-        }
         match order.parse() {
             Ok(bytes) => {
                 self.bytes.store(bytes, Ordering::Relaxed);

@@ -4,14 +4,13 @@
 //! | --- | --- |
 //! | `crowded` | CPU per message with 100,000 connections over that with 1,000, at the same total rate |
 //! | `idle` | memory and CPU for silent connections; sections `few` (2,000) and `many` (100,000, not with `--quick`) |
-//! | `threads` | the message rate while the number of worker threads changes |
 //! | `neighbours` | latency and loss of 200 players next to a misbehaving client; sections `stalled`, `abuser`, and `spender` |
 //! | `faces` | messages per CPU second with a handler, a polled server, and a thread hop; sections `steady` and `full` |
 //!
 //! `--only NAME` runs one part or section. `--judge` makes a missed goal a failure. The bench `peers_scale` measures a server at its limit
 //! of connections, and newcomers that are announced.
 //!
-//! The server is a process on one core. All clients are on one thread of this process, on another core. In `threads` nothing is pinned.
+//! The server is a process on one core. All clients are on one thread of this process, on another core.
 #![forbid(unsafe_code)]
 
 mod crowded;
@@ -19,7 +18,6 @@ mod faces;
 mod idle;
 mod neighbours;
 mod round;
-mod threads;
 
 use std::process::ExitCode;
 
@@ -32,7 +30,6 @@ fn main() -> ExitCode {
     let parts = [
         part("crowded", crowded::run),
         part("idle", idle::run).with_sections(&["few", "many"]),
-        part("threads", threads::run),
         part("neighbours", neighbours::run).with_sections(&["stalled", "abuser", "spender"]),
         part("faces", faces::run).with_sections(&["steady", "full"]),
     ];
@@ -41,7 +38,6 @@ fn main() -> ExitCode {
             (roles::ECHO, roles::echo),
             (idle::PLAIN, idle::plain),
             (neighbours::server::ASYNC, neighbours::server::serve),
-            (threads::SHARDS, threads::serve),
         ],
         ..Program::new("server", &parts)
     };
