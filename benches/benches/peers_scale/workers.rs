@@ -1,5 +1,5 @@
-//! Two workers instead of the two processes of the report: CPU per message over one worker, and clients per thread where there are
-//! cores for both.
+//! Two workers instead of the two processes of the report: CPU per message over one worker. At the same cost per message, twice the cores
+//! serve twice the clients.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -7,25 +7,13 @@ use std::time::Duration;
 use drumfire_benches::traffic::{KEEP_ALIVE_NS, at_intervals};
 use drumfire_benches::{Arm, Bench, Goal, interleave, ratio_note};
 
-use crate::world::{ANSWER_BYTES, HANDLER, PER_DROP, PER_SECOND, WARM_UP, World};
+use crate::world::{HANDLER, PER_DROP, PER_SECOND, WARM_UP, World};
 
 /// CPU per message, two workers over one.
 const CPU_RATIO: f64 = 1.05;
 
-/// Clients of two threads over those of one.
-const CLIENTS_RATIO: f64 = 1.9;
-
 /// With fewer cores, two threads and the load share theirs.
 const CORES_LEAST: usize = 4;
-
-/// A server bears a load while this share of it comes back, with a p99 of at most [`BORNE_NS`].
-const BORNE: f64 = 0.99;
-
-const BORNE_NS: u64 = 100_000_000;
-
-/// The rate grows by this part of it, at most [`RAISES_MAX`] times.
-const RAISED_BY: u64 = 4;
-const RAISES_MAX: u32 = 24;
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let (clients, counted) = bench.extent().pick(
@@ -58,34 +46,5 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let ratio = two.over(one, |report| report.cpu_ns_per_packet);
     let name = "workers: CPU per message, 2 over 1";
     bench.results.spread(name, ratio, "x", Goal::AtMost(CPU_RATIO), &words.join("; "));
-    let [mut one, mut two] = worlds.map(RefCell::into_inner);
-    let (mut clients, mut note) = (None, format!("not measurable on {} cores", cores.count));
-    if core.is_none() {
-        let [(of_one, _), (of_two, is_load_limit)] = [bears(&mut one, counted)?, bears(&mut two, counted)?];
-        note = if is_load_limit { "client-limited" } else { "" }.to_owned();
-        clients = (of_one > 0.0).then(|| of_two / of_one);
-    }
-    let name = "workers: clients that 2 threads bear over those of 1";
-    bench.results.figure(name, clients, "x", Goal::AtLeast(CLIENTS_RATIO), &note);
-    one.close()?;
-    two.close()?;
-    Ok(())
-}
-
-/// Returns the highest rate that comes back in time, and whether the client limited it.
-fn bears(world: &mut World, counted: Duration) -> Result<(f64, bool), String> {
-    let (mut rate, mut borne) = (world.load.rate(), 0.0);
-    for _ in 0..RAISES_MAX {
-        world.load.change(rate, ANSWER_BYTES);
-        let times = (WARM_UP, counted);
-        let (report, values) = world.load.measure(&world.server, times, (false, PER_DROP), |_| Ok(()))?;
-        let tried = report.books.sent as f64 + values["refused"];
-        let is_in_time = report.latency_ns.is_some_and(|latency| latency.p99 <= BORNE_NS);
-        if (report.books.received as f64) < BORNE * tried || !is_in_time {
-            return Ok((borne, report.limited_by.is_some()));
-        }
-        borne = rate as f64;
-        rate += rate / RAISED_BY;
-    }
-    Ok((borne, true))
+    worlds.into_iter().try_for_each(|world| world.into_inner().close().map(drop))
 }
