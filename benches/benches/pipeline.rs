@@ -19,13 +19,15 @@ use drumfire_benches::memory::{
     BATCH, Datagrams, Group, SealedPeers, UNLIMITED, client_address, server_address, take_messages,
 };
 use drumfire_benches::{
-    Arm, ArmTable, Bench, Extent, Goal, OpenAlone, Program, Rounds, Spread, cell, median_cell, part, pin,
+    Arm, ArmTable, Bench, Extent, Goal, OpenAlone, Program, Rounds, Spread, cell, median_cell, part,
 };
 use drumfire_crypto::Suite;
 use drumfire_proto::{ChannelId, Config, DropReason, Endpoint, Inbound, Message, Now, SendOptions};
 use drumfire_puppet::PacketSealer;
 use drumfire_tools::clock;
 
+/// Rounds that count.
+const ROUNDS: u32 = 9;
 const DATAGRAM_BYTES: usize = 128;
 /// The virtual time between two batches. It gives a million packets per second.
 const BATCH_INTERVAL: Duration = Duration::from_micros(32);
@@ -42,12 +44,6 @@ fn main() -> ExitCode {
     let parts = [part("find", find), part("pipeline", pipeline)];
     let prepare = |bench: &mut Bench| bench.results.pinned_as("the one thread to the last core");
     Program { prepare, ..Program::new("pipeline", &parts) }.main()
-}
-
-/// Interleaves rounds on this thread, pinned: one in a smoke run, else nine.
-fn rounds<T>(bench: &Bench, arms: Vec<Arm<'_, T>>) -> Result<Vec<Rounds<T>>, String> {
-    pin();
-    bench.interleave_work(9, arms)
 }
 
 /// A packet with room for one that is longer than usual.
@@ -85,7 +81,7 @@ fn find(bench: &mut Bench) -> Result<(), String> {
         let name = format!("header, look-up, and replay window, connections: {connections}");
         Arm::new(name, move || Ok(find_copies(connections, count)))
     };
-    let arms = rounds(bench, vec![arm(1), arm(200)])?;
+    let arms = bench.interleave_work(ROUNDS, vec![arm(1), arm(200)])?;
     for arm in &arms {
         let ns = arm.spread(|ns| Some(*ns));
         bench.results.spread(arm.name.as_str(), ns, "ns", Goal::AtMost(FIND_NS), arm.busy_or(""));
@@ -297,7 +293,7 @@ fn pipeline(bench: &mut Bench) -> Result<(), String> {
         }));
     }
     arms.extend(CASES.map(|case| Arm::new(case.name(), move || Ok(receive(case, count)))));
-    let arms = rounds(bench, arms)?;
+    let arms = bench.interleave_work(ROUNDS, arms)?;
     let [chacha, aes, pipelines @ ..] = &arms[..] else { return Err("there were no rounds".to_owned()) };
     let of = |arm: &Rounds<PerPacket>, at: usize| arm.spread(|round| Some(round[at]));
     // Both sides are of the same round, so that a change of the machine's speed affects both.

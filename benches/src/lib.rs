@@ -42,7 +42,7 @@ pub use results::{ArmTable, Goal, Results};
 pub use roles::{RECEIVE_BUFFER_BYTES, settle};
 pub use rounds::{
     Arm, BUSY, Extent, Measured, Outcome, Pick, Plan, Rounds, Spread, Values, busy_note, cell, interleave,
-    interleave_all, interleave_work, median_cell, micros, pin, ratio_note,
+    interleave_all, interleave_work, median_cell, micros, ratio_note,
 };
 pub use tally::{EchoCounts, Tally, Window};
 pub use traffic::EchoRound;

@@ -324,7 +324,7 @@ fn run_arms<A, T>(
 }
 
 /// Pins this thread to one core, where the system permits it.
-pub fn pin() {
+pub(crate) fn pin() {
     if let Some(core) = host::allowed_cores().unwrap_or_default().last() {
         // Without pinning the figures only spread more.
         let _ = host::pin_current_thread(*core);

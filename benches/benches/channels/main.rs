@@ -23,7 +23,7 @@ mod world;
 
 use std::process::ExitCode;
 
-use drumfire_benches::{Arm, Bench, Program, Rounds, part};
+use drumfire_benches::{Program, part};
 
 fn main() -> ExitCode {
     let parts = [
@@ -44,17 +44,4 @@ fn main() -> ExitCode {
         ..Program::new("channels", &parts)
     };
     program.main()
-}
-
-/// Pins this thread to the core of the load, or to the last core where there is only one.
-fn pin(bench: &mut Bench) {
-    if bench.pin_load().is_err() {
-        drumfire_benches::pin();
-    }
-}
-
-/// Interleaves one round in a smoke run, else five, on this thread, pinned.
-fn rounds<T>(bench: &mut Bench, arms: Vec<Arm<'_, T>>) -> Result<Vec<Rounds<T>>, String> {
-    pin(bench);
-    bench.interleave_work(5, arms)
 }

@@ -29,7 +29,6 @@ const SECTIONS_LEAST: u64 = 6;
 const GROWTH: f64 = 1.01;
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
-    super::pin(bench);
     let (peers, ticks) = match bench.number("soak") {
         Some(hours) => (32, u64::from(hours) * HOUR),
         None => bench.extent().pick((8, 30 * SECOND), (32, HOUR / 12), (32, 2 * HOUR)),
@@ -41,13 +40,17 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let mut all = Vec::new();
     for section in 0..=sections {
         let length = if section == 0 { WARM_UP } else { ticks / sections };
-        let mut played = Ok(());
-        held += counted(|| played = play_and_drain(&mut game, length)).bytes_current;
-        played?;
-        if section > 0 {
-            all.push(held);
-        }
+        let mut drained = Ok(());
+        let counts = counted(|| {
+            game.play(length);
+            drained = game.world.drain();
+            game.world.be_silent(SILENT);
+        });
+        drained?;
+        held += counts.bytes_current;
+        all.push(held);
     }
+    let all = &all[1..];
     let most = |held: &[i64]| held.iter().copied().max().unwrap_or(0) as f64;
     let (first, second) = all.split_at(all.len() / 2);
     let name = format!("soak of {} virtual s: memory, second half over first", ticks / SECOND);
@@ -56,13 +59,5 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         return Err(format!("memory grows: {name} is {growth:.4}, at most {GROWTH}: {all:?}"));
     }
     bench.results.figure(name, Some(growth), "x", Goal::AtMost(GROWTH), "counted by the allocator");
-    Ok(())
-}
-
-/// Plays, waits for all messages, and is silent.
-fn play_and_drain(game: &mut Game, ticks: u64) -> Result<(), String> {
-    game.play(ticks);
-    game.world.drain()?;
-    game.world.be_silent(SILENT);
     Ok(())
 }
