@@ -58,8 +58,6 @@ pub struct Program<'a> {
     pub roles: &'a [(&'static str, Role)],
     /// Flags of this bench alone, without dashes. Each takes a number of at least 1.
     pub numbers: &'a [&'static str],
-    /// A flag of this bench alone that takes some of these names.
-    pub names: Option<(&'static str, &'a [&'static str])>,
     /// Runs before the first part, to note pinning and seed.
     pub prepare: fn(&mut Bench),
 }
@@ -74,7 +72,6 @@ pub struct Bench {
     /// The part that runs now.
     part: Part,
     numbers: BTreeMap<&'static str, u32>,
-    names: Vec<String>,
     cores: Option<Cores>,
     /// Failures that leave the figures of their part valid.
     failures: Vec<String>,
@@ -83,7 +80,7 @@ pub struct Bench {
 impl<'a> Program<'a> {
     /// A bench without roles and further flags.
     pub const fn new(name: &'static str, parts: &'a [Part]) -> Self {
-        Self { name, parts, roles: &[], numbers: &[], names: None, prepare: |_| {} }
+        Self { name, parts, roles: &[], numbers: &[], prepare: |_| {} }
     }
 
     /// Runs a child process, if the arguments ask for one, or the bench.
@@ -122,9 +119,8 @@ impl<'a> Program<'a> {
 
     fn command(&self) -> Command {
         let flag = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
-        let list = |flag: &'static str, names: Vec<&'static str>| {
-            Arg::new(flag).long(flag).num_args(1..).value_parser(PossibleValuesParser::new(names))
-        };
+        let parts = PossibleValuesParser::new(self.parts.iter().flat_map(Part::names));
+        let only = Arg::new("only").long("only").num_args(1..).value_parser(parts);
         let number =
             |name: &&'static str| Arg::new(*name).long(*name).value_parser(value_parser!(u32).range(1..));
         Command::new(self.name)
@@ -135,9 +131,8 @@ impl<'a> Program<'a> {
             .arg(flag("judge").help("Makes a missed goal a failure"))
             // Cargo adds this flag.
             .arg(flag("bench").hide(true))
-            .arg(list("only", self.parts.iter().flat_map(Part::names).collect()).help("The parts to run"))
+            .arg(only.help("The parts to run"))
             .args(self.numbers.iter().map(number))
-            .args(self.names.map(|(flag, names)| list(flag, names.to_vec())))
     }
 
     fn bench(&self, matches: &ArgMatches) -> Option<Bench> {
@@ -146,13 +141,11 @@ impl<'a> Program<'a> {
             (_, true) => Extent::Full,
             _ => Extent::Default,
         };
-        let list = |flag| matches.get_many::<String>(flag).into_iter().flatten().cloned().collect();
-        let only: Vec<String> = list("only");
+        let only: Vec<String> = matches.get_many::<String>("only").into_iter().flatten().cloned().collect();
         let given = |name: &&'static str| Some((*name, *matches.get_one::<u32>(name)?));
         let numbers = self.numbers.iter().filter_map(given).collect();
-        let names = self.names.map_or_else(Vec::new, |(flag, _)| list(flag));
         let (part, results) = (*self.parts.first()?, Results::new(self.name, extent, &only));
-        Some(Bench { results, extent, only, part, numbers, names, cores: None, failures: Vec::new() })
+        Some(Bench { results, extent, only, part, numbers, cores: None, failures: Vec::new() })
     }
 
     fn run(&self, matches: &ArgMatches) -> Result<(), String> {
@@ -228,11 +221,6 @@ impl Bench {
         self.numbers.get(flag).copied()
     }
 
-    /// The names that were given with the flag of [`Program::names`].
-    pub fn names(&self) -> &[String] {
-        &self.names
-    }
-
     /// Interleaves rounds of work of this thread, see [`interleave_work`]. There is one in a smoke run. The thread is pinned to the last
     /// core.
     pub fn interleave_work<T>(&self, rounds: u32, arms: Vec<Arm<'_, T>>) -> Result<Vec<Rounds<T>>, String> {
@@ -297,11 +285,7 @@ mod tests {
 
     const PARTS: [Part; 2] =
         [part("drain", |_| Ok(())), part("guests", |_| Ok(())).with_sections(&["stalled", "abuser"])];
-    const PROGRAM: Program<'_> = Program {
-        numbers: &["clients"],
-        names: Some(("peers", &["enet", "quinn"])),
-        ..Program::new("drain", &PARTS)
-    };
+    const PROGRAM: Program<'_> = Program { numbers: &["clients"], ..Program::new("drain", &PARTS) };
 
     fn parse(args: &[&str]) -> Result<Bench, clap::Error> {
         let matches = PROGRAM.command().no_binary_name(true).try_get_matches_from(args)?;
@@ -315,11 +299,11 @@ mod tests {
             (bench.extent, bench.wants("stalled"), bench.number("clients")),
             (Extent::Default, true, None)
         );
-        let args = ["--full", "--clients", "300", "--only", "stalled", "drain", "--peers", "quinn"];
+        let args = ["--full", "--clients", "300", "--only", "stalled", "drain"];
         let bench = parse(&args).expect("good flags");
         let named = ["stalled", "drain", "abuser"].map(|name| bench.is_named(name));
         assert_eq!((bench.extent, named), (Extent::Full, [true, true, false]));
-        assert_eq!((bench.number("clients"), bench.names().concat().as_str()), (Some(300), "quinn"));
+        assert_eq!(bench.number("clients"), Some(300));
     }
 
     #[test]
@@ -340,7 +324,6 @@ mod tests {
             (&["--fast"][..], "--fast"),
             (&["--only"], "--only"),
             (&["--only", "nothing"], "stalled"),
-            (&["--peers", "enet", "none"], "quinn"),
             (&["--clients", "0"], "--clients"),
             (&["--clients", "many"], "--clients"),
         ];

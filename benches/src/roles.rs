@@ -103,8 +103,6 @@ pub fn end<S>(server: S, control: &Control) -> Stats {
 pub struct Echo {
     /// The options of answers.
     pub options: SendOptions,
-    /// Whether a polled server flushes after each answer, instead of after all answers of a poll.
-    pub is_flushed: bool,
     /// The channel whose answers are reliable and ordered, whatever the options.
     pub reliable_channel: Option<ChannelId>,
     /// Messages on this channel and further ones have no answer.
@@ -122,7 +120,6 @@ impl Echo {
     pub fn new(options: SendOptions) -> Self {
         Self {
             options,
-            is_flushed: false,
             reliable_channel: None,
             channels: u16::MAX,
             bytes: AtomicUsize::new(0),
@@ -279,9 +276,6 @@ fn answer_all(server: &mut Server, timeout: Duration, echo: &Echo, memory: &mut 
                 let answer = echo.answer(&payload, memory).map(Bytes::copy_from_slice);
                 let answer = Message::new(channel, answer.unwrap_or(payload), options);
                 echo.on_answer(server.send(peer, answer).is_ok());
-                if echo.is_flushed {
-                    server.flush();
-                }
             }
             Event::Disconnected { .. } => drop(echo.left.fetch_add(1, Ordering::Relaxed)),
             _ => {}

@@ -6,7 +6,7 @@ use drumfire_crypto::Suite;
 use drumfire_tools::report::Report;
 
 use crate::round::{CONNECT_TIMES, Load};
-use crate::subject::{FLUSH_AT_TICK, FLUSH_NOW, Io, Mode, Subject, default_suite};
+use crate::subject::{Io, Mode, Subject, default_suite};
 
 /// CPU per message over plain UDP in F, at most.
 const F_RELIABLE: f64 = 1.35;
@@ -124,18 +124,15 @@ pub(crate) fn nbio(load: Load, rows: &Rows, bench: &mut Bench) {
     let results = &mut bench.results;
     for (subject, arm) in rows.iter() {
         for (what, unit) in [("TPS", "/s"), ("EER", "")] {
-            let name = format!("{}: {}: {what}", load.name, subject.row());
+            let name = format!("{}: {}: {what}", load.name, subject.name());
             results.spread(name, arm.value(what), unit, Goal::Shown, &ratio_note(&[arm]));
         }
     }
     for (subject, arm) in rows.iter() {
-        if let Subject::Drumfire(mode) = subject
-            && mode.flush != FLUSH_NOW
-        {
+        if let Subject::Drumfire(mode) = subject {
             goals(load, rows, (mode, arm), results);
         }
     }
-    flush_figure(load, rows, results);
 }
 
 /// Shows how connections were made, in the columns of nbio's benchmark. A time is that of all connections of a socket. Plain datagrams
@@ -184,16 +181,4 @@ fn goals(load: Load, rows: &Rows, (mode, ours): (Mode, &Measured), results: &mut
     let goal = if has_goal { Goal::AtLeast(OVER_NBIO) } else { Goal::Shown };
     let note = rows.missing.clone().unwrap_or_else(|| note(nbio));
     results.figure(named("EER over nbio"), ratio(nbio, "EER"), "x", goal, &note);
-}
-
-/// Compares flushing each answer with flushing after each poll, round by round.
-fn flush_figure(load: Load, rows: &Rows, results: &mut Results) {
-    let flushed = |flush: &str| {
-        let is_flushed = |subject: Subject| matches!(subject, Subject::Drumfire(mode) if mode.flush == flush);
-        rows.iter().find(|(subject, _)| is_flushed(*subject)).map(|(_, arm)| arm)
-    };
-    let (Some(now), Some(tick)) = (flushed(FLUSH_NOW), flushed(FLUSH_AT_TICK)) else { return };
-    let name = format!("{}: flush now over flush at tick, EER", load.name);
-    let eer = now.over(tick, |report| Some(1.0 / report.cpu_ns_per_packet?));
-    results.spread(name, eer, "x", Goal::Shown, &ratio_note(&[now, tick]));
 }

@@ -8,8 +8,7 @@
 //! | `BenchRate` | nbio's benchmark: 10,000 connections, each with 200 messages of 1,024 B per second at fixed times |
 //!
 //! Each part compares drumfire with a plain UDP echo, and the last two also with nbio itself where there is a Go toolchain.
-//! `--only NAME` runs one part. `--connections N` changes the number of connections of the last two. `--judge` makes a missed goal a
-//! failure.
+//! `--only NAME` runs one part. `--judge` makes a missed goal a failure.
 //!
 //! The server is a process on one core. All clients are on one thread of this process, on another core, and never sleep. Their CPU
 //! time is shown next to the server's and is part of no figure. Sixteen connections share a socket, so that the clients are faster
@@ -38,7 +37,6 @@ fn main() -> ExitCode {
     let parts = [part("F", f), part("A", a), part("BenchEcho", echo), part("BenchRate", rate)];
     let program = Program {
         roles: &[(subject::SERVER, subject::serve), (subject::RAW, subject::serve_raw)],
-        numbers: &["connections"],
         ..Program::new("echo", &parts)
     };
     program.main()
@@ -75,8 +73,7 @@ fn nbio_load(bench: &mut Bench, shape: Shape) -> Result<(), String> {
     let millis = Duration::from_millis;
     // Where this is not permitted, connecting fails with the reason.
     let _ = host::raise_open_files(OPEN_FILES);
-    let connections =
-        bench.number("connections").unwrap_or(bench.extent().pick(256, 10_000, 10_000)) as usize;
+    let connections = bench.extent().pick(256, 10_000, 10_000);
     let load = Load { name: bench.part(), connections, bytes: 1_024, shape, polling: Polling::Turns };
     let (rounds, warm_up, counted) = bench.extent().pick(
         (1, millis(50), millis(250)),
@@ -107,7 +104,7 @@ fn measure(
     let program = program.ok().flatten();
     let arm = |subject: &Subject| {
         let (subject, program) = (*subject, program.as_deref());
-        Arm::new(subject.row(), move || round::run(load, subject, times, cores, program))
+        Arm::new(subject.name(), move || round::run(load, subject, times, cores, program))
     };
     let measured = interleave(subjects.iter().map(arm).collect(), plan)?;
     bench.results.rounds(load.name, &measured)?;

@@ -44,8 +44,6 @@ pub(crate) struct Mode {
     pub(crate) io: Io,
     pub(crate) is_reliable: bool,
     pub(crate) suite: Suite,
-    /// [`FLUSH_NOW`], or another name for flushing after each poll.
-    pub(crate) flush: &'static str,
 }
 
 /// The thread that does the server's I/O.
@@ -60,10 +58,6 @@ pub(crate) enum Io {
     /// As [`Io::Handler`], with datagrams that gather for a millisecond.
     Gathered,
 }
-
-/// The ways to flush that are compared, as names of rows have them: all answers after each poll, and each answer when it is sent.
-pub(crate) const FLUSH_AT_TICK: &str = ", flush at tick";
-pub(crate) const FLUSH_NOW: &str = ", flush now";
 
 impl Io {
     const fn name(self) -> &'static str {
@@ -88,25 +82,23 @@ impl Subject {
         let mut servers = vec![(Io::Handler, default), (Io::Handler, slow)];
         servers.dedup();
         servers.extend([(Io::Inline, default), (Io::Worker, default)]);
-        let each = |(io, suite)| {
-            [false, true].map(|is_reliable| Self::Drumfire(Mode { io, is_reliable, suite, flush: "" }))
-        };
+        let each =
+            |(io, suite)| [false, true].map(|is_reliable| Self::Drumfire(Mode { io, is_reliable, suite }));
         [Self::Raw].into_iter().chain(servers.into_iter().flat_map(each)).collect()
     }
 
     /// The subjects of nbio's loads. Messages arrive and are in order, as with TCP. A handler answers in the loop that reads, as nbio's
-    /// does. The application's own thread, which is notified of each datagram as the floor is, compares both ways to flush.
+    /// does. The application's own thread is notified of each datagram, as the floor is.
     pub(crate) fn of_nbio() -> Vec<Self> {
-        let of = |io, suite, flush| Self::Drumfire(Mode { io, is_reliable: true, suite, flush });
+        let of = |io, suite| Self::Drumfire(Mode { io, is_reliable: true, suite });
         let (default, slow) = (default_suite(), Suite::ChaCha20Poly1305);
-        let gathered = |suite| of(Io::Gathered, suite, "");
-        let mut all = vec![Self::Raw, gathered(default), gathered(slow)];
+        let mut all = vec![Self::Raw, of(Io::Gathered, default), of(Io::Gathered, slow)];
         all.dedup();
-        all.extend([of(Io::Inline, default, FLUSH_AT_TICK), of(Io::Inline, default, FLUSH_NOW), Self::Nbio]);
+        all.extend([of(Io::Inline, default), Self::Nbio]);
         all
     }
 
-    /// The name in figures.
+    /// The name in figures and tables.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Raw => "raw mio, not encrypted".to_owned(),
@@ -120,12 +112,6 @@ impl Subject {
                 format!("{delivery}, {}, {suite}", io.name())
             }
         }
-    }
-
-    /// The name of the row, which includes when answers leave.
-    pub(crate) fn row(self) -> String {
-        let flush = if let Self::Drumfire(mode) = self { mode.flush } else { "" };
-        self.name() + flush
     }
 
     /// Whether messages may be lost.
@@ -149,7 +135,7 @@ impl Subject {
             Self::Raw => Child::role(RAW, Some(cores.server), &[]),
             Self::Nbio => nbio::start(nbio.ok_or("nbio's server was not built")?, cores),
             Self::Drumfire(_) => {
-                Child::role(SERVER, Some(cores.server), &[&self.row(), &connections.to_string()])
+                Child::role(SERVER, Some(cores.server), &[&self.name(), &connections.to_string()])
             }
         }
     }
@@ -173,17 +159,16 @@ const fn options(is_reliable: bool) -> SendOptions {
     if is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
 }
 
-/// Runs a server of drumfire. The arguments are the row of the subject and the number of connections.
+/// Runs a server of drumfire. The arguments are the name of the subject and the number of connections.
 pub(crate) fn serve(args: &[&str]) -> Result<Counts, String> {
-    let [row, connections] = args else { return Err("not the arguments of an echo".to_owned()) };
+    let [name, connections] = args else { return Err("not the arguments of an echo".to_owned()) };
     let subject =
-        [Subject::of_games(), Subject::of_nbio()].concat().into_iter().find(|known| known.row() == *row);
-    let Some(Subject::Drumfire(Mode { io, is_reliable, flush, .. })) = subject else {
-        return Err(format!("{row}: not a subject"));
+        [Subject::of_games(), Subject::of_nbio()].concat().into_iter().find(|known| known.name() == *name);
+    let Some(Subject::Drumfire(Mode { io, is_reliable, .. })) = subject else {
+        return Err(format!("{name}: not a subject"));
     };
     let (config, options) = (config("1", connections)?, options(is_reliable));
-    let mut echo = Echo::new(options);
-    echo.is_flushed = flush == FLUSH_NOW;
+    let echo = Echo::new(options);
     match io {
         Io::Inline => serve_by_polling(config.workers(Workers::Inline), &echo, None),
         Io::Worker => serve_by_polling(config, &echo, None),

@@ -48,7 +48,7 @@ pub(crate) type Connect = fn(SocketAddr, usize, &Setup) -> Result<Box<dyn Client
 #[derive(Clone, Debug)]
 pub(crate) struct Library {
     pub(crate) name: &'static str,
-    /// The name of the library without settings, for `--peers`.
+    /// The name of the library without settings.
     pub(crate) family: &'static str,
     pub(crate) version: String,
     /// The cipher, or `no`.

@@ -32,9 +32,6 @@ const COMMAND: &str = if cfg!(feature = "gns") {
     "cargo run --release --manifest-path benches/peers/Cargo.toml"
 };
 
-/// The libraries that `--peers` takes.
-const FAMILIES: [&str; 9] = ["raw", "drumfire", "enet", "renet", "quinn", "gns", "kcp", "laminar", "nbio"];
-
 /// A part for each load. A smoke run measures one of them.
 fn parts() -> [Part; 12] {
     Load::ALL.map(|load| {
@@ -50,7 +47,6 @@ fn main() -> ExitCode {
     let parts = parts();
     let program = Program {
         roles: &[(round::SERVER, round::serve), (round::CLIENT, round::connect), (relay::RELAY, relay::run)],
-        names: Some(("peers", &FAMILIES)),
         prepare: |bench| {
             // Reports belong to those of the project, and this package is a workspace of its own.
             let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -68,14 +64,9 @@ fn main() -> ExitCode {
 /// Runs the load of the present part.
 fn run(bench: &mut Bench) -> Result<(), String> {
     let load = Load::named(bench.part())?;
-    let peers = bench.names();
-    let wanted = |library: &&Library| {
-        // Plain UDP is the floor of all figures.
-        peers.is_empty() || library.family == "raw" || peers.iter().any(|peer| peer == library.family)
-    };
     let rounds = load.rounds(bench.extent());
     let rows: Vec<Row> =
-        adapter::built().iter().filter(wanted).flat_map(|library| rows_of(load, library, &rounds)).collect();
+        adapter::built().iter().flat_map(|library| rows_of(load, library, &rounds)).collect();
     let cores = bench.pin_load()?;
     let is_missing = |row: &&Row| why_missing(load, row.tested).is_some();
     let arms = rows.iter().filter(|row| !is_missing(row));
@@ -160,8 +151,8 @@ mod tests {
             let rows: Vec<Row> =
                 libraries.iter().flat_map(|library| rows_of(load, library, &rounds)).collect();
             // Plain UDP has no connections, which can be idle.
-            for family in FAMILIES.into_iter().filter(|family| *family != "raw") {
-                assert!(rows.iter().any(|row| row.tested.family == family), "{}: {family}", load.name);
+            for Library { family, .. } in libraries.iter().filter(|library| library.has_connections) {
+                assert!(rows.iter().any(|row| row.tested.family == *family), "{}: {family}", load.name);
             }
             let tcp = rows.iter().find(|row| row.tested.family == "nbio").expect("found above");
             assert_eq!(why_missing(load, tcp.tested).is_some(), load.is_relayed, "{}", load.name);
