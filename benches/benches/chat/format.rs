@@ -34,8 +34,8 @@ pub(crate) fn status(from: &Sample, to: &Sample, [server, clients]: [f64; 2]) ->
         rate("heard"),
         to.rate(from, "broadcasts"),
         to.dropped(),
-        to.of("offered"),
-        rate("offered"),
+        to.of("said") + to.of("not said"),
+        rate("said") + rate("not said"),
         to.of("not said"),
     )
 }

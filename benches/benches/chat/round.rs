@@ -148,9 +148,10 @@ pub(crate) fn run(load: &Load, cores: Cores, is_shown: bool) -> Result<Outcome, 
     let is_reliable = load.mode != Mode::Unreliable;
     let books = close_fanout(&served, &speakers.counts(), members, dropped.count(), is_reliable)?;
     let not_said = last.of("not said") * members;
+    let offered = (to.rate(from, "said") + to.rate(from, "not said")) * members as f64;
     let values = Values::from([
         ("deliveries", to.rate(from, "heard")),
-        ("% of offered", to.rate(from, "heard") * 100.0 / (to.rate(from, "offered") * members as f64)),
+        ("% of offered", to.rate(from, "heard") * 100.0 / offered),
         ("dropped", books.dropped_count().saturating_sub(not_said) as f64),
         ("not said", last.of("not said") as f64),
         ("server %", usage.server.core_share() * 100.0),

@@ -19,9 +19,6 @@ const RECEIVE_BUFFER_BYTES: usize = 16 * 1_024 * 1_024;
 /// The interval in which gathered messages are broadcast.
 const GATHERED_FOR: Duration = Duration::from_millis(50);
 
-/// Messages that are gathered at most. Further ones are dropped and counted.
-const GATHERED_MAX: usize = 65_536;
-
 const EVERYONE: GroupId = GroupId(1);
 
 /// The counts of messages at a server.
@@ -74,11 +71,7 @@ impl Handler for ChatHandler {
 
     fn on_message(&mut self, _: &mut Context<'_>, _: PeerId, _: ChannelId, message: &[u8]) {
         add(&self.tally.received, 1);
-        if self.gathered.len() < GATHERED_MAX {
-            self.gathered.push(message.to_vec());
-        } else {
-            add(&self.tally.not_broadcast, 1);
-        }
+        self.gathered.push(message.to_vec());
     }
 
     fn tick_period(&self) -> Option<Duration> {

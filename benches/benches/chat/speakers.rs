@@ -39,8 +39,6 @@ fn below(state: &mut u64, bound: u64) -> u64 {
 /// The counts of messages at the clients.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Tally {
-    /// Messages that the schedule asked for.
-    offered: u64,
     /// Messages that were left out because it was too late for them, or because the connection had no room.
     #[serde(rename = "not said")]
     not_said: u64,
@@ -155,7 +153,6 @@ impl Speakers {
             let message = &mut memory[..usize::try_from(bytes).unwrap_or(MESSAGE_MAX_BYTES)];
             write_number(message, first_number(index) + said.len() as u64);
             let client = &mut self.clients[index / self.per_client];
-            self.tally.offered += 1;
             let is_in_time = now - due_ns <= LATE_MAX_NS;
             if is_in_time && client.send(now, index % self.per_client, 0, message).unwrap_or(false) {
                 said.push(due_ns);

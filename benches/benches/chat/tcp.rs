@@ -1,24 +1,19 @@
 //! The baseline over TCP, not encrypted, as the journal describes it: a task per client that reads, one that writes, and a backlog of
 //! 1,024 messages between them. Each message is one write. A message that finds a backlog full is dropped and counted.
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 use drumfire_benches::roles::print_address;
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{Counts, Orders, counts_from, print_json, raise_open_files};
-use mio::net::TcpStream;
-use mio::{Events, Interest, Poll, Token};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpListener;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::runtime::Builder;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{Sender, channel};
 
 use crate::server::{ChatTally, add};
 
@@ -28,8 +23,8 @@ pub(crate) const BASELINE: &str = "tcp-server";
 /// Messages in the backlog of a client.
 const BACKLOG: usize = 1_024;
 
-/// Bytes that a client reads at a time.
-const READ_BYTES: usize = 65_536;
+/// The number of times that a client runs its tasks when it is polled.
+const TURNS: usize = 4;
 
 /// The backlogs of all clients, and the counts of messages.
 #[derive(Debug, Default, Serialize)]
@@ -74,141 +69,105 @@ pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
 
 async fn accept(listener: TcpListener, hub: Arc<TcpHub>) {
     while let Ok((stream, _)) = listener.accept().await {
-        // Go sets this option by default.
-        if stream.set_nodelay(true).is_err() {
-            continue;
-        }
-        let (reader, writer) = stream.into_split();
-        let (backlog, waiting) = channel(BACKLOG);
+        let (of_reader, of_writer) = (Arc::clone(&hub), Arc::clone(&hub));
+        let on_message = move |message: Option<Bytes>| match message {
+            Some(message) => of_reader.broadcast(&message),
+            None => of_reader.tally.on_left(),
+        };
+        let backlog = start(stream, on_message, move || add(&of_writer.written, 1));
         hub.backlogs.write().unwrap_or_else(PoisonError::into_inner).push(backlog);
         add(&hub.tally.members, 1);
-        tokio::spawn(read(reader, Arc::clone(&hub)));
-        tokio::spawn(write(writer, waiting, Arc::clone(&hub)));
     }
 }
 
-/// Broadcasts the messages of a client. Each begins with a byte that has its length.
-async fn read(reader: OwnedReadHalf, hub: Arc<TcpHub>) {
-    let mut reader = BufReader::new(reader);
-    while let Ok(length) = reader.read_u8().await {
-        let mut message = vec![0; usize::from(length) + 1];
-        message[0] = length;
-        if reader.read_exact(&mut message[1..]).await.is_err() {
-            break;
-        }
-        hub.broadcast(&message.into());
-    }
-    hub.tally.on_left();
-}
-
-/// Writes the messages of a backlog, one per call.
-async fn write(mut writer: OwnedWriteHalf, mut waiting: Receiver<Bytes>, hub: Arc<TcpHub>) {
-    while let Some(message) = waiting.recv().await {
-        if writer.write_all(&message).await.is_err() {
-            return;
-        }
-        add(&hub.written, 1);
-    }
-}
-
-/// The connection of one client.
-#[derive(Debug)]
-struct Stream {
+/// Starts the two tasks of a connection, and returns its backlog. `on_message` receives `None` when the connection has ended.
+///
+/// Each message begins with a byte that has its length, and is one write.
+fn start(
     stream: TcpStream,
-    /// The beginning of a message whose end did not come yet.
-    partial: Vec<u8>,
-    /// Bytes that the kernel has not accepted.
-    unwritten: Vec<u8>,
+    mut on_message: impl FnMut(Option<Bytes>) + Send + 'static,
+    mut on_written: impl FnMut() + Send + 'static,
+) -> Sender<Bytes> {
+    // Go sets this option by default.
+    let _ = stream.set_nodelay(true);
+    let (reader, mut writer) = stream.into_split();
+    let (backlog, mut waiting) = channel::<Bytes>(BACKLOG);
+    tokio::spawn(async move {
+        while let Some(message) = waiting.recv().await {
+            if writer.write_all(&message).await.is_err() {
+                return;
+            }
+            on_written();
+        }
+    });
+    tokio::spawn(async move {
+        let mut reader = BufReader::new(reader);
+        while let Ok(length) = reader.read_u8().await {
+            let mut message = vec![0; usize::from(length) + 1];
+            message[0] = length;
+            if reader.read_exact(&mut message[1..]).await.is_err() {
+                break;
+            }
+            on_message(Some(message.into()));
+        }
+        on_message(None);
+    });
+    backlog
 }
 
-/// The connections of all clients behind one poll.
+/// Messages that came, with the index of their connection.
+type Inbox = Arc<Mutex<Vec<(usize, Bytes)>>>;
+
+/// The connections of all clients, whose tasks run when the clients are polled.
 #[derive(Debug)]
 pub(crate) struct Streams {
-    poll: Poll,
-    events: Events,
-    streams: Vec<Stream>,
-    memory: Vec<u8>,
+    runtime: Runtime,
+    inbox: Inbox,
+    backlogs: Vec<Sender<Bytes>>,
 }
 
 impl Streams {
     /// Makes this number of connections, one after the other.
     pub(crate) fn connect(server: SocketAddr, count: usize) -> Result<Self, String> {
-        let poll = Poll::new().map_err(|error| fail(&error))?;
-        let connect = |index| {
-            let stream = std::net::TcpStream::connect(server)?;
-            stream.set_nodelay(true)?;
-            stream.set_nonblocking(true)?;
-            let mut stream = TcpStream::from_std(stream);
-            poll.registry().register(&mut stream, Token(index), Interest::READABLE | Interest::WRITABLE)?;
-            Ok(Stream { stream, partial: Vec::new(), unwritten: Vec::new() })
-        };
-        let streams = (0..count).map(connect).collect::<Result<_, _>>().map_err(|error| fail(&error))?;
-        Ok(Self { poll, events: Events::with_capacity(1_024), streams, memory: vec![0; READ_BYTES] })
-    }
-}
-
-impl Stream {
-    fn write(&mut self) -> io::Result<()> {
-        while !self.unwritten.is_empty() {
-            let count = self.stream.write(&self.unwritten)?;
-            self.unwritten.drain(..count);
+        let runtime = Builder::new_current_thread().enable_io().build().map_err(|error| error.to_string())?;
+        let (inbox, mut backlogs) = (Inbox::default(), Vec::new());
+        for index in 0..count {
+            let inbox = Arc::clone(&inbox);
+            // The books show the messages that a server that ended did not send.
+            let on_message = move |message: Option<Bytes>| {
+                let mut inbox = inbox.lock().unwrap_or_else(PoisonError::into_inner);
+                inbox.extend(message.map(|message| (index, message)));
+            };
+            let started = runtime.block_on(async {
+                Ok::<_, std::io::Error>(start(TcpStream::connect(server).await?, on_message, || {}))
+            });
+            backlogs.push(started.map_err(|error| format!("the clients' connections: {error}"))?);
         }
-        Ok(())
+        Ok(Self { runtime, inbox, backlogs })
     }
 
-    /// Reads until nothing is left, because the poll reports only new bytes.
-    fn read(&mut self, memory: &mut [u8], mut take: impl FnMut(&[u8])) -> io::Result<()> {
-        loop {
-            match self.stream.read(memory)? {
-                // The books show the messages that a server that ended did not send.
-                0 => return Ok(()),
-                count => self.partial.extend_from_slice(&memory[..count]),
+    /// Runs the tasks without waiting: once for the sockets, and again for the tasks that they woke.
+    fn turn(&self) {
+        self.runtime.block_on(async {
+            for _ in 0..TURNS {
+                tokio::task::yield_now().await;
             }
-            let mut rest = self.partial.as_slice();
-            while let Some((length, after)) = rest.split_first()
-                && let Some((message, after)) = after.split_at_checked(usize::from(*length))
-            {
-                take(message);
-                rest = after;
-            }
-            let taken = self.partial.len() - rest.len();
-            self.partial.drain(..taken);
-        }
+        });
     }
 }
 
 impl Client for Streams {
     fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-        self.poll.poll(&mut self.events, Some(Duration::ZERO)).map_err(|error| fail(&error))?;
-        for event in &self.events {
-            let Token(index) = event.token();
-            let Some(stream) = self.streams.get_mut(index) else { continue };
-            unless_blocked(stream.write())?;
-            unless_blocked(stream.read(&mut self.memory, |message| take(index, message)))?;
-        }
+        self.turn();
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        // The first byte of a message is its length.
+        inbox.drain(..).for_each(|(index, message)| take(index, &message[1..]));
         Ok(())
     }
 
     fn send(&mut self, _: u64, connection: usize, _: u8, message: &[u8]) -> Result<bool, String> {
-        let stream = &mut self.streams[connection];
-        if !stream.unwritten.is_empty() {
-            return Ok(false);
-        }
-        stream.unwritten.push(u8::try_from(message.len()).unwrap_or(u8::MAX));
-        stream.unwritten.extend_from_slice(message);
-        unless_blocked(stream.write()).map(|()| true)
+        let length = u8::try_from(message.len()).unwrap_or(u8::MAX);
+        let message: Vec<u8> = [&[length], message].concat();
+        Ok(self.backlogs[connection].try_send(message.into()).is_ok())
     }
-}
-
-fn unless_blocked(done: io::Result<()>) -> Result<(), String> {
-    match done {
-        Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionReset) => {
-            Err(fail(&error))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn fail(error: &io::Error) -> String {
-    format!("the clients' connections: {error}")
 }
