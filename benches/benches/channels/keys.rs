@@ -18,7 +18,6 @@ const KEYS: u16 = 500;
 
 /// Keys that change with one update.
 const CHANGES: u16 = KEYS / 10;
-const VALUE_BYTES: usize = 16;
 
 /// The path outside of bursts. It loses no datagrams.
 const CALM: Path = Path { lost_per_mille: 0, ..LOSSY };
@@ -74,7 +73,7 @@ impl Values {
         for peer in 0..self.world.peers() {
             for _ in 0..CHANGES {
                 let key = random(&mut self.seed) % u64::from(KEYS);
-                let mut value = [0; VALUE_BYTES];
+                let mut value = [0; 16];
                 value[..8].copy_from_slice(&self.tick.to_be_bytes());
                 value[8..].copy_from_slice(&key.to_be_bytes());
                 self.sent[place(peer, key)] = self.tick;

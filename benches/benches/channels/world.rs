@@ -68,8 +68,8 @@ pub(super) struct World {
     group: Group,
     path: Path,
     seed: u64,
-    /// The datagrams on their way to the client and to the server, by tick. Those of a tick that have arrived give their memory to those
-    /// that leave, so that none is allocated in the measured time.
+    /// The datagrams on their way to the client and to the server, by tick. Datagrams that leave reuse the memory of those that arrived in
+    /// the same tick, so none is allocated in the measured time.
     down: VecDeque<Datagrams>,
     up: VecDeque<Datagrams>,
     /// The work since [`Self::take_share`] was called.

@@ -2,7 +2,7 @@
 //!
 //! Each step runs once, because a ladder takes long. A step that other work on the machine disturbed is marked.
 
-use drumfire_benches::{Bench, Extent, Goal, Measured, Plan, Results, busy_note};
+use drumfire_benches::{Bench, Extent, Goal, Measured, Plan, Results, busy_note, median_cell};
 
 use crate::round::ENDED;
 use crate::{Load, Mode, format, measure};
@@ -38,10 +38,11 @@ pub(crate) fn climb(bench: &mut Bench) -> Result<(), String> {
                     break;
                 }
             }
+            let broken = steps.last().and_then(broken_by);
             // A server that loses connections no longer keeps up. Any other failure is one of the bench.
             steps.iter_mut().for_each(|step| drop(step.failure.take_if(|line| line.contains(ENDED))));
             format::show(bench, &name, &steps)?;
-            figures(&name, &steps, &mut bench.results);
+            figures(&name, &steps, broken, &mut bench.results);
         }
     }
     Ok(())
@@ -49,33 +50,30 @@ pub(crate) fn climb(bench: &mut Bench) -> Result<(), String> {
 
 /// Returns the first counter that shows that a message was not heard in time, if any.
 fn broken_by(step: &Measured) -> Option<String> {
-    let Some(report) = step.rounds.first() else {
-        return Some(step.failure.clone().unwrap_or_else(|| ENDED.to_owned()));
-    };
+    let Some(report) = step.rounds.first() else { return step.failure.clone() };
     let dropped = report.books.drops.iter().find(|(_, count)| **count > 0);
     let late = step.millis(|latency| latency.p99).filter(|p99| p99.median > LATE_MS);
     let late = late.map(|p99| format!("latency: p99 is {:.0} ms", p99.median));
     dropped.map(|(name, count)| format!("{name}: {count}")).or(late)
 }
 
-fn figures(name: &str, steps: &[Measured], results: &mut Results) {
+fn figures(name: &str, steps: &[Measured], broken: Option<String>, results: &mut Results) {
     let mut figure = |what: &str, value, goal, note: &str| {
         let note = [note, busy_note(steps)].into_iter().filter(|words| !words.is_empty());
         let note = note.collect::<Vec<_>>().join("; ");
         results.figure(format!("{name}: {what}, deliveries"), value, "/s", goal, &note);
     };
     let deliveries = |step: &Measured| Some(step.value("deliveries")?.median);
-    let held = steps.iter().rfind(|step| broken_by(step).is_none());
+    let held = steps.iter().rfind(|step| broken_by(step).is_none() && !step.rounds.is_empty());
     let place = held.map_or("none", |step| step.name.as_str());
     figure("the last that held", held.and_then(deliveries), Goal::Shown, place);
     let most = steps.iter().filter_map(deliveries).reduce(f64::max);
     // Where nothing broke, the last step is not the end of the ladder.
-    let broken = steps.last().and_then(|step| Some((step, broken_by(step)?)));
-    let (goal, note) = match broken {
+    let (goal, note) = match steps.last().zip(broken) {
         None => (Goal::Shown, "nothing gave way".to_owned()),
         Some((step, counter)) => {
-            let clients = step.value("clients %").map_or(0.0, |percent| percent.median);
-            let note = format!("{}: {counter}; the clients' process at {clients:.0} %", step.name);
+            let clients = median_cell(step.value("clients %"), 0);
+            let note = format!("{}: {counter}; the clients' process at {clients} %", step.name);
             (Goal::AtLeast(DELIVERIES), note)
         }
     };
