@@ -8,14 +8,9 @@ use drumfire::testing::{self, World};
 use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{Access, ClientConfig, ConnectToken, PlayerId, ServerConfig, ServerKey, Workers};
 
+use crate::checks::{RECEIVE_MEMORY_BYTES, SEND_MEMORY_BYTES};
 use crate::client::{Client, Stage};
 use crate::scenario::{Plan, Scenario};
-
-/// The send memory of a connection in bytes. It is less than the default, so that scenarios fill it.
-pub(crate) const SEND_MEMORY_BYTES: usize = 256 * 1_024;
-
-/// The receive memory of a connection in bytes. Credit begins with a quarter of it, and may double.
-pub(crate) const RECEIVE_MEMORY_BYTES: usize = 512 * 1_024;
 
 /// Admits clients to the world of a scenario.
 pub(crate) struct Admission {

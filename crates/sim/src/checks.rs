@@ -8,8 +8,6 @@ use drumfire::config::Cookie;
 use drumfire::stats::{DropReason, WorkerStats};
 use drumfire::testing::{Fault, SocketCounts, Traffic, World};
 
-use crate::admission::{RECEIVE_MEMORY_BYTES, SEND_MEMORY_BYTES};
-
 /// Datagrams that a worker keeps while its socket takes none, at most.
 const KEPT_MAX: u64 = 128;
 
@@ -223,8 +221,14 @@ fn address_in(network: [u8; 2], number: u64) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(first, second, third, fourth), 1_024 + u16::from(port)))
 }
 
-/// The limit of one end of a connection: the memory for messages to send and for received ones, as much as the former for messages on
-/// their way to the connection, and a tenth more.
+/// The send memory of a connection in bytes. It is less than the default, so that scenarios fill it.
+pub(crate) const SEND_MEMORY_BYTES: usize = 256 * 1_024;
+
+/// The receive memory of a connection in bytes. Credit begins with a quarter of it, and may double.
+pub(crate) const RECEIVE_MEMORY_BYTES: usize = 512 * 1_024;
+
+/// The limit of one end of a connection, with a tenth for its tables. Messages on their way to the connection may take as much as those
+/// that it sends.
 const END_BYTES: u64 = (2 * SEND_MEMORY_BYTES + RECEIVE_MEMORY_BYTES) as u64 * 11 / 10;
 
 /// Memory that messages share on their way to an application: five pieces of 64 KiB.
