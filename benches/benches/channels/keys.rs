@@ -107,9 +107,7 @@ fn place(peer: usize, key: u64) -> usize {
 /// Measures the time until the last value of every key arrives after a burst in which every datagram is lost.
 ///
 /// The time counts from the end of the burst, in virtual time. The last value sent in the burst, or a newer one, must arrive within a
-/// round trip and a probe timeout. After more than three probe timeouts it takes two or three round trips longer. The losses are
-/// then persistent congestion, and the window opens from two packets again (RFC 9002 section 7.6.2). After more than eight, probes back
-/// off, because eight seconds without a path may cost forty packets at most.
+/// round trip and a probe timeout.
 pub(super) fn burst(bench: &mut Bench) -> Result<(), String> {
     let (peers, repeats) = bench.extent().pick((8, 1), (32, 5), (300, 5));
     for burst in BURSTS_MS {

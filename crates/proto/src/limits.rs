@@ -344,10 +344,16 @@ pub const GRANULARITY: Duration = Duration::from_millis(1);
 /// A packet is lost when one with a number this much larger was acknowledged (RFC 9002 section 6.1.1).
 pub const PACKET_THRESHOLD: u64 = 3;
 
-/// The number of consecutive probe timeouts that do not double. RFC 9002 section 6.2.1 doubles from the first one on,
-/// so that the wait after a radio outage is as long again as the outage. A player who walks from one access point to
+/// The time without an ack for which probe timeouts do not double. RFC 9002 section 6.2.1 doubles from the first one
+/// on, so that the wait after a radio outage is as long again as the outage. A player who walks from one access point to
 /// the next has such an outage of up to a second.
-pub const PROBES_BEFORE_BACK_OFF: u32 = 11;
+pub const BACK_OFF_AFTER: Duration = Duration::from_millis(1_100);
+
+/// The number of consecutive probe timeouts that do not double, at most. A path that is gone for eight seconds then takes at
+/// most 40 packets of a game. They are the packets of three probe timeouts, 17 probes, four until the wait is
+/// [`PROBE_INTERVAL_MAX`], and ten with that wait. Below a probe timeout of 65 ms, the wait doubles before
+/// [`BACK_OFF_AFTER`], because both cannot hold.
+pub const PROBES_BEFORE_BACK_OFF: u32 = 17;
 
 /// The longest probe timeout. It gives a connection more than twenty tries in ten seconds. On a path that loses every
 /// third packet in each direction, an ack then arrives before the timeout.

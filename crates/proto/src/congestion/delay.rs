@@ -174,8 +174,9 @@ impl Controller for Delay {
 
     fn on_lost(&mut self, loss: &Lost) {
         if loss.is_persistent {
-            // The window collapses to its minimum (RFC 9002 section 7.6.2).
-            *self = Self { window: Window::new(WINDOW_MIN_BYTES), ..Self::default() };
+            // The path is as unknown as a new one, so the window is that of a new one. RFC 9002 section 7.6.2 begins with
+            // two packets, which take two or three round trips more until the newest values of all keys arrive.
+            *self = Self::default();
             return;
         }
         // Losses are only counted here, and weighed once per round trip.

@@ -10,8 +10,10 @@ use drumfire_wire::{Ack, AckRange, MessageId, PacketNumber};
 
 use super::{AckNews, LostNews, PacketFate, SentPacket};
 use crate::acks::AckUrgency;
-use crate::convert::{saturated, to_u64};
-use crate::limits::{PACKET_THRESHOLD, PROBE_DOUBLINGS_MAX, PROBES_BEFORE_BACK_OFF, SKIPPED_KEPT};
+use crate::convert::{nanos, saturated, to_u64};
+use crate::limits::{
+    BACK_OFF_AFTER, PACKET_THRESHOLD, PROBE_DOUBLINGS_MAX, PROBES_BEFORE_BACK_OFF, SKIPPED_KEPT,
+};
 use crate::path::Path;
 use crate::time::Moment;
 
@@ -118,7 +120,9 @@ impl InFlightPackets {
 
     /// When to send a probe. `first` is the wait before the first probe, `longest` the limit for any probe.
     pub(super) fn probe_at(&self, first: Duration, longest: Duration) -> Moment {
-        let doublings = self.probe_count.saturating_sub(PROBES_BEFORE_BACK_OFF).min(PROBE_DOUBLINGS_MAX);
+        let even = nanos(BACK_OFF_AFTER).checked_div(nanos(first)).unwrap_or(u64::MAX);
+        let even = saturated(even, PROBES_BEFORE_BACK_OFF).min(PROBES_BEFORE_BACK_OFF);
+        let doublings = self.probe_count.saturating_sub(even).min(PROBE_DOUBLINGS_MAX);
         const { assert!(PROBE_DOUBLINGS_MAX < u32::BITS, "a wait that is doubled too often starts over") };
         let wait = first.saturating_mul(1_u32.wrapping_shl(doublings));
         // Counted from the last progress, where RFC 9002 section 6.2.1 counts from the last packet. A game sends all

@@ -195,10 +195,17 @@ fn an_ack_of_what_was_never_sent_or_skipped_is_an_error() {
 }
 
 #[test]
-fn probes_double_from_the_twelfth_on_up_to_700_ms() {
+fn probes_double_after_a_second_or_seventeen_of_them_up_to_700_ms() {
+    for (round_trip, even) in [(10, 17), (60, 5)] {
+        probe_waits(round_trip, even);
+    }
+}
+
+/// Checks the waits of forty probes, of which the first and `even` more are alike.
+fn probe_waits(round_trip: u64, even: usize) {
     let mut loss = Loss::default();
     send(&mut loss, 0..1);
-    ack(&mut loss, 10, &[(0, 0)], 1).unwrap();
+    ack(&mut loss, round_trip, &[(0, 0)], 1).unwrap();
     send(&mut loss, 1..2);
     let first = loss.probe_timeout().as_millis();
     let mut waits = Vec::new();
@@ -207,9 +214,12 @@ fn probes_double_from_the_twelfth_on_up_to_700_ms() {
         waits.push(due.since(packets(&loss).progress_at).as_millis());
         assert_eq!(loss.on_timeout(due, |_, _, _| unreachable!()), Due::Probe);
     }
-    assert_eq!(waits[..12], [first; 12]);
-    assert_eq!(waits[12..15], [2 * first, 4 * first, 8 * first]);
-    assert!(8 * first < 700 && waits[15..].iter().all(|wait| *wait == 700));
+    let later = |doublings: u32| (first << doublings).min(700);
+    assert!(waits[..=even].iter().all(|wait| *wait == first), "{waits:?}");
+    for (wait, doublings) in waits[even + 1..].iter().zip(1..) {
+        assert_eq!(*wait, later(doublings), "{waits:?}");
+    }
+    assert!(waits.ends_with(&[700; 10]));
     assert!(loss.is_silenced());
     loss.packets.as_mut().unwrap().probe_count = 1_000_000;
     assert!(loss.deadline().is_some());
