@@ -114,9 +114,8 @@ impl ThreadStage for DeliverStage {
         let Self { promise, endpoint, before, forwarded_in, .. } = *self;
         let stats = endpoint.stats();
         for reason in DropReason::ALL {
-            let count = stats.dropped(reason) - before.dropped(reason);
-            if count > 0 && (promise.is_none() || !OF_ITS_OWNER.contains(&reason)) {
-                book.stray(reason.name(), count);
+            if promise.is_none() || !OF_ITS_OWNER.contains(&reason) {
+                book.stray(reason.name(), stats.dropped(reason) - before.dropped(reason));
             }
         }
         book.delivery = promise.map(|promise| Delivery { promise, before, now: *stats });

@@ -190,29 +190,13 @@ struct Worker {
 /// The totals of a thread, after it ended.
 pub(super) struct WorkerTotals {
     pub(super) index: u32,
-    counts: ReceiveCounts,
-    /// The counts when the session began.
-    before: ReceiveCounts,
+    /// Receive calls of the session, empty ones too.
+    pub(super) calls: u64,
+    /// Datagrams of the session that the socket dropped because their control data did not fit.
+    pub(super) truncated: u64,
     pub(super) book: ThreadBook,
     /// Set if the thread ended on its own.
     pub(super) fault: Option<Fault>,
-}
-
-impl WorkerTotals {
-    /// Datagrams of the session that the socket had to drop for this reason.
-    pub(super) fn dropped(&self, reason: DropReason) -> u64 {
-        self.counts.dropped(reason) - self.before.dropped(reason)
-    }
-
-    /// Receive calls of the session, empty ones too.
-    pub(super) fn calls(&self) -> u64 {
-        self.counts.calls - self.before.calls
-    }
-
-    /// Messages of those calls. A train counts once.
-    pub(super) fn messages(&self) -> u64 {
-        self.counts.messages - self.before.messages
-    }
 }
 
 impl Worker {
@@ -253,7 +237,7 @@ impl Worker {
     fn run(self) -> WorkerTotals {
         let Self { index, shared, state, mut socket, mut poller, .. } = self;
         let Self { mut receiver, mut waiter, mut stage, mut book, .. } = self;
-        let mut before_session = ReceiveCounts::default();
+        let mut before = ReceiveCounts::default();
         let mut is_more_waiting = false;
         let mut fault = None;
         while !shared.is_stopping.load(Ordering::Acquire) {
@@ -268,12 +252,12 @@ impl Worker {
                 stage.pass(&mut book, &mut receiver, &mut socket);
                 book.begin(session);
                 stage.begin(session.ids.len());
-                before_session = receiver.counts().clone();
+                before = receiver.counts().clone();
                 state.has_session.store(true, Ordering::Release);
             }
-            let (before, ours_before) = (arrivals(receiver.counts()), book.ours);
+            let (arrivals_before, ours_before) = (arrivals(receiver.counts()), book.ours);
             let end = stage.pass(&mut book, &mut receiver, &mut socket);
-            let new = arrivals(receiver.counts()) - before;
+            let new = arrivals(receiver.counts()) - arrivals_before;
             waiter.on_pass(clock::now(), new);
             if new > 0 {
                 // Strangers do not stretch the window.
@@ -290,12 +274,17 @@ impl Worker {
             }
         }
         stage.finish(&mut book);
-        WorkerTotals { index, counts: receiver.counts().clone(), before: before_session, book, fault }
+        let counts = receiver.counts();
+        let dropped = |reason| counts.dropped(reason) - before.dropped(reason);
+        for reason in [DropReason::Empty, DropReason::Truncated, DropReason::Overlong] {
+            book.stray(reason.name(), dropped(reason));
+        }
+        let truncated = dropped(DropReason::ControlTruncated);
+        WorkerTotals { index, calls: counts.calls - before.calls, truncated, book, fault }
     }
 }
 
 /// All arrivals, including unusable datagrams, which cost the same.
 fn arrivals(counts: &ReceiveCounts) -> u64 {
-    let dropped: u64 = DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
-    counts.datagrams + dropped
+    counts.datagrams + counts.dropped_in_all()
 }

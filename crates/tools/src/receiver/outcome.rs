@@ -62,8 +62,6 @@ pub struct Outcome {
     pub report: Report,
     /// Receive calls of all threads, including empty ones.
     pub receive_calls: u64,
-    /// The messages that those calls returned. A train counts once.
-    pub received_messages: u64,
 }
 
 impl Outcome {
@@ -124,11 +122,7 @@ impl Outcome {
             pps_per_second: rates.clone(),
             ..Report::default()
         };
-        Self {
-            report: report.derived(),
-            receive_calls: totals.iter().map(WorkerTotals::calls).sum(),
-            received_messages: totals.iter().map(WorkerTotals::messages).sum(),
-        }
+        Self { report: report.derived(), receive_calls: totals.iter().map(|totals| totals.calls).sum() }
     }
 }
 
@@ -146,7 +140,7 @@ fn books(
     let has_messages = finished.messages.is_some();
     let mut books = Accounting::new(finished.sent, received).within(*scope);
     let too_old = flows.map_or(0, |flows| flows.iter().sum::<FlowCount>().too_old);
-    let truncated = totals.iter().map(|totals| totals.dropped(DropReason::ControlTruncated)).sum();
+    let truncated = totals.iter().map(|totals| totals.truncated).sum();
     let deliveries = totals.iter().filter_map(|totals| totals.book.delivery.as_ref());
     let dropped = deliveries.flat_map(Delivery::drops);
     let own =
@@ -252,16 +246,8 @@ fn is_flat(rates: &[Vec<u64>]) -> bool {
 /// Arrivals outside the books, by name: unusable datagrams, and datagrams of other programs or earlier runs.
 pub(super) fn strays(totals: &[WorkerTotals]) -> BTreeMap<String, u64> {
     let mut strays = BTreeMap::new();
-    for totals in totals {
-        for (name, count) in &totals.book.strays {
-            *strays.entry(name.clone()).or_default() += count;
-        }
-        for reason in [DropReason::Empty, DropReason::Truncated, DropReason::Overlong] {
-            let count = totals.dropped(reason);
-            if count > 0 {
-                *strays.entry(reason.name().to_owned()).or_default() += count;
-            }
-        }
+    for (name, count) in totals.iter().flat_map(|totals| &totals.book.strays) {
+        *strays.entry((*name).to_owned()).or_default() += count;
     }
     strays
 }

@@ -93,7 +93,7 @@ pub(super) struct ThreadBook {
     /// Datagrams of the sender since the session began, or messages if `delivery` is set.
     pub(super) ours: u64,
     /// Datagrams that do not belong to the session, by the name of the reason.
-    pub(super) strays: BTreeMap<String, u64>,
+    pub(super) strays: BTreeMap<&'static str, u64>,
     pub(super) latency: Option<Histogram<u64>>,
     until_latency: u32,
     /// Set after the end if messages were delivered by mode. It counts packets.
@@ -138,31 +138,25 @@ impl ThreadBook {
     }
 
     /// Counts datagrams outside the session.
-    pub(super) fn stray(&mut self, reason: &str, count: u64) {
-        if let Some(sum) = self.strays.get_mut(reason) {
-            *sum += count;
-        } else {
-            self.strays.insert(reason.to_owned(), count);
+    pub(super) fn stray(&mut self, reason: &'static str, count: u64) {
+        if count > 0 {
+            *self.strays.entry(reason).or_default() += count;
         }
     }
 
     /// Enters a datagram into its flow. Returns its header if it belongs to the session.
     pub(super) fn enter(&mut self, bytes: &[u8]) -> Option<Header> {
-        let Some(flows) = &mut self.flows else {
-            self.stray(DropReason::UnknownFlow.name(), 1);
-            return None;
-        };
-        let entered = datagram::decode(bytes).and_then(|header| flows.on_datagram(&header).map(|()| header));
-        match entered {
-            Ok(header) => {
-                self.ours += 1;
-                Some(header)
-            }
-            Err(reason) => {
-                self.stray(reason.name(), 1);
-                None
-            }
+        let flows = self.flows.as_mut().ok_or(DropReason::UnknownFlow);
+        let entered = flows.and_then(|flows| {
+            let header = datagram::decode(bytes)?;
+            flows.on_datagram(&header)?;
+            Ok(header)
+        });
+        match &entered {
+            Ok(_) => self.ours += 1,
+            Err(reason) => self.stray(reason.name(), 1),
         }
+        entered.ok()
     }
 
     /// Enters a whole train if its ends belong to one flow. Returns false if nothing was entered.

@@ -4,21 +4,34 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use drumfire_puppet::{Connector, PacketSealer, default_parameters};
 use drumfire_tools::choices::SendMode;
 use drumfire_tools::cli::Traffic;
-use drumfire_tools::control::{self, Finished, Hello, SenderEnd, Welcome};
-use drumfire_tools::datagram::{self, Header, MIN_BYTES, RouteId};
+use drumfire_tools::control::{self, Finished, Hello, Sealed, SenderEnd, SentMessages};
+use drumfire_tools::datagram::{self, Header, MIN_BYTES};
 use drumfire_tools::report::Report;
 use drumfire_tools::{clock, host};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The length of a packet of a connection.
+pub(crate) const SIZE: usize = 100;
 
 /// A sender in a session that has started.
 pub(crate) struct Client {
     end: SenderEnd,
-    socket: UdpSocket,
-    ids: Vec<RouteId>,
-    sent: Vec<u64>,
+    pub(crate) flows: Vec<Flow>,
+}
+
+/// A flow of the sender. Its datagrams are packets if the receiver wants connections.
+pub(crate) struct Flow {
+    pub(crate) socket: UdpSocket,
+    /// The header of the next datagram.
+    pub(crate) header: Header,
+    /// Packets that it sent, without handshakes.
+    pub(crate) packets: u64,
+    pub(crate) sealer: Option<PacketSealer>,
+    pub(crate) newest: Vec<u8>,
 }
 
 impl Client {
@@ -29,36 +42,94 @@ impl Client {
 
     /// Connects, calls `before_start`, and begins the session.
     pub(crate) fn begin_after(to: SocketAddr, flows: u32, before_start: impl FnOnce()) -> Self {
-        let (mut end, welcome) = greet(to, flows, MIN_BYTES);
+        let (threads, size, rate, send) = (1, SIZE.try_into().unwrap(), 1_000, SendMode::Single);
+        let traffic = Traffic { threads, flows, size, rate, send, secs: Duration::from_secs(1), pin: None };
+        let hello = Hello { version: control::VERSION, traffic, kernel_id: host::kernel_id() };
+        let (mut end, welcome) = SenderEnd::connect(&[to], &hello, clock::within(PATIENCE)).unwrap();
+        let flows = (0..).zip(welcome.ids).map(|(flow, id)| {
+            let socket = stranger(to);
+            let (sealer, packets) = welcome.sealed.map(|sealed| connect(&socket, &sealed, flow)).unzip();
+            let header = Header { id, flow, sequence: 0, stamp: None };
+            Flow { socket, header, packets: packets.unwrap_or(0), sealer, newest: Vec::new() }
+        });
+        let flows = flows.collect();
         before_start();
         end.start().unwrap();
-        Self { end, socket: stranger(to), ids: welcome.ids, sent: vec![0; flows as usize] }
+        Self { end, flows }
     }
 
     /// Sends `count` datagrams of a flow.
-    pub(crate) fn send(&mut self, flow: u32, count: u64) {
-        for _ in 0..count {
-            let sequence = &mut self.sent[flow as usize];
-            let header = Header { id: self.ids[flow as usize], flow, sequence: *sequence, stamp: None };
-            self.socket.send(&encoded(&header)).unwrap();
-            *sequence += 1;
+    pub(crate) fn send(&mut self, flow: usize, count: u64) {
+        (0..count).for_each(|_| self.flows[flow].send());
+    }
+
+    /// Sends a book of all datagrams and returns the receiver's report.
+    pub(crate) fn finish(self) -> Report {
+        let book = book(self.flows.iter().map(|flow| flow.header.sequence).collect());
+        self.close(book)
+    }
+
+    /// Sends a book of one flow with this number of messages, and `more_packets` more packets than the flow sent.
+    pub(crate) fn finish_messages(self, messages: u64, more_packets: u64) -> Report {
+        let messages =
+            SentMessages { sent_per_flow: vec![messages], sent: messages, ..SentMessages::default() };
+        let packets = book(vec![self.flows[0].packets + more_packets]);
+        self.close(Finished { messages: Some(messages), ..packets })
+    }
+
+    fn close(mut self, book: Finished) -> Report {
+        self.end.finish(book, clock::within(PATIENCE)).unwrap()
+    }
+}
+
+impl Flow {
+    fn send(&mut self) {
+        self.newest = match &mut self.sealer {
+            None => encoded(&self.header).to_vec(),
+            Some(sealer) => {
+                let mut payload = vec![0; PacketSealer::payload_bytes(SIZE).unwrap()];
+                datagram::encode(&mut payload, &self.header).unwrap();
+                let mut packet = vec![0; SIZE];
+                sealer.seal(&mut packet, &payload).unwrap();
+                packet
+            }
+        };
+        self.header.sequence += 1;
+        self.socket.send(&self.newest).unwrap();
+        self.packets += 1;
+    }
+}
+
+/// Makes a connection. Returns its sealing half and the number of packets that it took.
+fn connect(socket: &UdpSocket, sealed: &Sealed, flow: u32) -> (PacketSealer, u64) {
+    let ephemeral = [u8::try_from(flow).unwrap() + 1; 32];
+    let offer = sealed.suite.offer();
+    let mut client =
+        Connector::new(&sealed.public_key, [ephemeral[0]; 8], ephemeral, &default_parameters(), offer);
+    let is_patient = clock::within(PATIENCE);
+    let (mut memory, mut packets) = ([0; 2_048], 0);
+    while !client.is_confirmed() {
+        assert!(is_patient(), "flow {flow} does not connect");
+        let mut next = client.resend();
+        while let Some(datagram) = next.take() {
+            let is_packet = datagram[0] < 0x80;
+            packets += u64::from(is_packet);
+            socket.send(&datagram).unwrap();
+            // On the loopback the answer to a Hello can be late but not lost. A second Hello would count as a duplicate.
+            let wait = if is_packet { Duration::from_millis(20) } else { PATIENCE };
+            socket.set_read_timeout(Some(wait)).unwrap();
+            if let Ok(length) = socket.recv(&mut memory) {
+                next = client.on_datagram(memory[..length].to_vec());
+            }
         }
     }
+    (client.into_sealer().unwrap(), packets)
+}
 
-    /// Claims a datagram of a flow that it never sends.
-    pub(crate) fn pretend(&mut self, flow: u32) {
-        self.sent[flow as usize] += 1;
-    }
-
-    /// The id of a flow, for a datagram that is almost right.
-    pub(crate) fn id(&self, flow: u32) -> RouteId {
-        self.ids[flow as usize]
-    }
-
-    /// Sends its book and returns the receiver's report.
-    pub(crate) fn finish(mut self) -> Report {
-        self.end.finish(book(self.sent), clock::within(PATIENCE)).unwrap()
-    }
+/// The book of a sender that sent these datagrams of each flow.
+fn book(sent_per_flow: Vec<u64>) -> Finished {
+    let sent = sent_per_flow.iter().sum();
+    Finished { sent_per_flow, sent, offered: sent, elapsed_ns: 1, ..Finished::default() }
 }
 
 /// A socket of another program that sends to the receiver.
@@ -90,18 +161,4 @@ pub(crate) fn encoded(header: &Header) -> [u8; MIN_BYTES] {
     let mut datagram = [0; MIN_BYTES];
     datagram::encode(&mut datagram, header).unwrap();
     datagram
-}
-
-/// Connects a sender that announces flows with datagrams of this size.
-pub(crate) fn greet(to: SocketAddr, flows: u32, size: usize) -> (SenderEnd, Welcome) {
-    let (size, send, secs) = (size.try_into().unwrap(), SendMode::Single, Duration::from_secs(1));
-    let traffic = Traffic { threads: 1, flows, size, rate: 1_000, send, secs, pin: None };
-    let hello = Hello { version: control::VERSION, traffic, kernel_id: host::kernel_id() };
-    SenderEnd::connect(&[to], &hello, clock::within(PATIENCE)).unwrap()
-}
-
-/// The book of a sender that sent these datagrams of each flow.
-pub(crate) fn book(sent_per_flow: Vec<u64>) -> Finished {
-    let sent = sent_per_flow.iter().sum();
-    Finished { sent_per_flow, sent, offered: sent, elapsed_ns: 1, ..Finished::default() }
 }

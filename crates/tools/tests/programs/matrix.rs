@@ -63,23 +63,8 @@ fn assert_stage(stage: &str) {
 }
 
 #[test]
-fn stage_raw_closes_its_books() {
-    assert_stage("raw");
-}
-
-#[test]
-fn stage_parse_closes_its_books() {
-    assert_stage("parse");
-}
-
-#[test]
-fn stage_open_closes_its_books() {
-    assert_stage("open");
-}
-
-#[test]
-fn stage_deliver_closes_its_books() {
-    assert_stage("deliver");
+fn every_stage_closes_its_books() {
+    ["raw", "parse", "open", "deliver"].into_iter().for_each(assert_stage);
 }
 
 #[test]

@@ -1,14 +1,11 @@
 //! Messages between real endpoints: both books close, and a run that breaks the promise of its mode is refused.
 
 use drumfire_tools::choices::Mode;
-use drumfire_tools::clock;
-use drumfire_tools::control::{Finished, SenderEnd, SentMessages};
-use drumfire_tools::report;
 
-use crate::client::{PATIENCE, greet};
+use crate::client::Client;
 use crate::process::{Ended, sender, waiting_receiver};
 use crate::report::Report;
-use crate::sealed::{Flow, SIZE, finished, send_junk};
+use crate::sealed::send_junk;
 
 fn run(flags: &str) -> Report {
     Report::of_run(&format!("--stage deliver {flags}"))
@@ -85,42 +82,26 @@ fn a_size_that_the_mode_does_not_take_is_refused() {
 /// `more_packets` more packets than it sent.
 fn pretend(mode: Mode, sequences: &[u64], messages: u64, more_packets: u64) -> Ended {
     let (receiver, address) = waiting_receiver(&format!("--stage deliver --mode {mode} --threads 1"));
-    let (mut end, welcome) = greet(address, 1, SIZE);
-    let mut flow = Flow::connect(address, &welcome, 0);
-    end.start().unwrap();
+    let mut client = Client::begin(address, 1);
     for sequence in sequences {
-        flow.header.sequence = *sequence;
-        flow.send(1);
+        client.flows[0].header.sequence = *sequence;
+        client.send(0, 1);
     }
-    close(end, &flow, messages, more_packets);
+    client.finish_messages(messages, more_packets);
     receiver.end()
-}
-
-/// Sends a book of `messages` messages and `more_packets` more packets than the flow sent. Returns the receiver's report.
-fn close(mut end: SenderEnd, flow: &Flow, messages: u64, more_packets: u64) -> report::Report {
-    let book = SentMessages { sent_per_flow: vec![messages], sent: messages, ..SentMessages::default() };
-    let sent = flow.packets + more_packets;
-    let finished = Finished {
-        sent_per_flow: vec![sent],
-        sent,
-        messages: Some(book),
-        ..finished(std::slice::from_ref(flow))
-    };
-    end.finish(finished, clock::within(PATIENCE)).unwrap()
 }
 
 #[test]
 fn junk_amid_messages_is_foreign_and_both_books_close() {
     let (receiver, address) =
         waiting_receiver("--stage deliver --mode unreliable-sequenced --threads 1 --json -");
-    let (mut end, welcome) = greet(address, 1, SIZE);
-    let mut flow = Flow::connect(address, &welcome, 0);
-    end.start().unwrap();
-    flow.send(20);
-    let strays = send_junk(&flow);
-    flow.send(20);
-    let received = close(end, &flow, 40, 0);
-    assert_eq!((received.books.received, received.books.unexplained()), (flow.packets, 0));
+    let mut client = Client::begin(address, 1);
+    client.send(0, 20);
+    let strays = send_junk(&client.flows[0]);
+    client.send(0, 20);
+    let packets = client.flows[0].packets;
+    let received = client.finish_messages(40, 0);
+    assert_eq!((received.books.received, received.books.unexplained()), (packets, 0));
     assert_eq!(received.foreign, strays);
     let report = Report::of(&receiver.end().with_code(0));
     assert_eq!(report.number("/messages/received"), 40);

@@ -1,76 +1,13 @@
 //! The stages whose flows are connections: the books of real packets, and of junk that looks like packets.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
 
-use drumfire_puppet::{Connector, PacketSealer, default_parameters};
+use drumfire_puppet::PacketSealer;
 use drumfire_tools::choices::Suite;
-use drumfire_tools::clock;
-use drumfire_tools::control::{Finished, Welcome};
-use drumfire_tools::datagram::{self, Header};
 
-use crate::client::{PATIENCE, book, greet, send_kinds, stranger};
+use crate::client::{Client, Flow, SIZE, send_kinds, stranger};
 use crate::process::waiting_receiver;
 use crate::report::{IS_NATIVE, Report, SEVERAL};
-
-pub(crate) const SIZE: usize = 100;
-
-/// A flow of a sender inside the test, with a connection.
-pub(crate) struct Flow {
-    socket: UdpSocket,
-    /// Packets that it sent, without handshakes.
-    pub(crate) packets: u64,
-    sealer: PacketSealer,
-    pub(crate) header: Header,
-    newest: Vec<u8>,
-}
-
-impl Flow {
-    pub(crate) fn connect(to: SocketAddr, welcome: &Welcome, flow: u32) -> Self {
-        let socket = stranger(to);
-        let sealed = welcome.sealed.unwrap();
-        let offer = sealed.suite.offer();
-        let ephemeral = [u8::try_from(flow).unwrap() + 1; 32];
-        let mut client =
-            Connector::new(&sealed.public_key, [ephemeral[0]; 8], ephemeral, &default_parameters(), offer);
-        let is_patient = clock::within(PATIENCE);
-        let (mut memory, mut packets) = ([0; 2_048], 0);
-        while !client.is_confirmed() {
-            assert!(is_patient(), "flow {flow} does not connect");
-            let mut next = client.resend();
-            while let Some(datagram) = next.take() {
-                let is_packet = datagram[0] < 0x80;
-                packets += u64::from(is_packet);
-                socket.send(&datagram).unwrap();
-                // On the loopback the answer to a Hello can be late but not lost. A second Hello would count as a duplicate.
-                let wait = if is_packet { Duration::from_millis(20) } else { PATIENCE };
-                socket.set_read_timeout(Some(wait)).unwrap();
-                if let Ok(length) = socket.recv(&mut memory) {
-                    next = client.on_datagram(memory[..length].to_vec());
-                }
-            }
-        }
-        let header = Header { id: welcome.ids[flow as usize], flow, sequence: 0, stamp: None };
-        Self { socket, packets, sealer: client.into_sealer().unwrap(), header, newest: Vec::new() }
-    }
-
-    pub(crate) fn send(&mut self, count: u64) {
-        for _ in 0..count {
-            let mut payload = vec![0; PacketSealer::payload_bytes(SIZE).unwrap()];
-            datagram::encode(&mut payload, &self.header).unwrap();
-            self.header.sequence += 1;
-            self.newest = vec![0; SIZE];
-            self.sealer.seal(&mut self.newest, &payload).unwrap();
-            self.socket.send(&self.newest).unwrap();
-            self.packets += 1;
-        }
-    }
-}
-
-pub(crate) fn finished(flows: &[Flow]) -> Finished {
-    book(flows.iter().map(|flow| flow.header.sequence).collect())
-}
 
 /// Sends junk of every kind, and returns the expected count of each name.
 pub(crate) fn send_junk(flow: &Flow) -> BTreeMap<String, u64> {
@@ -112,19 +49,17 @@ fn junk_in_a_sealed_run_is_counted_by_name() {
         for suite in [Suite::best(), Suite::ChaCha20Poly1305] {
             let flags = format!("--stage {stage} --suite {suite} --threads {SEVERAL} --json -");
             let (receiver, address) = waiting_receiver(&flags);
-            let (mut end, welcome) = greet(address, 3, SIZE);
-            let mut flows: Vec<Flow> = (0..3).map(|flow| Flow::connect(address, &welcome, flow)).collect();
-            end.start().unwrap();
-            flows[0].send(20);
-            flows[2].send(5);
-            let mut expected = send_junk(&flows[0]);
-            let forged = forged_ahead(&mut flows[2]);
+            let mut client = Client::begin(address, 3);
+            client.send(0, 20);
+            client.send(2, 5);
+            let mut expected = send_junk(&client.flows[0]);
+            let forged = forged_ahead(&mut client.flows[2]);
             expected.insert("forged".to_owned(), forged.len() as u64);
             for bytes in forged {
-                flows[2].socket.send(&bytes).unwrap();
+                client.flows[2].socket.send(&bytes).unwrap();
             }
-            flows[0].send(20);
-            let received = end.finish(finished(&flows), clock::within(PATIENCE)).unwrap();
+            client.send(0, 20);
+            let received = client.finish();
             assert_eq!((received.books.received, received.books.unexplained()), (45, 0), "{flags}");
             assert_eq!(received.foreign, expected, "{flags}");
             let report = Report::of(&receiver.end().with_code(0));
@@ -136,10 +71,11 @@ fn junk_in_a_sealed_run_is_counted_by_name() {
 /// Returns packets with the next numbers, each changed in another place behind its header. Only opening detects that.
 fn forged_ahead(flow: &mut Flow) -> Vec<Vec<u8>> {
     let mut real = vec![0; SIZE];
+    let sealer = flow.sealer.as_mut().unwrap();
     let payload = vec![0; PacketSealer::payload_bytes(SIZE).unwrap()];
     (13..SIZE)
         .map(|at| {
-            flow.sealer.seal(&mut real, &payload).unwrap();
+            sealer.seal(&mut real, &payload).unwrap();
             let mut forged = real.clone();
             forged[at] ^= 1;
             forged

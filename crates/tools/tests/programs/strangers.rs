@@ -43,7 +43,7 @@ fn junk_in_a_run_is_counted_by_name() {
             let (receiver, address) = waiting_receiver(&flags);
             let mut client = Client::begin(address, FLOWS);
             client.send(0, 20);
-            let expected = send_junk(&stranger(address), client.id(0));
+            let expected = send_junk(&stranger(address), client.flows[0].header.id);
             client.send(4, 20);
             let received = client.finish();
             assert_eq!((received.books.received, received.books.unexplained()), (40, 0), "{flags}");
