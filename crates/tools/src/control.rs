@@ -200,14 +200,7 @@ impl SenderEnd {
         hello: &Hello,
         keep_waiting: impl FnMut() -> bool,
     ) -> Result<(Self, Welcome), Error> {
-        Self::greet(Channel::connect(addresses)?, hello, keep_waiting)
-    }
-
-    fn greet(
-        mut channel: Channel,
-        hello: &Hello,
-        keep_waiting: impl FnMut() -> bool,
-    ) -> Result<(Self, Welcome), Error> {
+        let mut channel = Channel::connect(addresses)?;
         channel.send("hello", &Message::Hello(hello.clone()))?;
         let welcome = match channel.wait("welcome", keep_waiting)? {
             Some(Message::Welcome(welcome)) => welcome,
@@ -277,41 +270,28 @@ impl ControlPort {
     /// Returns the first sender whose hello has arrived, without waiting. `on_note` receives a line per refused connection. Such
     /// a connection receives a `refused` with the reason.
     pub fn next_sender(&mut self, now: Instant, on_note: &mut dyn FnMut(&str)) -> Option<ReceiverEnd> {
-        loop {
-            let (Pending { channel, peer, .. }, hello) = self.next_hello(now, on_note)?;
-            match channel.stream().set_nonblocking(false) {
-                Ok(()) => {
-                    return Some(ReceiverEnd { channel, hello, peer, has_messages: false });
-                }
-                Err(error) => on_note(&turned_away(&broken(&error, "welcome"))),
+        self.accept_all(now);
+        for _ in 0..self.pending.len() {
+            let mut next = self.pending.pop_front()?;
+            let polled = next.poll_hello();
+            if matches!(polled, Ok(None)) && now < next.deadline {
+                self.pending.push_back(next);
+                continue;
+            }
+            let hello = polled.and_then(|hello| hello.ok_or_else(|| timed_out("hello")));
+            match hello.and_then(|hello| next.into_end(hello)) {
+                Ok(end) => return Some(end),
+                Err(error) => on_note(&format!("a connection was turned away: {error}")),
             }
         }
+        None
     }
 
     /// Refuses every sender whose hello has arrived, without waiting.
     pub(crate) fn refuse_all(&mut self, now: Instant, reason: &str) {
-        while let Some((mut next, _)) = self.next_hello(now, &mut |_| {}) {
-            next.refuse(reason);
+        while let Some(mut end) = self.next_sender(now, &mut |_| {}) {
+            refuse(&mut end.channel, reason);
         }
-    }
-
-    /// Returns the first connection whose hello has arrived.
-    fn next_hello(&mut self, now: Instant, on_note: &mut dyn FnMut(&str)) -> Option<(Pending, Hello)> {
-        self.accept_all(now);
-        for _ in 0..self.pending.len() {
-            let mut next = self.pending.pop_front()?;
-            let error = match next.poll_hello() {
-                Ok(Some(hello)) => return Some((next, hello)),
-                Ok(None) if now < next.deadline => {
-                    self.pending.push_back(next);
-                    continue;
-                }
-                Ok(None) => timed_out("hello"),
-                Err(error) => error,
-            };
-            on_note(&turned_away(&error));
-        }
-        None
     }
 
     fn accept_all(&mut self, now: Instant) {
@@ -335,30 +315,28 @@ impl ControlPort {
 impl Pending {
     /// Returns the hello once it has arrived. The sender of an invalid hello receives a `refused`.
     fn poll_hello(&mut self) -> Result<Option<Hello>, Error> {
-        let hello = match self.channel.poll("hello") {
-            Ok(None) => return Ok(None),
-            Ok(Some(Message::Hello(hello))) => {
-                hello.check().map(|()| hello).map_err(|problem| malformed("hello", problem))
+        let hello = self.channel.poll("hello").and_then(|message| match message {
+            None => Ok(None),
+            Some(Message::Hello(hello)) => {
+                hello.check().map_err(|problem| malformed("hello", problem))?;
+                Ok(Some(hello))
             }
-            Ok(Some(_)) => Err(out_of_turn("hello")),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = &hello {
-            self.refuse(&error.to_string());
-        }
-        hello.map(Some)
+            Some(_) => Err(out_of_turn("hello")),
+        });
+        hello.inspect_err(|error| refuse(&mut self.channel, &error.to_string()))
     }
 
-    /// Sends a reason that says what to do.
-    fn refuse(&mut self, reason: &str) {
-        // The connection ends in any case, so a failed write changes nothing.
-        let _ = self.channel.send("refused", &Message::Refused { reason: reason.to_owned() });
+    fn into_end(self, hello: Hello) -> Result<ReceiverEnd, Error> {
+        let Self { channel, peer, .. } = self;
+        channel.stream().set_nonblocking(false).map_err(|error| broken(&error, "welcome"))?;
+        Ok(ReceiverEnd { channel, hello, peer, has_messages: false })
     }
 }
 
-/// The note about a connection that was refused.
-fn turned_away(error: &Error) -> String {
-    format!("a connection was turned away: {error}")
+/// Sends a reason that says what to do.
+fn refuse(channel: &mut Channel, reason: &str) {
+    // The connection ends in any case, so a failed write changes nothing.
+    let _ = channel.send("refused", &Message::Refused { reason: reason.to_owned() });
 }
 
 impl ReceiverEnd {

@@ -22,5 +22,4 @@ pub mod sender;
 pub mod table;
 #[cfg(feature = "top")]
 mod top;
-mod traffic;
 mod values;

@@ -45,6 +45,10 @@ pub(crate) const MAX_GATHER: Duration = Duration::from_micros(10_000);
 /// The descriptors of one receiver thread: its socket, the drop meter's copy of it, its poll, and its waker.
 pub(crate) const DESCRIPTORS_PER_THREAD: u64 = 4;
 
+/// The limit of open files that a program asks for: more than its sockets and pollers take with the most flows and threads. If the
+/// system allows less, opening them fails with an error that names the flag.
+pub(crate) const DESCRIPTORS: u64 = 131_072;
+
 /// The descriptors of everything else: standard streams, files, and control connections.
 pub(crate) const OTHER_DESCRIPTORS: u64 = 64;
 

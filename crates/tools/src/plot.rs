@@ -233,43 +233,28 @@ mod tests {
         }
     }
 
-    fn of(rates: &[u64]) -> Summary {
-        Summary::of(rates.iter().copied())
-    }
-
     #[test]
-    fn quartiles_are_those_of_r() {
-        // quantile(c(1, 2, 3, 4, 5)) and quantile(c(1, 2, 3, 10)) in R.
-        let odd = of(&[5, 3, 1, 4, 2]);
-        assert_eq!((odd.low, odd.first, odd.median, odd.third, odd.high), (1.0, 2.0, 3.0, 4.0, 5.0));
-        let even = of(&[10, 3, 2, 1]);
-        assert_eq!((even.first, even.median, even.third), (1.75, 2.5, 4.75));
-        assert_eq!((odd.mean, even.mean), (3.0, 4.0));
-    }
-
-    #[test]
-    fn a_value_is_an_outlier_only_beyond_the_fence() {
-        // The quartiles are 20 and 40 for each last value, so the fence is at 70.
-        for (last, is_outlier) in [(69, false), (70, false), (71, true)] {
-            let summary = of(&[10, 20, 30, 40, last]);
-            assert_eq!(summary.outliers.is_empty(), !is_outlier, "{last}");
-            assert_eq!(summary.highest(), last as f64);
-            assert_eq!(summary.high, if is_outlier { 40.0 } else { last as f64 });
+    fn a_box_is_that_of_r_and_its_whiskers_end_at_values() {
+        for (rates, whiskers_and_quartiles, outliers) in [
+            // quantile(c(1, 2, 3, 4, 5)) and quantile(c(1, 2, 3, 10)) in R.
+            (&[5, 3, 1, 4, 2][..], [1.0, 2.0, 3.0, 4.0, 5.0], &[][..]),
+            (&[10, 3, 2, 1], [1.0, 1.75, 2.5, 4.75, 4.75], &[10.0]),
+            // The quartiles are 20 and 40 for each last value, so the fence is at 70.
+            (&[10, 20, 30, 40, 69], [10.0, 20.0, 30.0, 40.0, 69.0], &[]),
+            (&[10, 20, 30, 40, 70], [10.0, 20.0, 30.0, 40.0, 70.0], &[]),
+            (&[10, 20, 30, 40, 71], [10.0, 20.0, 30.0, 40.0, 40.0], &[71.0]),
+            // A whisker never ends inside the box.
+            (&[0, 100, 100, 100, 100, 100, 100, 1_000], [100.0; 5], &[0.0, 1_000.0]),
+            (&[7], [7.0; 5], &[]),
+            (&[], [0.0; 5], &[]),
+        ] {
+            let summary = Summary::of(rates.iter().copied());
+            let Summary { mean, low, first, median, third, high, outliers: found } = &summary;
+            assert_eq!([*low, *first, *median, *third, *high], whiskers_and_quartiles, "{rates:?}");
+            assert_eq!(found, outliers, "{rates:?}");
+            assert_eq!(*mean, rates.iter().sum::<u64>() as f64 / rates.len().max(1) as f64, "{rates:?}");
+            assert_eq!(summary.highest(), rates.iter().copied().max().unwrap_or(0) as f64, "{rates:?}");
         }
-    }
-
-    #[test]
-    fn one_value_is_a_box_of_no_height_and_none_is_all_zero() {
-        let one = of(&[7]);
-        assert_eq!((one.low, one.first, one.median, one.third, one.high), (7.0, 7.0, 7.0, 7.0, 7.0));
-        assert_eq!(of(&[]), Summary::default());
-    }
-
-    #[test]
-    fn whiskers_never_end_inside_the_box() {
-        let summary = of(&[0, 100, 100, 100, 100, 100, 100, 1_000]);
-        assert!(summary.low <= summary.first && summary.high >= summary.third);
-        assert_eq!(summary.outliers, [0.0, 1_000.0]);
     }
 
     #[test]

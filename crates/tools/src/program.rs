@@ -21,6 +21,7 @@ use clap::error::ErrorKind;
 
 use crate::cli::{KeysArgs, SenderArgs};
 use crate::error::{Error, USAGE_EXIT_CODE};
+use crate::report::Report;
 use crate::{sender, table};
 
 /// Exit code for a run without closed books.
@@ -52,7 +53,12 @@ fn send(args: Vec<OsString>) -> Result<(), Error> {
     watch_for_interrupt();
     let mut report = sender::run(&args.to.addresses, &args.traffic, &is_interrupted)?;
     (report.command, report.flags) = (typed, args.flags());
-    print_line(json.as_ref(), &table::render(&report)?);
+    write_report(&report, json)
+}
+
+/// Prints the report as a table, and writes it as JSON if that has a destination.
+fn write_report(report: &Report, json: Option<OutputFile>) -> Result<(), Error> {
+    print_line(json.as_ref(), &table::render(report)?);
     let text = report.to_json()?;
     json.map_or(Ok(()), |json| json.write(&text))
 }

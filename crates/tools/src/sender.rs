@@ -4,29 +4,25 @@
 
 mod client;
 mod flow;
-mod local;
 mod messages;
 mod thread;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::cli::Traffic;
 use crate::clock;
 use crate::control::{self, Finished, Hello, SenderEnd, Welcome};
 use crate::error::Error;
 use crate::host::{self, DropWatch};
-use crate::limits::{DESCRIPTORS_PER_THREAD, MAX_THREADS, OTHER_DESCRIPTORS, SEALED_MIN_SIZE};
+use crate::limits::{DESCRIPTORS, SEALED_MIN_SIZE};
 use crate::report::{LIMITED_BY_SENDER, Messages, Report, ThreadReport};
 use crate::table::thousands;
-use crate::traffic::Traffic;
-use messages::GROUP;
 use thread::{Run, SenderThread};
-
-pub(crate) use local::LocalSender;
 
 /// The interval in which threads are checked after the receiver is gone.
 const STEP: Duration = Duration::from_millis(50);
@@ -61,8 +57,7 @@ pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) 
         let problem = format!("the receiver's stage and mode take packets of {range} bytes");
         return Err(Error::usage("--size", problem, format!("give --size {range}")));
     }
-    // If the limit stays too low, opening the sockets fails with a clear error.
-    let _ = host::raise_open_files(descriptors(traffic));
+    let _ = host::raise_open_files(DESCRIPTORS);
     let threads = SenderThreads::open(traffic, end.peer, &welcome)?;
     end.start()?;
     let (finished, threads) = threads.run(&mut end, is_stopped);
@@ -170,10 +165,56 @@ fn cores_from(first: usize) -> Vec<usize> {
     cores
 }
 
-/// The number of descriptors: a socket for each flow, a poller and its waker for each group of flows, and those of a receiver in the
-/// same process.
-fn descriptors(traffic: &Traffic) -> u64 {
-    let groups = u64::from(traffic.flows).div_ceil(GROUP as u64) + u64::from(traffic.threads);
-    let of_receiver = u64::from(MAX_THREADS) * DESCRIPTORS_PER_THREAD;
-    u64::from(traffic.flows) + groups * 2 + of_receiver + OTHER_DESCRIPTORS
+/// A sender on threads of this process, for a receiver on the same host. Without a receiver it ends on its own.
+pub(crate) struct LocalSender {
+    thread: JoinHandle<Result<Report, Error>>,
+}
+
+impl LocalSender {
+    /// Starts a sender for a receiver at `bound`.
+    pub(crate) fn start(bound: SocketAddr, traffic: Traffic) -> Result<Self, Error> {
+        let run = move || run(&[reachable(bound)], &traffic, &|| false);
+        let thread = std::thread::Builder::new().name("sender".to_owned()).spawn(run);
+        let thread = thread.map_err(|error| Error::run(format!("the sender cannot be started: {error}")))?;
+        Ok(Self { thread })
+    }
+
+    /// Returns whether the sender has ended. Before it has the books of the receiver, that is a failure.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for the end of the sender, and returns its error.
+    pub(crate) fn finish(self) -> Result<(), Error> {
+        // A thread that panicked has printed that.
+        self.thread.join().unwrap_or_else(|_| Err(Error::run("the sender panicked"))).map(drop)
+    }
+}
+
+/// Returns the address at which a sender on this host reaches a receiver bound to `bound`.
+fn reachable(bound: SocketAddr) -> SocketAddr {
+    let mut reachable = bound;
+    match bound.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => reachable.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => reachable.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    reachable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_on_this_host_reaches_every_bound_address() {
+        for (bound, expected) in [
+            ("0.0.0.0:9", "127.0.0.1:9"),
+            ("[::]:9", "[::1]:9"),
+            ("127.0.0.2:9", "127.0.0.2:9"),
+            ("[fe80::1%2]:9", "[fe80::1%2]:9"),
+        ] {
+            assert_eq!(reachable(bound.parse().unwrap()), expected.parse().unwrap());
+        }
+    }
 }

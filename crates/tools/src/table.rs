@@ -17,9 +17,6 @@ use crate::report::{
 };
 use Align::{Left, Right};
 
-/// The column at which the words of a labelled line start.
-const LABEL_WIDTH: usize = 10;
-
 /// Returns the report as text.
 ///
 /// # Errors
@@ -67,7 +64,7 @@ pub fn csv(rates: &[Vec<u64>]) -> String {
 
 /// Labelled lines with the texts that are known.
 fn lines<const N: usize>(rows: [(&str, Option<String>); N]) -> String {
-    let known = rows.into_iter().filter_map(|(label, text)| Some(paragraph(label, LABEL_WIDTH, &text?)));
+    let known = rows.into_iter().filter_map(|(label, text)| Some(paragraph(label, &text?)));
     known.collect()
 }
 

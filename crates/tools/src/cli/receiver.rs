@@ -9,12 +9,12 @@ use clap::{ArgMatches, Parser};
 use serde_json::json;
 
 use crate::choices::{Drain, Gro, SendMode, Stage};
+use crate::cli::Traffic;
 use crate::error::Error;
 use crate::host;
 use crate::limits::{MAX_CORE, MAX_FLOWS, MAX_RATE, MAX_SIZE, MAX_THREADS, MIN_SIZE, SEALED_MIN_SIZE};
 use crate::receiver::Plan;
 use crate::report::{Flags, flags_of};
-use crate::traffic::Traffic;
 use crate::values::{self, number};
 
 /// Receives on N threads that share one UDP port, and accounts for every datagram.

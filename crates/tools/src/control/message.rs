@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::VERSION;
 use crate::choices::{Mode, Suite};
+use crate::cli::Traffic;
 use crate::datagram::RouteId;
 use crate::error::{Error, printable};
 use crate::limits::{MAX_FLOWS, MAX_RATE, MAX_RUN, MAX_SIZE, MAX_THREADS, MIN_RUN, MIN_SIZE};
 use crate::report::{Granted, Report};
-use crate::traffic::Traffic;
 
 /// The maximum number of names in one object of counters.
 const MAX_COUNTERS: usize = 64;

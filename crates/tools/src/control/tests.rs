@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::*;
 use crate::choices::{Mode, SendMode, Suite};
+use crate::cli::Traffic;
 use crate::clock;
 use crate::datagram::RouteId;
 use crate::report::{Accounting, Messages, ThreadReport};
-use crate::traffic::Traffic;
 
 /// A stream whose reads are prepared. An empty chunk is a read that finds nothing.
 #[derive(Debug)]
@@ -36,19 +36,6 @@ impl Read for Script {
         }
         Ok(length)
     }
-}
-
-/// A connection to a peer that writes these lines, and then reads until the end.
-fn peer_with(lines: &[impl AsRef<[u8]>]) -> Channel {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let text: Vec<u8> = lines.iter().flat_map(|line| [line.as_ref(), b"\n"].concat()).collect();
-    std::thread::spawn(move || {
-        // The other end may refuse the connection before it has read everything.
-        let _ = peer.write_all(&text).and_then(|()| peer.shutdown(Shutdown::Write));
-        let _ = peer.read_to_end(&mut Vec::new());
-    });
-    Channel::new(listener.accept().unwrap().0).unwrap()
 }
 
 fn hello() -> Hello {
@@ -74,13 +61,6 @@ fn line(message: &str, rest: &impl Serialize) -> String {
     let mut object = serde_json::to_value(rest).unwrap();
     object["message"] = message.into();
     object.to_string()
-}
-
-/// The end of a receiver whose sender writes these lines after its hello.
-fn receiver(lines: &[&str]) -> ReceiverEnd {
-    let channel = peer_with(lines);
-    let address = channel.stream().peer_addr().unwrap();
-    ReceiverEnd { channel, hello: hello(), peer: address, has_messages: false }
 }
 
 /// A port without a sender, and its address.
@@ -109,9 +89,31 @@ fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     panic!("no result");
 }
 
+/// A peer that writes these lines to a stream once it has one, and then reads until the end.
+fn spawn_peer(lines: &[&str], stream: impl FnOnce() -> TcpStream + Send + 'static) {
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    std::thread::spawn(move || {
+        let mut stream = stream();
+        // The other end may refuse the connection before it has read everything.
+        let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.shutdown(Shutdown::Write));
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+}
+
+/// The end of a receiver whose sender writes these lines after its hello.
+fn receiver(lines: &[&str]) -> ReceiverEnd {
+    let (mut port, address) = port();
+    let hello = line("hello", &hello());
+    spawn_peer(&[&[hello.as_str()], lines].concat(), move || TcpStream::connect(address).unwrap());
+    until(|| port.next_sender(clock::now(), &mut |note| panic!("{note}")))
+}
+
 /// Greets a receiver that writes these lines.
 fn greet(lines: &[&str]) -> Result<(SenderEnd, Welcome), Error> {
-    SenderEnd::greet(peer_with(lines), &hello(), || true)
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    spawn_peer(lines, move || listener.accept().unwrap().0);
+    SenderEnd::connect(&[address], &hello(), || true)
 }
 
 #[track_caller]

@@ -3,8 +3,9 @@
 //! Key files are made new and for their owner alone; one that exists is never written over.
 
 use std::fmt::Display;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -71,7 +72,9 @@ fn read<K: FromStr<Err = KeyTextError>>(flag: &str, path: &Path) -> Result<K, Er
 }
 
 fn write(flag: &str, path: &Path, text: &str) -> Result<(), Error> {
-    let mut file = create(path).map_err(|error| match error.kind() {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = options.open(path).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
             let subject = format!("{flag} {}", path.display());
             Error::usage(&subject, "the file exists, and a key is never overwritten", "give another name")
@@ -80,13 +83,6 @@ fn write(flag: &str, path: &Path, text: &str) -> Result<(), Error> {
     })?;
     let written = writeln!(file, "{text}").and_then(|()| file.sync_all());
     written.map_err(|error| Error::for_file(flag, path, &error))
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
 }
 
 fn print_line(what: &dyn Display) -> Result<(), Error> {

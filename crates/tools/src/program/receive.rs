@@ -6,11 +6,10 @@ use drumfire::control::SurveyOrder;
 use drumfire_control::{ControlSocket, Source as _};
 
 use super::view::{self, View};
-use super::{OutputFile, command, is_interrupted, print_line, watch_for_interrupt};
+use super::{OutputFile, command, is_interrupted, print_line, watch_for_interrupt, write_report};
 use crate::cli::ReceiverArgs;
 use crate::error::Error;
 use crate::receiver::{BoundReceiver, Observer, Plan, Second};
-use crate::report::Report;
 use crate::sender::LocalSender;
 use crate::{metrics, plot, table};
 
@@ -20,8 +19,10 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
     if args.tui {
         view::check_terminal("leave --tui out")?;
     }
-    let files = Files::create(&args)?;
-    let note = |text: &str| print_line(files.json.as_ref(), text);
+    let json = OutputFile::create("--json", args.json.as_deref())?;
+    let csv = OutputFile::create("--csv", args.csv.as_deref())?;
+    let plot = OutputFile::create("--plot", args.plot.as_deref())?;
+    let note = |text: &str| print_line(json.as_ref(), text);
     watch_for_interrupt();
     // A sender that this program started ends by itself.
     let secs = args.plan.secs.filter(|_| !args.with_sender);
@@ -42,17 +43,17 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
         note(&format!("receiving on udp and tcp {address}, {threads} threads; start `sender --to` there"));
     }
     let view = source.map(View::start).transpose()?;
+    // The view has the whole terminal.
+    let print = |text: &str| {
+        if view.is_none() {
+            note(text);
+        }
+    };
     let outcome = receiver.serve(&mut Observer {
         on_second: &mut |second: &Second| {
-            if view.is_none() {
-                note(&table::live_line(second.second, &second.pps_per_thread, second.kernel_drops));
-            }
+            print(&table::live_line(second.second, &second.pps_per_thread, second.kernel_drops));
         },
-        on_note: &mut |text| {
-            if view.is_none() {
-                note(text);
-            }
-        },
+        on_note: &mut |text| print(text),
         is_stopped: &|| is_interrupted() || sender.as_ref().is_some_and(LocalSender::has_ended),
     });
     view.map_or(Ok(()), View::finish)?;
@@ -61,7 +62,15 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
         Ok(outcome) => {
             let mut report = outcome.report;
             (report.command, report.flags) = (typed, args.flags());
-            files.write(&report)?;
+            // Rates of open books are worthless.
+            report.check()?;
+            if let Some(file) = csv {
+                file.write(&table::csv(&report.pps_per_second))?;
+            }
+            if let Some(file) = plot {
+                file.write(&plot::render(&report.pps_per_second, &report.machine, &report.flags)?)?;
+            }
+            write_report(&report, json)?;
             finished
         }
         // Unless a thread of this receiver failed, a sender that failed is the reason.
@@ -78,35 +87,4 @@ fn listen(args: &ReceiverArgs, receiver: &BoundReceiver) -> Result<Option<Contro
         Error::usage(&subject, error, "give a new name in a folder that you may write to")
     })?;
     Ok(Some(control))
-}
-
-/// The destinations of the results.
-struct Files {
-    json: Option<OutputFile>,
-    csv: Option<OutputFile>,
-    plot: Option<OutputFile>,
-}
-
-impl Files {
-    fn create(args: &ReceiverArgs) -> Result<Self, Error> {
-        Ok(Self {
-            json: OutputFile::create("--json", args.json.as_deref())?,
-            csv: OutputFile::create("--csv", args.csv.as_deref())?,
-            plot: OutputFile::create("--plot", args.plot.as_deref())?,
-        })
-    }
-
-    fn write(self, report: &Report) -> Result<(), Error> {
-        // The table is rendered before the first file is written, because that checks the books: rates of open books are worthless.
-        let table = table::render(report)?;
-        if let Some(file) = self.csv {
-            file.write(&table::csv(&report.pps_per_second))?;
-        }
-        if let Some(file) = self.plot {
-            file.write(&plot::render(&report.pps_per_second, &report.machine, &report.flags)?)?;
-        }
-        print_line(self.json.as_ref(), &table);
-        let text = report.to_json()?;
-        self.json.map_or(Ok(()), |json| json.write(&text))
-    }
 }

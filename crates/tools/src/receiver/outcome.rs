@@ -10,6 +10,7 @@ use super::group::WorkerTotals;
 use super::plan::Plan;
 use super::promise::{self, Delivery};
 use super::state::GroupSample;
+use crate::cli::Traffic;
 use crate::control::Finished;
 use crate::flows::{self, FlowCount};
 use crate::host::{self, ThreadSample};
@@ -18,7 +19,6 @@ use crate::report::{
     Report, Scope, ThreadReport,
 };
 use crate::table::thousands;
-use crate::traffic::Traffic;
 
 /// The name of datagrams so far behind in their flow that a second copy cannot be detected.
 const TOO_OLD: &str = "too_old";

@@ -8,13 +8,13 @@ use drumfire_proto::{DropReason, Stats};
 use drumfire_puppet::PacketSealer;
 
 use crate::choices::Mode;
+use crate::cli::Traffic;
 use crate::control::Finished;
 use crate::datagram::Header;
 use crate::flows::FlowCount;
 use crate::report::{
     Accounting, GIVEN_UP, IN_LOST_DATAGRAMS, Messages, OVERTAKEN, RECEIVE_MEMORY, SUPERSEDED, Scope,
 };
-use crate::traffic::Traffic;
 
 /// One thread's view.
 pub(super) struct Promise {

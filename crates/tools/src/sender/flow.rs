@@ -31,23 +31,19 @@ struct Seal {
 }
 
 impl Flow {
-    /// Makes flow `index` on this socket.
-    pub(super) fn new((index, id): (u32, RouteId), socket: Socket) -> Self {
-        Self { socket, index, id, next_sequence: 0, sent: 0, seal: None }
-    }
-
-    /// Makes a connection. The datagrams of the flow are its packets, of `size` bytes.
-    pub(super) fn connect(
-        mut self,
-        buffers: &mut SocketBuffers,
-        sealed: &Sealed,
+    /// Makes a flow on this socket. With `sealed`, its datagrams are packets of a connection, of `size` bytes.
+    pub(super) fn open(
+        (index, id): (u32, RouteId),
+        mut socket: Socket,
+        sealed: Option<&Sealed>,
         size: usize,
+        buffers: &mut SocketBuffers,
     ) -> Result<Self, Error> {
-        let sealer = connect(&mut self.socket, buffers, sealed)?;
+        let sealer = sealed.map(|sealed| connect(&mut socket, buffers, sealed)).transpose()?;
         // Sizes that are too small were refused before.
-        let payload = vec![0; PacketSealer::payload_bytes(size).unwrap_or_default()].into();
-        self.seal = Some(Seal { sealer, payload });
-        Ok(self)
+        let payload_bytes = PacketSealer::payload_bytes(size).unwrap_or_default();
+        let seal = sealer.map(|sealer| Seal { sealer, payload: vec![0; payload_bytes].into() });
+        Ok(Self { socket, index, id, next_sequence: 0, sent: 0, seal })
     }
 
     /// Puts the next `count` datagrams of `size` bytes into the batch. Returns how many had room.

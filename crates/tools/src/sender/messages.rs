@@ -25,7 +25,7 @@ use crate::receiver::service::now;
 const LOOK_NS: u64 = 1_000_000;
 
 /// The number of clients of one poller: as many as it supports.
-pub(super) const GROUP: usize = 64;
+const GROUP: usize = 64;
 
 /// The longest wait in a handshake before its timeouts are checked.
 const STEP: Duration = Duration::from_millis(50);

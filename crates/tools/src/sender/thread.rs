@@ -13,13 +13,13 @@ use drumfire_socket::{Fault, Granted, Parker, Poller, SendBatch, SendMode, Sende
 use super::client::{SocketBuffers, flush};
 use super::flow::Flow;
 use super::messages::MessageSender;
+use crate::cli::Traffic;
 use crate::clock;
 use crate::control::{Finished, Sealed, SentMessages};
 use crate::datagram::RouteId;
 use crate::error::Error;
 use crate::host::{self, ThreadClock, ThreadSample};
 use crate::report::{self, ThreadReport};
-use crate::traffic::Traffic;
 
 /// The most datagrams one `sendmmsg` carries here.
 const BATCH: usize = 32;
@@ -83,12 +83,6 @@ pub(super) struct SenderThread {
     core: Option<usize>,
 }
 
-/// The flows of a thread, ready to send.
-enum Prepared {
-    Flows(Vec<Flow>, Poller),
-    Messages(Box<MessageSender>),
-}
-
 impl SenderThread {
     pub(super) fn new(run: Arc<Run>, index: u32, flows: Vec<(u32, RouteId)>, core: Option<usize>) -> Self {
         let Traffic { rate, flows: all, send, size, .. } = run.traffic;
@@ -99,43 +93,37 @@ impl SenderThread {
 
     /// Opens the sockets, reports that, waits for the start signal, sends, and adds its counters to those of the run.
     pub(super) fn run(self, ready: &Outbox<Result<(), Error>>, go: &Inbox<()>) {
-        let prepared = match self.prepare() {
-            Ok(prepared) => prepared,
+        let send = match self.prepare() {
+            Ok(send) => send,
             Err(error) => return drop(ready.send(Err(error))),
         };
         let _ = ready.send(Ok(()));
         if go.recv().is_ok() {
-            let schedule = Schedule::begin(self.rate, self.run.traffic.secs);
-            match prepared {
-                Prepared::Flows(flows, poller) => self.send(flows, poller, &schedule),
-                Prepared::Messages(messages) => self.send_messages(*messages, &schedule),
-            }
+            send(&Schedule::begin(self.rate, self.run.traffic.secs));
         }
     }
 
-    fn prepare(&self) -> Result<Prepared, Error> {
+    /// Opens the sockets, and makes the connections. Returns the function that sends on them.
+    fn prepare(&self) -> Result<Box<dyn FnOnce(&Schedule) + '_>, Error> {
         let Run { traffic, to, sealed, .. } = &*self.run;
         let size = traffic.size as usize;
         let no_socket = |error| Error::for_sockets(traffic.flows, &error);
         self.core.map_or(Ok(()), host::pin_current_thread).map_err(Error::run)?;
         let sockets = self.flows.iter().map(|_| Socket::connect(*to, None));
         let mut sockets = sockets.collect::<Result<Vec<_>, _>>().map_err(no_socket)?;
-        let Some(sealed) = sealed else {
-            let flows = self.flows.iter().zip(sockets).map(|(flow, socket)| Flow::new(*flow, socket));
-            return Ok(Prepared::Flows(flows.collect(), Poller::new().map_err(no_socket)?));
-        };
-        let mode = if sealed.mode.has_messages() { self.mode } else { SendMode::Single };
-        let mut buffers = SocketBuffers::new(sockets.first_mut(), mode, traffic.flows)?;
-        if !sealed.mode.has_messages() {
-            let flows = self.flows.iter().zip(sockets);
-            let flows =
-                flows.map(|(flow, socket)| Flow::new(*flow, socket).connect(&mut buffers, sealed, size));
-            let flows = flows.collect::<Result<_, _>>()?;
-            return Ok(Prepared::Flows(flows, Poller::new().map_err(no_socket)?));
+        if let Some(sealed) = sealed.filter(|sealed| sealed.mode.has_messages()) {
+            let buffers = SocketBuffers::new(sockets.first_mut(), self.mode, traffic.flows)?;
+            let sizes = (self.burst, size);
+            let messages = MessageSender::connect(&self.flows, sockets, *to, &sealed, sizes, buffers)?;
+            return Ok(Box::new(|schedule| self.send_messages(messages, schedule)));
         }
-        let sizes = (self.burst, size);
-        let messages = MessageSender::connect(&self.flows, sockets, *to, sealed, sizes, buffers)?;
-        Ok(Prepared::Messages(messages.into()))
+        let mut buffers = SocketBuffers::new(sockets.first_mut(), SendMode::Single, traffic.flows)?;
+        let flows = self.flows.iter().zip(sockets);
+        let flows =
+            flows.map(|(flow, socket)| Flow::open(*flow, socket, sealed.as_ref(), size, &mut buffers));
+        let flows = flows.collect::<Result<_, _>>()?;
+        let poller = buffers.poller()?;
+        Ok(Box::new(|schedule| self.send(flows, poller, schedule)))
     }
 
     /// Sends messages until all are settled.

@@ -94,12 +94,15 @@ pub(crate) fn plain_ascii(text: &str) -> String {
     text.chars().map(|c| if c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect()
 }
 
+/// The column at which the text of a labelled line starts.
+const LABEL_WIDTH: usize = 10;
+
 /// A label and a text, wrapped to [`LINE_WIDTH`].
 ///
-/// The text starts in column `label_width` on every line, or further right if the label is longer.
-pub(crate) fn paragraph(label: &str, label_width: usize, text: &str) -> String {
+/// The text starts in column [`LABEL_WIDTH`] on every line, or further right if the label is longer.
+pub(crate) fn paragraph(label: &str, text: &str) -> String {
     let label = plain_ascii(label);
-    let column = label_width.max(label.len() + 1);
+    let column = LABEL_WIDTH.max(label.len() + 1);
     let mut out = String::new();
     for (index, line) in wrapped(text, LINE_WIDTH.saturating_sub(column)).iter().enumerate() {
         let label = if index == 0 { label.as_str() } else { "" };
