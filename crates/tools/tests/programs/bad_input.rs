@@ -38,7 +38,7 @@ fn with_few_files(flags: &str) -> Command {
 fn bad_input_ends_either_program_with_code_2() {
     // A label longer than 63 bytes, which no resolver sends to the network.
     let unknown = format!("{}.invalid:9000", "a".repeat(64));
-    let folder = Folder::new("unwritable");
+    let folder = Folder::new();
     let (path, missing) = (folder.path().display(), folder.file("no/such/folder/a.svg"));
     for (program, flags, flag, advice) in [
         (RECEIVER, "--threads 0", "--threads <N>", "1 to 1024"),
@@ -140,7 +140,7 @@ fn first_free_port() -> u16 {
 
 #[test]
 fn a_port_or_file_without_the_permission_for_it_names_the_flag() {
-    let folder = Folder::new("unprivileged");
+    let folder = Folder::new();
     // Some systems let every program bind every port.
     if first_free_port() > 1 {
         let text = "error: --bind 127.0.0.1:1: ports below 1024 need privilege; choose";

@@ -23,8 +23,8 @@ fn line(folder: &Path, args: &str) -> String {
 }
 
 /// Returns a folder with a server's key, its token key, and the backend's master key, and the public key.
-fn keys(name: &str) -> (Folder, String) {
-    let folder = Folder::new(name);
+fn keys() -> (Folder, String) {
+    let folder = Folder::new();
     let public = line(folder.path(), "keygen --server server.key");
     assert_eq!(run(folder.path(), "keygen --master backend.key").with_code(0).stdout, [""; 0]);
     let derive = "keygen --token-key eu.key --from backend.key --name eu-1";
@@ -34,7 +34,7 @@ fn keys(name: &str) -> (Folder, String) {
 
 #[test]
 fn a_player_connects_with_keys_and_a_token() {
-    let (folder, public) = keys("connect");
+    let (folder, public) = keys();
     assert_eq!(line(folder.path(), "public --server server.key"), public);
     let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
     let key: ServerKey = text("server.key").parse().unwrap();
@@ -64,7 +64,7 @@ fn a_player_connects_with_keys_and_a_token() {
 #[test]
 fn key_files_are_private_and_never_overwritten() {
     use std::os::unix::fs::PermissionsExt;
-    let (folder, _) = keys("files");
+    let (folder, _) = keys();
     for name in ["server.key", "backend.key", "eu.key"] {
         let path = folder.path().join(name);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
@@ -77,7 +77,7 @@ fn key_files_are_private_and_never_overwritten() {
 
 #[test]
 fn a_bad_key_file_gets_one_line_with_its_flag() {
-    let (folder, _) = keys("wrong");
+    let (folder, _) = keys();
     fs::write(folder.path().join("cut.key"), "drumfire_secret_AAAA").unwrap();
     for (args, flag, advice) in [
         ("keygen --token-key a --from b --name c", "--from b", "drumfire keygen"),

@@ -7,11 +7,8 @@ mod client;
 mod process;
 mod report;
 mod sealed;
-#[cfg(feature = "top")]
-mod terminal;
 
 mod bad_input;
-mod endings;
 mod keys;
 mod matrix;
 mod messages;
@@ -19,7 +16,7 @@ mod outputs;
 mod overflow;
 mod strangers;
 #[cfg(feature = "top")]
-mod top;
+mod terminal;
 #[cfg(feature = "top")]
-mod top_live;
+mod top;
 mod two_processes;

@@ -34,7 +34,7 @@ fn json_on_standard_output_moves_the_table_to_standard_error() {
 
 #[test]
 fn json_csv_and_plot_go_to_files_and_the_table_stays() {
-    let folder = Folder::new("outputs");
+    let folder = Folder::new();
     let [json, csv, plot] = ["a.json", "a.csv", "a.svg"].map(|name| folder.file(name));
     // A file that exists is replaced.
     std::fs::write(&json, "x".repeat(100_000)).unwrap();
@@ -72,7 +72,7 @@ fn a_run_whose_books_do_not_close_writes_no_rates_anywhere() {
         // If the kernel's drops are not counted, the missing datagram may be one of them.
         return;
     }
-    let folder = Folder::new("unclosed");
+    let folder = Folder::new();
     let files = ["a.json", "a.csv", "a.svg"].map(|name| folder.file(name));
     let [json, csv, plot] = &files;
     let (receiver, address) = waiting_receiver(&format!("--json {json} --csv {csv} --plot {plot}"));

@@ -1,9 +1,11 @@
 //! A program under test, in a process group of its own. It is read line by line, and killed when it is dropped.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -11,6 +13,7 @@ use std::time::Duration;
 #[cfg(target_os = "linux")]
 use drumfire_tools::{clock, host::ProcessClock};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tempfile::TempDir;
 
 /// No wait is longer. A program that needs more time hangs, even on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
@@ -206,26 +209,20 @@ impl Lines {
 }
 
 /// A folder that is removed at the end of its test.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder(TempDir);
 
 impl Folder {
-    pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("drumfire-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+    pub(crate) fn new() -> Self {
+        // Programs of other users may enter it.
+        let permissions = Permissions::from_mode(0o755);
+        Self(tempfile::Builder::new().permissions(permissions).tempdir().unwrap())
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     pub(crate) fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.path().join(name).to_str().unwrap().to_owned()
     }
 }

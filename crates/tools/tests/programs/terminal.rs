@@ -1,6 +1,7 @@
-//! A program on a terminal of 80 columns and 24 rows: what its screen shows, and what is typed there.
+//! The live view on a terminal of 80 columns and 24 rows: drawn, controlled by keys, and restored at the end.
 //!
-//! An emulator draws the output of the program. Only a deadline finds missing output.
+//! An emulator draws the output of the program. Only a deadline finds missing output. The unit tests of `drumfire_tools::top` cover the
+//! effect of each key. These tests cover the way from a key to the screen.
 
 use std::io::{Read as _, Write as _};
 use std::process::Child;
@@ -14,7 +15,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::termios::{LocalModes, tcgetattr};
 use vt100::{Parser, Screen};
 
-use crate::process::DEADLINE;
+use crate::process::{DEADLINE, DRUMFIRE, Folder, RECEIVER};
+use crate::top::Game;
 
 const ROWS: u16 = 24;
 
@@ -24,7 +26,7 @@ const COLUMNS: u16 = 80;
 const BEFORE: &str = "$ what was typed before";
 
 /// A program that runs on a terminal of its own.
-pub(crate) struct Terminal {
+struct Terminal {
     pty: Arc<Pty>,
     child: Child,
     /// The output of the program. It ends when no process has the terminal open.
@@ -35,14 +37,14 @@ pub(crate) struct Terminal {
 }
 
 /// The state after the program ended.
-pub(crate) struct Left {
-    pub(crate) code: Option<i32>,
+struct Left {
+    code: Option<i32>,
     /// The text on the screen after [`BEFORE`].
-    pub(crate) text: String,
+    text: String,
 }
 
 impl Terminal {
-    pub(crate) fn start(program: &str, args: &[&str]) -> Self {
+    fn start(program: &str, args: &[&str]) -> Self {
         let (pty, pts) = open().unwrap();
         pty.resize(Size::new(ROWS, COLUMNS)).unwrap();
         let modes_before = tcgetattr(&pty).unwrap().local_modes;
@@ -68,13 +70,13 @@ impl Terminal {
     }
 
     /// Types these characters.
-    pub(crate) fn press(&self, keys: &str) {
+    fn press(&self, keys: &str) {
         (&*self.pty).write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits until the screen shows this.
     #[track_caller]
-    pub(crate) fn until(&mut self, what: &str, is_shown: impl Fn(&Screen) -> bool) {
+    fn until(&mut self, what: &str, is_shown: impl Fn(&Screen) -> bool) {
         let deadline = clock::now() + DEADLINE;
         while !is_shown(self.emulator.screen()) {
             let left = deadline.saturating_duration_since(clock::now());
@@ -86,17 +88,17 @@ impl Terminal {
     }
 
     /// Returns whether each key reaches the program immediately and is not echoed.
-    pub(crate) fn is_raw(&self) -> bool {
+    fn is_raw(&self) -> bool {
         !tcgetattr(&*self.pty).unwrap().local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
     }
 
-    pub(crate) fn screen(&self) -> &Screen {
+    fn screen(&self) -> &Screen {
         self.emulator.screen()
     }
 
     /// Waits for the end of the program; the terminal must be as it was before.
     #[track_caller]
-    pub(crate) fn end(mut self) -> Left {
+    fn end(mut self) -> Left {
         loop {
             match self.written.recv_timeout(DEADLINE) {
                 Ok(bytes) => self.emulator.process(&bytes),
@@ -123,13 +125,68 @@ impl Drop for Terminal {
 }
 
 /// The rows of a screen, from the top.
-pub(crate) fn rows(screen: &Screen) -> Vec<String> {
+fn rows(screen: &Screen) -> Vec<String> {
     screen.rows(0, COLUMNS).collect()
 }
 
 /// The row that is reversed from its first character to its last, of those that hold this text.
-pub(crate) fn reversed_row(screen: &Screen, text: &str) -> Option<String> {
+fn reversed_row(screen: &Screen, text: &str) -> Option<String> {
     let is_reversed =
         |row: u16| (0..COLUMNS).all(|column| screen.cell(row, column).is_some_and(vt100::Cell::inverse));
     (0..ROWS).zip(rows(screen)).find(|(at, row)| row.contains(text) && is_reversed(*at)).map(|(_, row)| row)
+}
+
+fn starts_with(screen: &Screen, text: &str) -> bool {
+    rows(screen).first().is_some_and(|row| row.starts_with(text))
+}
+
+fn has_row_with(screen: &Screen, text: &str) -> bool {
+    rows(screen).iter().any(|row| row.contains(text))
+}
+
+#[test]
+fn keys_sort_and_end_the_view_of_a_running_server() {
+    let folder = Folder::new();
+    let game = Game::start(&folder);
+    let path = game.control.path().to_str().unwrap();
+    let mut terminal = Terminal::start(DRUMFIRE, &["top", "--control", path, "--order", "rtt"]);
+    let connections = |screen: &Screen| rows(screen).iter().filter(|row| row.contains(" 127.0.0.1:")).count();
+    terminal.until("the table", |screen| {
+        starts_with(screen, "drumfire top  server  workers 1  connections 3") && connections(screen) == 3
+    });
+    let screen = terminal.screen();
+    assert!(screen.alternate_screen() && screen.hide_cursor() && terminal.is_raw());
+    let shown = rows(screen);
+    assert!(shown[23].starts_with("q quit  ? help  1-4 order"), "{shown:#?}");
+    assert!(reversed_row(screen, "*RTT ms").is_some(), "{shown:#?}");
+
+    // The first connection is the selected one, by its name in front.
+    let selected = |screen: &Screen| reversed_row(screen, " 127.0.0.1:").map(|row| row[..14].to_owned());
+    let first = selected(screen);
+    assert!(first.is_some());
+    terminal.press("\x1b[B");
+    terminal.until("another selected", |screen| selected(screen).is_some_and(|row| Some(row) != first));
+    terminal.press("2");
+    terminal.until("another order", |screen| reversed_row(screen, "*LOSS %").is_some());
+    terminal.press("?");
+    terminal.until("the help", |screen| has_row_with(screen, "longest round trip first"));
+    terminal.press("q");
+    let left = terminal.end();
+    assert_eq!((left.code, left.text.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn control_c_ends_the_view_of_a_receiver() {
+    let mut terminal = Terminal::start(RECEIVER, &["--tui", "--threads", "1", "--bind", "127.0.0.1:0"]);
+    terminal.until("the table", |screen| {
+        starts_with(screen, "drumfire top  receiver  workers 1")
+            && has_row_with(screen, "connections are not followed here")
+    });
+    assert!(terminal.is_raw());
+    terminal.press("\x03");
+    let left = terminal.end();
+    assert_eq!(left.code, Some(1));
+    assert!(left.text.starts_with("receiving on udp and tcp 127.0.0.1:"), "{}", left.text);
+    let last = left.text.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: "), "{}", left.text);
 }

@@ -67,7 +67,7 @@ impl Drop for Game {
 
 #[test]
 fn a_server_and_its_connections_are_printed_once() {
-    let folder = Folder::new("top-once");
+    let folder = Folder::new();
     let game = Game::start(&folder);
     let path = game.control.path().to_owned();
     let shown = std::thread::spawn(move || {
@@ -87,7 +87,7 @@ fn a_server_and_its_connections_are_printed_once() {
 
 #[test]
 fn a_receiver_is_printed_once_and_takes_its_socket_with_it() {
-    let folder = Folder::new("top-receiver");
+    let folder = Folder::new();
     let path = folder.path().join("control");
     let text = path.to_str().unwrap();
     let (receiver, address) = waiting_receiver(&format!("--threads 1 --control {text}"));
@@ -102,7 +102,7 @@ fn a_receiver_is_printed_once_and_takes_its_socket_with_it() {
 
 #[test]
 fn a_path_without_a_control_socket_is_refused() {
-    let folder = Folder::new("top-bad");
+    let folder = Folder::new();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let line = refusal(&["--control", &file("none"), "--once"]);
     assert!(
@@ -128,7 +128,7 @@ fn a_path_without_a_control_socket_is_refused() {
 
 #[test]
 fn without_a_terminal_the_error_names_the_alternative() {
-    let folder = Folder::new("top-pipe");
+    let folder = Folder::new();
     let path = folder.path().join("control");
     let (receiver, _) = waiting_receiver(&format!("--threads 1 --control {}", path.display()));
     let line = refusal(&["--control", path.to_str().unwrap()]);
@@ -142,7 +142,7 @@ fn without_a_terminal_the_error_names_the_alternative() {
 
 #[test]
 fn a_path_where_no_socket_can_be_made_is_refused() {
-    let folder = Folder::new("top-place");
+    let folder = Folder::new();
     let file = folder.path().join("precious");
     std::fs::write(&file, "text").unwrap();
     let flags = ["--bind", "127.0.0.1:0", "--threads", "1", "--control", file.to_str().unwrap()];
