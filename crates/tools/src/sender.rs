@@ -20,7 +20,7 @@ use crate::control::{self, Finished, Hello, SenderEnd, Welcome};
 use crate::error::Error;
 use crate::host::{self, DropWatch};
 use crate::limits::{DESCRIPTORS, SEALED_MIN_SIZE};
-use crate::report::{LIMITED_BY_SENDER, Messages, Report, ThreadReport};
+use crate::report::{Report, ThreadReport};
 use crate::table::thousands;
 use thread::{Run, SenderThread};
 
@@ -68,9 +68,7 @@ pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) 
 
 /// The report of a run, with both books in it.
 fn report(traffic: &Traffic, threads: Vec<ThreadReport>, finished: Finished, received: Report) -> Report {
-    let Report { books, foreign, duplicated, reordered, messages, .. } = received;
-    let is_held_back = messages.as_ref().is_some_and(Messages::is_held_back);
-    let is_limit = !is_held_back && books.dropped_count() == 0 && (finished.late || traffic.rate == 0);
+    let Report { books, foreign, duplicated, reordered, messages, limited_by, .. } = received;
     let refused = finished.errors.iter();
     let notes = refused.map(|(name, count)| format!("the kernel did not take {}: {name}", thousands(*count)));
     let report = Report {
@@ -85,7 +83,7 @@ fn report(traffic: &Traffic, threads: Vec<ThreadReport>, finished: Finished, rec
         duplicated,
         reordered,
         messages,
-        limited_by: is_limit.then(|| LIMITED_BY_SENDER.to_owned()),
+        limited_by,
         notes: notes.collect(),
         ..Report::default()
     };

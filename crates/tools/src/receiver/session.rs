@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn flows_go_round_the_sockets_and_share_no_id() {
-        // The search for a tag has to end with every secret, so many are drawn.
+        // The search for a tag has to end with every secret, so the test draws hundreds of them.
         for sockets in [1, 6, 16].into_iter().chain([4; 300]) {
             let mut generator = IdGenerator::new(sockets).unwrap();
             let ids = generator.ids(96, Steer::Tag).unwrap();

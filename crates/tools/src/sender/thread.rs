@@ -83,6 +83,9 @@ pub(super) struct SenderThread {
     core: Option<usize>,
 }
 
+/// The function that sends on the flows of a thread.
+type PreparedSend<'a> = Box<dyn FnOnce(&Schedule) + 'a>;
+
 impl SenderThread {
     pub(super) fn new(run: Arc<Run>, index: u32, flows: Vec<(u32, RouteId)>, core: Option<usize>) -> Self {
         let Traffic { rate, flows: all, send, size, .. } = run.traffic;
@@ -104,7 +107,7 @@ impl SenderThread {
     }
 
     /// Opens the sockets, and makes the connections. Returns the function that sends on them.
-    fn prepare(&self) -> Result<Box<dyn FnOnce(&Schedule) + '_>, Error> {
+    fn prepare(&self) -> Result<PreparedSend<'_>, Error> {
         let Run { traffic, to, sealed, .. } = &*self.run;
         let size = traffic.size as usize;
         let no_socket = |error| Error::for_sockets(traffic.flows, &error);

@@ -10,7 +10,7 @@ use crate::report::{Report, SEVERAL};
 pub(crate) fn assert_agree(received: &Ended, sent: &Ended) -> Report {
     let (receiver, sender) = (Report::of(received), Report::of(sent));
     assert_eq!((&receiver.0["name"], &sender.0["name"]), (&"receiver".into(), &"sender".into()));
-    let keys = "sent received drops unexplained foreign duplicated reordered offered messages";
+    let keys = "sent received drops unexplained foreign duplicated reordered offered messages limited_by";
     for key in keys.split(' ') {
         assert_eq!(receiver.0.get(key), sender.0.get(key), "{key}: {received:#?} {sent:#?}");
     }
