@@ -63,12 +63,12 @@ pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) 
     let (finished, threads) = threads.run(&mut end, is_stopped);
     // The books are compared even if the run was stopped.
     let received = end.finish(finished.clone(), clock::within(PATIENCE * 2))?;
-    Ok(Report { host_drops: drops.finish(), ..report(traffic, threads, finished, received) })
+    Ok(Report { host_drops: drops.finish(), ..report(threads, finished, received) })
 }
 
 /// The report of a run, with both books in it.
-fn report(traffic: &Traffic, threads: Vec<ThreadReport>, finished: Finished, received: Report) -> Report {
-    let Report { books, foreign, duplicated, reordered, messages, limited_by, .. } = received;
+fn report(threads: Vec<ThreadReport>, finished: Finished, received: Report) -> Report {
+    let Report { books, foreign, duplicated, reordered, messages, limited_by, offered, .. } = received;
     let refused = finished.errors.iter();
     let notes = refused.map(|(name, count)| format!("the kernel did not take {}: {name}", thousands(*count)));
     let report = Report {
@@ -79,7 +79,7 @@ fn report(traffic: &Traffic, threads: Vec<ThreadReport>, finished: Finished, rec
         threads,
         granted: finished.granted,
         foreign,
-        offered: (traffic.rate > 0 && messages.is_none()).then_some(finished.offered),
+        offered,
         duplicated,
         reordered,
         messages,

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use drumfire::control::SurveyOrder;
 use drumfire_control::{ControlSocket, Source as _};
 
-use super::view::{self, View};
+use super::view;
 use super::{OutputFile, command, is_interrupted, print_line, watch_for_interrupt, write_report};
 use crate::cli::ReceiverArgs;
 use crate::error::Error;
@@ -42,7 +42,7 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
         let threads = args.plan.threads;
         note(&format!("receiving on udp and tcp {address}, {threads} threads; start `sender --to` there"));
     }
-    let view = source.map(View::start).transpose()?;
+    let view = source.map(view::start).transpose()?;
     // The view has the whole terminal.
     let print = |text: &str| {
         if view.is_none() {
@@ -56,7 +56,7 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
         on_note: &mut |text| print(text),
         is_stopped: &|| is_interrupted() || sender.as_ref().is_some_and(LocalSender::has_ended),
     });
-    view.map_or(Ok(()), View::finish)?;
+    view.map_or(Ok(()), |end_view| end_view())?;
     let finished = sender.map_or(Ok(()), LocalSender::finish);
     match outcome {
         Ok(outcome) => {

@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
 use drumfire::control::SurveyOrder;
 use drumfire_control::{Answer, Ask, OpenError};
@@ -47,34 +46,24 @@ fn advice(error: &OpenError) -> &'static str {
     }
 }
 
-/// The view of a running receiver, on its own thread.
-pub(super) struct View {
-    thread: JoinHandle<io::Result<()>>,
-    is_over: Arc<AtomicBool>,
-}
-
-impl View {
-    /// Shows the receiver. When the view ends, the run ends too.
-    pub(super) fn start(mut source: ReceiverSource) -> Result<Self, Error> {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&is_over);
-        let show = move || {
-            let answer = move |ask| Ok(top::answer(&mut source, &ask));
-            let shown = top::run(answer, SurveyOrder::Rate, look(false), &|| over.load(Ordering::Acquire));
-            IS_INTERRUPTED.store(true, Ordering::Release);
-            shown
-        };
-        let thread = std::thread::Builder::new().name("receiver-view".to_owned()).spawn(show);
-        let thread = thread.map_err(|error| Error::run(format!("--tui: {error}")))?;
-        Ok(Self { thread, is_over })
-    }
-
-    /// Ends the view and waits until the terminal is restored.
-    pub(super) fn finish(self) -> Result<(), Error> {
-        self.is_over.store(true, Ordering::Release);
+/// Shows a running receiver on a thread of its own. When the view ends, the run ends too. Returns the function that ends the view and
+/// waits until the terminal is restored.
+pub(super) fn start(mut source: ReceiverSource) -> Result<impl FnOnce() -> Result<(), Error>, Error> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let show = move || {
+        let answer = move |ask| Ok(top::answer(&mut source, &ask));
+        let shown = top::run(answer, SurveyOrder::Rate, look(false), &|| over.load(Ordering::Acquire));
+        IS_INTERRUPTED.store(true, Ordering::Release);
+        shown
+    };
+    let thread = std::thread::Builder::new().name("receiver-view".to_owned()).spawn(show);
+    let thread = thread.map_err(|error| Error::run(format!("--tui: {error}")))?;
+    Ok(move || {
+        is_over.store(true, Ordering::Release);
         // A thread that panicked has printed that, on a terminal that was restored before.
-        self.thread.join().unwrap_or(Ok(())).map_err(|error| terminal(&error))
-    }
+        thread.join().unwrap_or(Ok(())).map_err(|error| terminal(&error))
+    })
 }
 
 /// Checks that there is a terminal to draw on.

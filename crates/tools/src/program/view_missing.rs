@@ -12,17 +12,8 @@ pub(super) fn check_terminal(_: &str) -> Result<(), Error> {
     Err(missing("--tui"))
 }
 
-/// This build has no view.
-pub(super) enum View {}
-
-impl View {
-    pub(super) fn start(_: ReceiverSource) -> Result<Self, Error> {
-        Err(missing("--tui"))
-    }
-
-    pub(super) fn finish(self) -> Result<(), Error> {
-        match self {}
-    }
+pub(super) fn start(_: ReceiverSource) -> Result<fn() -> Result<(), Error>, Error> {
+    Err(missing("--tui"))
 }
 
 fn missing(what: &str) -> Error {

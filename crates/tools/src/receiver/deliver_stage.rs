@@ -58,10 +58,10 @@ impl DeliverStage {
         endpoint.handle_datagrams(now(), datagrams.map(worker::inbound));
         while let Some(event) = endpoint.poll_event() {
             if let Event::Message { payload, .. } = event {
-                if let Some((header, promise)) = book.enter(payload).zip(promise.as_mut()) {
+                let header = book.enter_message(payload, &mut handled_ns);
+                if let Some((header, promise)) = header.zip(promise.as_mut()) {
                     promise.on_message(&header);
                 }
-                book.sample_latency(payload, 1, &mut handled_ns);
             }
         }
     }

@@ -106,13 +106,11 @@ impl OpenStage {
         for frame in Frames::new(frames).map_while(Result::ok) {
             match frame {
                 Frame::Message(message) => {
-                    book.enter(message.payload);
-                    book.sample_latency(message.payload, 1, handled_ns);
+                    book.enter_message(message.payload, handled_ns);
                 }
                 Frame::Run(run) => {
                     for payload in run.bodies.payloads() {
-                        book.enter(payload);
-                        book.sample_latency(payload, 1, handled_ns);
+                        book.enter_message(payload, handled_ns);
                     }
                 }
                 Frame::AckRequest => {

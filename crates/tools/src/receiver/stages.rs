@@ -145,7 +145,7 @@ impl ThreadBook {
     }
 
     /// Enters a datagram into its flow. Returns its header if it belongs to the session.
-    pub(super) fn enter(&mut self, bytes: &[u8]) -> Option<Header> {
+    fn enter(&mut self, bytes: &[u8]) -> Option<Header> {
         let flows = self.flows.as_mut().ok_or(DropReason::UnknownFlow);
         let entered = flows.and_then(|flows| {
             let header = datagram::decode(bytes)?;
@@ -159,8 +159,15 @@ impl ThreadBook {
         entered.ok()
     }
 
+    /// Enters the datagram in a message, and measures its latency.
+    pub(super) fn enter_message(&mut self, payload: &[u8], handled_ns: &mut u64) -> Option<Header> {
+        let header = self.enter(payload);
+        self.sample_latency(payload, 1, handled_ns);
+        header
+    }
+
     /// Enters a whole train if its ends belong to one flow. Returns false if nothing was entered.
-    pub(super) fn enter_train(&mut self, train: &GroBatch<'_>) -> bool {
+    fn enter_train(&mut self, train: &GroBatch<'_>) -> bool {
         let count = train.datagram_count();
         let ends = datagram::decode(train.first()).ok().zip(datagram::decode(train.last()).ok());
         let Some((flows, (first, last))) = self.flows.as_mut().zip(ends) else { return false };
@@ -173,7 +180,7 @@ impl ThreadBook {
 
     /// Measures the latency of one datagram in sixteen, from its intended time of sending. `bytes` is the first of `count`
     /// datagrams that arrived together. `handled_ns` is the time of a batch, or 0 before the clock was read.
-    pub(super) fn sample_latency(&mut self, bytes: &[u8], count: usize, handled_ns: &mut u64) {
+    fn sample_latency(&mut self, bytes: &[u8], count: usize, handled_ns: &mut u64) {
         let Some(latency) = &mut self.latency else { return };
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         if count < self.until_latency {
