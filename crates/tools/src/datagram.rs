@@ -137,14 +137,6 @@ pub fn is_ours(datagram: &[u8]) -> bool {
     datagram.first() == Some(&TRANSPORT)
 }
 
-impl RouteId {
-    /// The routing tag, which the steering filter reads.
-    pub fn tag(self) -> u16 {
-        let [high, low, ..] = self.0;
-        u16::from_be_bytes([high, low])
-    }
-}
-
 impl DropReason {
     /// The name in reports and counters, which never changes.
     pub const fn name(self) -> &'static str {
@@ -191,7 +183,6 @@ mod tests {
             [&[0x08][..], &HEADER.id.0, &[1, 2, 3, 4], &[0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]];
         assert_eq!(datagram[..21], fields.concat());
         assert_eq!(datagram[21..], [0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0xee]);
-        assert_eq!(HEADER.id.tag(), 0xabcd);
     }
 
     #[test]

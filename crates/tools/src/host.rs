@@ -11,6 +11,7 @@ mod calls;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub(crate) use calls::drops;
 pub use calls::{allowed_cores, cpu_ticks, current_thread_id, machine};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -48,25 +49,10 @@ pub fn kernel_id() -> String {
     read("/proc/sys/kernel/random/boot_id").map_or_else(String::new, |text| text.trim().to_owned())
 }
 
-/// The system's counters of drops, of all interfaces and programs, at the begin of a run.
-#[derive(Clone, Debug)]
-pub(crate) struct DropWatch(BTreeMap<String, u64>);
-
-impl DropWatch {
-    pub(crate) fn begin() -> Self {
-        Self(calls::drops())
-    }
-
-    /// Returns the growth of each counter.
-    pub(crate) fn finish(&self) -> BTreeMap<String, u64> {
-        self.until(calls::drops())
-    }
-
-    /// Returns the growth of each counter that was read both times; 0 for a counter that was reset.
-    fn until(&self, now: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
-        let both = now.into_iter().filter_map(|(name, now)| Some((self.0.get(&name)?, name, now)));
-        both.map(|(then, name, now)| (name, now.saturating_sub(*then))).collect()
-    }
+/// Returns the growth of each counter that was read both times; 0 for a counter that was reset.
+pub(crate) fn growth(before: &BTreeMap<String, u64>, now: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let both = now.into_iter().filter_map(|(name, now)| Some((before.get(&name)?, name, now)));
+    both.map(|(then, name, now)| (name, now.saturating_sub(*then))).collect()
 }
 
 /// CPU time of a thread or a process since it started.
@@ -264,9 +250,9 @@ mod tests {
         let counts = |counts: &[(&str, u64)]| -> BTreeMap<String, u64> {
             counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
         };
-        let watch = DropWatch(counts(&[("a", 5), ("b", 9), ("gone", 1)]));
-        assert_eq!(watch.until(counts(&[("a", 7), ("b", 3), ("new", 1)])), counts(&[("a", 2), ("b", 0)]));
-        let found = DropWatch::begin().finish();
+        let before = counts(&[("a", 5), ("b", 9), ("gone", 1)]);
+        assert_eq!(growth(&before, counts(&[("a", 7), ("b", 3), ("new", 1)])), counts(&[("a", 2), ("b", 0)]));
+        let found = drops();
         if current_thread_id().is_some() {
             let names = ["rx_dropped", "rx_fifo_errors", "tx_dropped", "udp_in_errors", "udp_rcvbuf_errors"];
             assert!(names.iter().all(|name| found.contains_key(*name)), "{found:?}");

@@ -18,7 +18,7 @@ use crate::cli::Traffic;
 use crate::clock;
 use crate::control::{self, Finished, Hello, SenderEnd, Welcome};
 use crate::error::Error;
-use crate::host::{self, DropWatch};
+use crate::host;
 use crate::limits::{DESCRIPTORS, SEALED_MIN_SIZE};
 use crate::report::{Report, ThreadReport};
 use crate::table::thousands;
@@ -50,7 +50,7 @@ pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) 
     let (mut end, welcome) = accepted.map_err(|error| {
         if is_stopped() { Error::run("stopped before anything was sent: start it again") } else { error }
     })?;
-    let drops = DropWatch::begin();
+    let drops = host::drops();
     let most = welcome.sealed.map(|sealed| sealed.mode.max_size());
     if let Some(most) = most.filter(|most| !(SEALED_MIN_SIZE..=*most).contains(&traffic.size)) {
         let range = format!("{SEALED_MIN_SIZE} to {most}");
@@ -63,7 +63,7 @@ pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) 
     let (finished, threads) = threads.run(&mut end, is_stopped);
     // The books are compared even if the run was stopped.
     let received = end.finish(finished.clone(), clock::within(PATIENCE * 2))?;
-    Ok(Report { host_drops: drops.finish(), ..report(threads, finished, received) })
+    Ok(Report { host_drops: host::growth(&drops, host::drops()), ..report(threads, finished, received) })
 }
 
 /// The report of a run, with both books in it.
@@ -163,30 +163,14 @@ fn cores_from(first: usize) -> Vec<usize> {
     cores
 }
 
-/// A sender on threads of this process, for a receiver on the same host. Without a receiver it ends on its own.
-pub(crate) struct LocalSender {
-    thread: JoinHandle<Result<Report, Error>>,
-}
-
-impl LocalSender {
-    /// Starts a sender for a receiver at `bound`.
-    pub(crate) fn start(bound: SocketAddr, traffic: Traffic) -> Result<Self, Error> {
-        let run = move || run(&[reachable(bound)], &traffic, &|| false);
-        let thread = std::thread::Builder::new().name("sender".to_owned()).spawn(run);
-        let thread = thread.map_err(|error| Error::run(format!("the sender cannot be started: {error}")))?;
-        Ok(Self { thread })
-    }
-
-    /// Returns whether the sender has ended. Before it has the books of the receiver, that is a failure.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.thread.is_finished()
-    }
-
-    /// Waits for the end of the sender, and returns its error.
-    pub(crate) fn finish(self) -> Result<(), Error> {
-        // A thread that panicked has printed that.
-        self.thread.join().unwrap_or_else(|_| Err(Error::run("the sender panicked"))).map(drop)
-    }
+/// Starts a sender on threads of this process, for a receiver at `bound` on this host. Without a receiver it ends on its own.
+pub(crate) fn start_local(
+    bound: SocketAddr,
+    traffic: Traffic,
+) -> Result<JoinHandle<Result<Report, Error>>, Error> {
+    let run = move || run(&[reachable(bound)], &traffic, &|| false);
+    let thread = std::thread::Builder::new().name("sender".to_owned()).spawn(run);
+    thread.map_err(|error| Error::run(format!("the sender cannot be started: {error}")))
 }
 
 /// Returns the address at which a sender on this host reaches a receiver bound to `bound`.

@@ -101,12 +101,13 @@ fn threads(report: &Report) -> String {
     for thread in threads {
         table.row(thread_cells(thread, mean));
     }
+    let kernel_drops = threads.iter().filter_map(|thread| thread.kernel_drops);
     table.row([
         "all".to_owned(),
         thousands(sum),
         rounded(threads.iter().map(|thread| thread.pps).sum()),
         String::new(),
-        or_dash(total(threads.iter().map(|thread| thread.kernel_drops)), thousands),
+        or_dash(kernel_drops.reduce(u64::saturating_add), thousands),
         or_dash(threads.iter().map(|thread| thread.cpu_user_s).sum(), seconds),
         or_dash(threads.iter().map(|thread| thread.cpu_sys_s).sum(), seconds),
         or_dash(report.cpu_ns_per_packet, rounded),
@@ -126,10 +127,6 @@ fn thread_cells(thread: &ThreadReport, mean: f64) -> [String; 8] {
         or_dash(thread.cpu_sys_s, seconds),
         or_dash(thread.cpu_ns_per_packet(), rounded),
     ]
-}
-
-fn total(counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
-    counts.flatten().fold(None, |sum: Option<u64>, count| Some(sum.unwrap_or(0).saturating_add(count)))
 }
 
 /// The sum of some books, with a name for the received part and for the remainder.

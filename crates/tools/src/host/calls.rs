@@ -2,8 +2,9 @@
 //!
 //! Outside Linux every question returns `None` or an error.
 
+pub(crate) use system::drops;
 pub use system::{allowed_cores, cpu_ticks, current_thread_id, machine};
-pub(super) use system::{drops, pin_current_thread, process_sample, thread_sample};
+pub(super) use system::{pin_current_thread, process_sample, thread_sample};
 
 #[cfg(target_os = "linux")]
 mod system {
@@ -66,7 +67,8 @@ mod system {
         (times.sum_exec_runtime, times.run_delay)
     }
 
-    pub(in super::super) fn drops() -> BTreeMap<String, u64> {
+    /// The system's counters of drops, of all interfaces and programs.
+    pub(crate) fn drops() -> BTreeMap<String, u64> {
         let mut drops: BTreeMap<String, u64> = BTreeMap::new();
         let mut add = |name: &str, count: u64| {
             let sum = drops.entry(name.to_owned()).or_default();
@@ -144,7 +146,8 @@ mod system {
         None
     }
 
-    pub(in super::super) fn drops() -> BTreeMap<String, u64> {
+    /// The system's counters of drops, of all interfaces and programs.
+    pub(crate) fn drops() -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
 

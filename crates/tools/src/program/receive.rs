@@ -1,6 +1,7 @@
 //! `receiver`: binds, starts a sender if it should, prints a line per second, and writes the report.
 
 use std::ffi::OsString;
+use std::thread::JoinHandle;
 
 use drumfire::control::SurveyOrder;
 use drumfire_control::{ControlSocket, Source as _};
@@ -10,8 +11,7 @@ use super::{OutputFile, command, is_interrupted, print_line, watch_for_interrupt
 use crate::cli::ReceiverArgs;
 use crate::error::Error;
 use crate::receiver::{BoundReceiver, Observer, Plan, Second};
-use crate::sender::LocalSender;
-use crate::{metrics, plot, table};
+use crate::{metrics, plot, sender, table};
 
 pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
     let typed = command("receiver", &args);
@@ -37,7 +37,7 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
     // The socket lives as long as the run.
     let _control = listen(&args, &receiver)?;
     let source = args.tui.then(|| receiver.source());
-    let sender = args.traffic().map(|traffic| LocalSender::start(address, traffic)).transpose()?;
+    let sender = args.traffic().map(|traffic| sender::start_local(address, traffic)).transpose()?;
     if sender.is_none() {
         let threads = args.plan.threads;
         note(&format!("receiving on udp and tcp {address}, {threads} threads; start `sender --to` there"));
@@ -54,10 +54,13 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
             print(&table::live_line(second.second, &second.pps_per_thread, second.kernel_drops));
         },
         on_note: &mut |text| print(text),
-        is_stopped: &|| is_interrupted() || sender.as_ref().is_some_and(LocalSender::has_ended),
+        is_stopped: &|| is_interrupted() || sender.as_ref().is_some_and(JoinHandle::is_finished),
     });
     view.map_or(Ok(()), |end_view| end_view())?;
-    let finished = sender.map_or(Ok(()), LocalSender::finish);
+    // A thread that panicked has printed that.
+    let join =
+        |sender: JoinHandle<_>| sender.join().unwrap_or_else(|_| Err(Error::run("the sender panicked")));
+    let finished = sender.map(join).transpose().map(drop);
     match outcome {
         Ok(outcome) => {
             let mut report = outcome.report;

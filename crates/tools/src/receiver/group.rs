@@ -75,13 +75,10 @@ impl WorkerGroup {
             let (outbox, inbox) = channel();
             let run = move || {
                 let worker = Worker::new(&plan, index.into(), socket, part, shared);
-                let (worker, started) = match worker {
-                    Ok(worker) => (Some(worker), Ok(())),
-                    Err(error) => (None, Err(error)),
-                };
                 // The other end of the channel waits for this result.
-                let _ = outbox.send(started);
-                worker.map(Worker::run)
+                let worker = worker.map_err(|error| outbox.send(Err(error))).ok()?;
+                let _ = outbox.send(Ok(()));
+                Some(worker.run())
             };
             let thread = std::thread::Builder::new().name(format!("receiver-{index}")).spawn(run);
             let cannot = |error| Error::Usage(format!("--threads: a thread cannot be started: {error}"));

@@ -15,7 +15,7 @@ use drumfire_puppet::{HelloError, accept_hello};
 use drumfire_socket::{DatagramMut, DrainEnd, Receiver, SendBatch, SendMode, Sender, Socket};
 use drumfire_wire::{
     AckRange, ConnectionId, ConnectionIdLength, DatagramKind, Frame, Frames, Hello, PacketNumber,
-    ServerParameters, SharedParameters, TransportHeader, VERSION, limits as wire_limits,
+    ServerParameters, TransportHeader, VERSION, limits as wire_limits,
 };
 
 use super::service::{Connection, Handover, StagePart, random_bytes, shared_parameters};
@@ -36,8 +36,6 @@ pub(super) struct OpenStage {
     id_keys: IdKeys,
     shard: Shard,
     handover: Arc<Handover>,
-    shared: SharedParameters,
-    replay_window: u32,
     entropy: Entropy,
     connections: HashMap<ConnectionId, Connection>,
     /// The Welcome for each Hello that was accepted, by its mac1: a repeated Hello gets the same answer.
@@ -51,15 +49,12 @@ impl OpenStage {
     pub(super) fn new(part: StagePart) -> Result<Self, String> {
         let StagePart { service, index, .. } = part;
         let (shard, handover) = service.shard(index);
-        let config = service.suite.config();
         Ok(Self {
             suite: service.suite,
             keys: service.pair(),
             id_keys: IdKeys::derive(&Secret::new(service.persistent), &[]),
             shard,
             handover,
-            shared: shared_parameters(),
-            replay_window: config.replay_window,
             entropy: Entropy::from_seed(Secret::new(random_bytes()?)),
             connections: HashMap::new(),
             welcomes: HashMap::new(),
@@ -174,7 +169,7 @@ impl OpenStage {
             connection_id: id,
             reset_token: self.id_keys.reset_token(&id.to_bytes()),
             suite: if has_aes { aes } else { drumfire_wire::Suite::ChaCha20Poly1305 },
-            shared: self.shared,
+            shared: shared_parameters(),
         };
         let ephemeral = self.entropy.secret();
         let accepted = accept_hello(&self.keys, hello, &parameters, &ephemeral, |_| {});
@@ -185,7 +180,7 @@ impl OpenStage {
             HelloError::BadOffer => DropReason::BadOffer,
         })?;
         let (sealer, opener) = server.into_halves();
-        let window = ReplayWindow::new(self.replay_window).unwrap_or_default();
+        let window = ReplayWindow::new(self.suite.config().replay_window).unwrap_or_default();
         self.handover.waiting().insert(id, Connection { opener, window, sealer });
         Ok(welcome)
     }

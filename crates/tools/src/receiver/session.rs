@@ -21,7 +21,7 @@ use crate::clock;
 use crate::control::{self, ControlPort, Finished, ReceiverEnd, Sealed, Welcome};
 use crate::datagram::RouteId;
 use crate::error::Error;
-use crate::host::{self, DropWatch};
+use crate::host;
 use crate::limits::DESCRIPTORS;
 use crate::report::Scope;
 use crate::table::thousands;
@@ -147,12 +147,12 @@ impl BoundReceiver {
     /// Serves one sender. Returns `None` if none came.
     fn session(&mut self, observer: &mut Observer<'_>) -> Result<Option<(ReceiverEnd, Measured)>, Error> {
         let Some(mut end) = self.wait_for_sender(observer) else { return Ok(None) };
-        let scope = scope(&end, self.group.shared.has_drop_counts);
-        let drops = DropWatch::begin();
+        let drops = host::drops();
         let ids = self.generator.ids(end.hello.traffic.flows, self.plan.steer);
         let ids = ids.map_err(|error| Error::Thread(format!("no ids for the flows: {error}")))?;
         // No datagram has been sent yet, so later drops of the kernel belong to this session.
         let mut first = self.group.shared.sample();
+        let scope = scope(&end, first.kernel_drops().is_some());
         self.group.begin(Session { ids: Arc::clone(&ids), is_one_host: scope != Scope::TwoHosts });
         end.welcome(Welcome {
             version: control::VERSION,
@@ -190,7 +190,7 @@ impl BoundReceiver {
             last,
             rates: sampler.rates,
             granted: self.group.granted(),
-            host_drops: drops.finish(),
+            host_drops: host::growth(&drops, host::drops()),
             steal_share: steal,
         };
         Ok(Some((end, measured)))
@@ -392,7 +392,8 @@ mod tests {
             let ids = generator.ids(96, Steer::Tag).unwrap();
             let mut flows = vec![0; sockets as usize];
             for id in ids.iter() {
-                let socket = generator.secret.socket_for(RoutingTag(id.tag()), generator.sockets);
+                let tag = RoutingTag(u16::from_be_bytes([id.0[0], id.0[1]]));
+                let socket = generator.secret.socket_for(tag, generator.sockets);
                 flows[usize::from(socket)] += 1;
             }
             assert_eq!(flows, vec![96 / sockets; sockets as usize]);

@@ -86,6 +86,7 @@ impl PlainStage {
 }
 
 /// One thread's book of a session: datagrams per flow, and strays by name. After the thread ended, it has the totals of the thread.
+#[derive(Default)]
 pub(super) struct ThreadBook {
     /// Whether datagrams are entered into their flows.
     follows_flows: bool,
@@ -104,16 +105,7 @@ pub(super) struct ThreadBook {
 
 impl ThreadBook {
     pub(super) fn new(follows_flows: bool) -> Self {
-        Self {
-            follows_flows,
-            flows: None,
-            ours: 0,
-            strays: BTreeMap::new(),
-            latency: None,
-            until_latency: LATENCY_EVERY,
-            delivery: None,
-            note: None,
-        }
+        Self { follows_flows, until_latency: LATENCY_EVERY, ..Self::default() }
     }
 
     /// Returns whether a session has begun.

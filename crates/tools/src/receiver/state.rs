@@ -53,7 +53,6 @@ pub(super) struct Shared {
     pub(super) states: Vec<Arc<WorkerState>>,
     /// The drop meters of all sockets; `None` where the system has none.
     meters: Mutex<Vec<Option<DropMeter>>>,
-    pub(super) has_drop_counts: bool,
     pub(super) session: OnceLock<Session>,
     pub(super) is_stopping: AtomicBool,
 }
@@ -70,7 +69,6 @@ impl Shared {
     pub(super) fn new(meters: Vec<Option<DropMeter>>) -> Self {
         Self {
             states: meters.iter().map(|_| Arc::default()).collect(),
-            has_drop_counts: meters.iter().all(Option::is_some),
             meters: Mutex::new(meters),
             session: OnceLock::new(),
             is_stopping: AtomicBool::new(false),

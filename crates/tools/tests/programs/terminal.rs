@@ -36,13 +36,6 @@ struct Terminal {
     modes_before: LocalModes,
 }
 
-/// The state after the program ended.
-struct Left {
-    code: Option<i32>,
-    /// The text on the screen after [`BEFORE`].
-    text: String,
-}
-
 impl Terminal {
     fn start(program: &str, args: &[&str]) -> Self {
         let (pty, pts) = open().unwrap();
@@ -96,9 +89,10 @@ impl Terminal {
         self.emulator.screen()
     }
 
-    /// Waits for the end of the program; the terminal must be as it was before.
+    /// Waits for the end of the program; the terminal must be as it was before. Returns the exit code, and the text on the screen
+    /// after [`BEFORE`].
     #[track_caller]
-    fn end(mut self) -> Left {
+    fn end(mut self) -> (Option<i32>, String) {
         loop {
             match self.written.recv_timeout(DEADLINE) {
                 Ok(bytes) => self.emulator.process(&bytes),
@@ -112,7 +106,7 @@ impl Terminal {
         assert!(!screen.alternate_screen() && !screen.hide_cursor());
         let contents = screen.contents();
         let text = contents.strip_prefix(BEFORE).unwrap_or_else(|| panic!("overwritten:\n{contents}"));
-        Left { code, text: text.trim().to_owned() }
+        (code, text.trim().to_owned())
     }
 }
 
@@ -171,8 +165,7 @@ fn keys_sort_and_end_the_view_of_a_running_server() {
     terminal.press("?");
     terminal.until("the help", |screen| has_row_with(screen, "longest round trip first"));
     terminal.press("q");
-    let left = terminal.end();
-    assert_eq!((left.code, left.text.as_str()), (Some(0), ""));
+    assert_eq!(terminal.end(), (Some(0), String::new()));
 }
 
 #[test]
@@ -184,9 +177,8 @@ fn control_c_ends_the_view_of_a_receiver() {
     });
     assert!(terminal.is_raw());
     terminal.press("\x03");
-    let left = terminal.end();
-    assert_eq!(left.code, Some(1));
-    assert!(left.text.starts_with("receiving on udp and tcp 127.0.0.1:"), "{}", left.text);
-    let last = left.text.lines().last().unwrap_or_default();
-    assert!(last.starts_with("error: "), "{}", left.text);
+    let (code, text) = terminal.end();
+    assert_eq!(code, Some(1));
+    assert!(text.starts_with("receiving on udp and tcp 127.0.0.1:"), "{text}");
+    assert!(text.lines().last().is_some_and(|line| line.starts_with("error: ")), "{text}");
 }
