@@ -1,8 +1,9 @@
 //! The command line of `receiver`.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Parser};
@@ -138,15 +139,14 @@ impl ReceiverArgs {
     }
 
     fn check_files(&self) -> Result<(), Error> {
-        let mut seen: Vec<(&str, &Path)> = Vec::new();
+        let mut seen = BTreeMap::new();
         for (flag, path) in [("--csv", &self.csv), ("--json", &self.json), ("--plot", &self.plot)] {
             let Some(path) = path else { continue };
-            if let Some((first, _)) = seen.iter().find(|(_, other)| other == path) {
+            if let Some(first) = seen.insert(path, flag) {
                 let problem = format!("{first} writes that file too");
                 let advice = format!("give {flag} another file");
                 return Err(Error::usage(&format!("{flag} {}", path.display()), problem, advice));
             }
-            seen.push((flag, path));
         }
         Ok(())
     }

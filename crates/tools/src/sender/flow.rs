@@ -78,7 +78,13 @@ const RESEND_AFTER: Duration = Duration::from_millis(100);
 
 /// Connects this socket, and waits until the receiver has acknowledged a packet. Returns the sealing half of the connection.
 fn connect(socket: &mut Socket, buffers: &mut SocketBuffers, sealed: &Sealed) -> Result<PacketSealer, Error> {
-    let mut client = begin(sealed)?;
+    let ephemeral = service::random_bytes().map_err(unconnected)?;
+    let mut client_id = [0; 8];
+    getrandom::fill(&mut client_id).map_err(unconnected)?;
+    let parameters =
+        ClientParameters { connection_id: None, shared: service::shared_parameters(), hello: b"" };
+    let offer = sealed.suite.offer();
+    let mut client = Connector::new(&sealed.public_key, client_id, ephemeral, &parameters, offer);
     let mut poller = buffers.poller()?;
     poller.register(socket, 0).map_err(unconnected)?;
     let is_patient = clock::within(CONNECT_PATIENCE);
@@ -112,13 +118,4 @@ fn connect(socket: &mut Socket, buffers: &mut SocketBuffers, sealed: &Sealed) ->
         }
     }
     client.into_sealer().ok_or_else(|| unconnected("the connection has no keys"))
-}
-
-fn begin(sealed: &Sealed) -> Result<Connector, Error> {
-    let (mut client_id, mut ephemeral) = ([0; 8], [0; 32]);
-    getrandom::fill(&mut client_id).map_err(unconnected)?;
-    getrandom::fill(&mut ephemeral).map_err(unconnected)?;
-    let parameters =
-        ClientParameters { connection_id: None, shared: service::shared_parameters(), hello: b"" };
-    Ok(Connector::new(&sealed.public_key, client_id, ephemeral, &parameters, sealed.suite.offer()))
 }
