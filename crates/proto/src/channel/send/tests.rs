@@ -1,5 +1,7 @@
 //! The order, the limits, and the accounting of sent messages, packet by packet.
 
+mod model;
+
 use bytes::Bytes;
 
 use super::*;
