@@ -95,6 +95,20 @@ impl<'a> Run<'a> {
 
     /// Returns the encoding of this run in a packet whose previous message id is `last_id`.
     pub(super) fn encoding(&self, last_id: Option<MessageId>) -> Result<MessageEncoding<'a>, EncodeError> {
+        let encoding = self.head_encoding(last_id)?;
+        debug_assert_eq!(
+            Bodies::parse(self.bodies.bytes),
+            Ok((self.bodies, self.longest_bytes)),
+            "not the bodies of a run"
+        );
+        Ok(encoding)
+    }
+
+    /// Returns the encoding as [`Self::encoding`] does, for bodies that are not validated or follow separately.
+    pub(super) fn head_encoding(
+        &self,
+        last_id: Option<MessageId>,
+    ) -> Result<MessageEncoding<'a>, EncodeError> {
         let Self { channel, delivery, bodies, .. } = *self;
         let has_ids = delivery.id().is_none_or(|id| last_of_run(id, bodies.count).is_some());
         let is_mode =
@@ -102,11 +116,6 @@ impl<'a> Run<'a> {
         if !has_ids || !is_mode || !is_count(bodies.count) {
             return Err(EncodeError::BadRun);
         }
-        debug_assert_eq!(
-            Bodies::parse(bodies.bytes),
-            Ok((bodies, self.longest_bytes)),
-            "not the bodies of a run"
-        );
         let encoding = Message { channel, delivery, payload: bodies.bytes }.encoding(last_id)?;
         Ok(encoding.into_run(bodies.count))
     }
@@ -123,6 +132,21 @@ impl<'a> Bodies<'a> {
     pub fn put(payload: &[u8], out: &mut impl BufMut) {
         varint::put(payload.len() as u64, out);
         out.put_slice(payload);
+    }
+
+    /// Returns the length in bytes of the body of a message.
+    #[must_use]
+    pub fn encoded_bytes(payload_bytes: usize) -> usize {
+        varint::encoded_bytes(payload_bytes as u64).saturating_add(payload_bytes)
+    }
+
+    /// Splits the first payload from bodies that were validated. Returns the payload and the other bodies, or `None` if the bytes
+    /// have no whole body.
+    #[must_use]
+    pub fn split_first(bytes: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+        let mut reader = Reader::new(bytes);
+        let payload = read_payload(&mut reader).ok()?;
+        Some((payload, reader.rest()))
     }
 
     /// Validates bodies that [`Self::put`] wrote. Returns them, and the length in bytes of the longest payload.
@@ -390,5 +414,46 @@ mod tests {
             Err(EncodeError::NoRoom { needed_bytes: 6 })
         );
         assert_eq!(writer.written_bytes(), 518);
+    }
+    #[test]
+    fn bodies_that_are_written_separately_make_the_same_frame() {
+        let bytes = bodies(&[b"a", b"", b"bcd"]);
+        let whole = run(unordered(300), &bytes);
+        let mut memory = [[0; 40]; 2];
+        let [first, second] = &mut memory;
+        let mut writer = FrameWriter::new(&mut first[..]);
+        assert_eq!(writer.run_messages_left(), 512);
+        writer.run(&whole).unwrap();
+        assert_eq!(writer.run_messages_left(), 509);
+        let mut separate = FrameWriter::new(&mut second[..]);
+        let too_long = separate.run_with(whole.channel, whole.delivery, 3, 36, |_| unreachable!());
+        assert_eq!(too_long, Err(EncodeError::NoRoom { needed_bytes: 41 }));
+        separate
+            .run_with(whole.channel, whole.delivery, 3, bytes.len(), |out| out.put_slice(&bytes))
+            .unwrap();
+        assert_eq!(separate.written_bytes(), writer.written_bytes());
+        // Both know the last id of the run.
+        let next = Message { channel: ChannelId(7), delivery: unordered(303), payload: b"" };
+        assert_eq!((separate.message_bytes(&next), writer.message_bytes(&next)), (Ok(3), Ok(3)));
+        assert_eq!(memory[0], memory[1]);
+    }
+
+    #[test]
+    fn a_packet_without_frames_left_has_no_room_for_runs() {
+        let mut memory = [0; 100];
+        let mut writer = FrameWriter::new(&mut memory[..]);
+        (0..39).for_each(|_| writer.ping().unwrap());
+        assert_eq!(writer.run_messages_left(), 512);
+        writer.ping().unwrap();
+        assert_eq!(writer.run_messages_left(), 0);
+    }
+
+    #[test]
+    fn bodies_are_split_one_by_one() {
+        let bytes = bodies(&[b"a", &[7; 200]]);
+        let (first, rest) = Bodies::split_first(&bytes).unwrap();
+        assert_eq!((first, rest.len()), (&b"a"[..], Bodies::encoded_bytes(200)));
+        assert_eq!(Bodies::split_first(rest), Some((&[7; 200][..], &[][..])));
+        assert_eq!(Bodies::split_first(&[]), None);
     }
 }

@@ -6,8 +6,8 @@ use bytes::BufMut;
 
 use super::control::{Close, NewConnectionId, PathData, ResumeToken};
 use super::kinds::{FrameKinds, frame_type, frame_weight};
-use super::message::{Fragment, Message, MessageId, Skip};
-use super::run::{Run, SkipRun};
+use super::message::{ChannelId, Delivery, Fragment, Message, MessageId, Skip};
+use super::run::{Bodies, Run, SkipRun};
 use crate::ack::{self, AckDelay, AckRange};
 use crate::codec::{EncodeError, check_room};
 use crate::limits::{PACKET_FRAMES_MAX, PACKET_RUN_MESSAGES_MAX};
@@ -129,6 +129,37 @@ impl<B: BufMut> FrameWriter<B> {
         encoding.put(&mut self.out);
         self.last_id = run.last_id().or(self.last_id);
         Ok(())
+    }
+
+    /// Writes a run of `count` messages. `put` writes their bodies, which have `body_bytes` bytes, and are not validated here.
+    /// `delivery` belongs to the first message.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run`].
+    pub fn run_with(
+        &mut self,
+        channel: ChannelId,
+        delivery: Delivery,
+        count: u16,
+        body_bytes: usize,
+        put: impl FnOnce(&mut B),
+    ) -> Result<(), EncodeError> {
+        let bodies = Bodies { bytes: &[], count, payload_bytes: 0 };
+        let run = Run { channel, delivery, bodies, longest_bytes: 0 };
+        let head = run.head_encoding(self.last_id)?;
+        self.reserve_run(head.bytes().saturating_add(body_bytes), count, FrameKinds::MESSAGE)?;
+        head.put(&mut self.out);
+        let left_bytes = self.out.remaining_mut().checked_sub(body_bytes);
+        put(&mut self.out);
+        debug_assert_eq!(Some(self.out.remaining_mut()), left_bytes, "not {body_bytes} bytes of bodies");
+        self.last_id = run.last_id().or(self.last_id);
+        Ok(())
+    }
+
+    /// Returns the number of messages that the runs and Skip runs of this packet may still have, 0 if it may have no frame.
+    pub fn run_messages_left(&self) -> u16 {
+        if self.frames_left > 0 { self.run_messages_left } else { 0 }
     }
 
     /// Writes that consecutive messages were given up.
@@ -337,7 +368,7 @@ impl<B: BufMut> FrameWriter<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{ChannelId, CloseCode, Delivery};
+    use crate::frame::CloseCode;
     use crate::packet_number::PacketNumber;
     use core::time::Duration;
 
