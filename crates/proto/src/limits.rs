@@ -85,9 +85,9 @@ pub const PROBES_BEFORE_SILENCE: u32 = 3;
 /// The distance of a received reliable message's id from the lowest missing one, at most. The receiver refuses more.
 pub const MESSAGE_IDS_AHEAD: u64 = drumfire_wire::limits::MESSAGE_IDS_AHEAD;
 
-/// The most ids of reliable messages between the oldest one in flight and the newest. This is less than the peer accepts,
-/// because every id takes a record, and records are not charged to the connection.
-pub const MESSAGE_IDS_IN_FLIGHT: u64 = 4_096;
+/// The most ids of reliable messages from the oldest one in flight to the newest. The peer accepts as many, and only
+/// messages that have not arrived take memory.
+pub const MESSAGE_IDS_IN_FLIGHT: u64 = MESSAGE_IDS_AHEAD;
 
 /// The most fragmented reliable messages in flight. The receiver refuses more.
 pub const RELIABLE_IN_PIECES_MAX: usize = 64;

@@ -50,6 +50,11 @@ impl SendCredit {
         to_usize(self.message_max_bytes.get())
     }
 
+    /// The charges of messages that may still be sent, in bytes.
+    pub(crate) const fn left_bytes(&self) -> usize {
+        to_usize(self.left)
+    }
+
     /// Whether a message with this charge may be sent.
     pub(crate) fn has(&self, charge_bytes: usize) -> bool {
         u32::try_from(charge_bytes).is_ok_and(|charge| charge <= self.left)

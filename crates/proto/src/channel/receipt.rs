@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
+use std::ops::Range;
 
 use drumfire_wire::MessageId;
 
@@ -38,6 +39,9 @@ pub(crate) struct Receipts {
     pending: VecDeque<Option<PendingReceipt>>,
     /// The number of receipts that were removed from `pending`.
     base: u64,
+    /// Receipts of messages with ids that were sent, by ascending id. An entry with a known outcome is `None`, and is
+    /// removed when it is the oldest.
+    by_id: VecDeque<(u64, Option<ReceiptId>)>,
     /// Outcomes that the endpoint has not read, oldest first.
     answers: VecDeque<(ReceiptId, Outcome)>,
 }
@@ -62,6 +66,24 @@ impl Receipts {
     /// Queues an outcome.
     pub(super) fn answer(&mut self, receipt: ReceiptId, outcome: Outcome) {
         self.answers.push_back((receipt, outcome));
+    }
+
+    /// Registers a message that is sent for the first time under this id.
+    pub(super) fn open(&mut self, id: u64, receipt: ReceiptId) {
+        debug_assert!(self.by_id.back().is_none_or(|last| last.0 < id), "message {id} is sent out of order");
+        self.by_id.push_back((id, Some(receipt)));
+    }
+
+    /// Reports the outcome of the messages with these ids, except those whose outcome is known.
+    pub(super) fn answer_ids(&mut self, ids: Range<u64>, outcome: Outcome) {
+        // Few messages have receipts, so an entry is searched for rather than kept for each id.
+        let start = self.by_id.partition_point(|entry| entry.0 < ids.start);
+        for (_, receipt) in self.by_id.range_mut(start..).take_while(|entry| entry.0 < ids.end) {
+            if let Some(receipt) = receipt.take() {
+                self.answers.push_back((receipt, outcome));
+            }
+        }
+        while self.by_id.pop_front_if(|entry| entry.1.is_none()).is_some() {}
     }
 
     /// Registers an unreliable message in a packet. Returns the id by which its fate is reported.
@@ -134,11 +156,16 @@ impl Receipts {
             self.pending.front().is_none_or(Option::is_some),
             "the outcome of the oldest receipt is known, and the receipt is still kept"
         );
+        debug_assert!(
+            self.by_id.front().is_none_or(|entry| entry.1.is_some())
+                && self.by_id.iter().is_sorted_by(|entry, next| entry.0 < next.0),
+            "the receipts by id are out of order, or the oldest is answered"
+        );
     }
 
     /// Whether no receipt is open, and all outcomes were read.
     pub(super) fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.answers.is_empty()
+        self.pending.is_empty() && self.by_id.is_empty() && self.answers.is_empty()
     }
 
     /// Returns the next outcome, oldest first.

@@ -3,6 +3,7 @@
 //! Within each priority class, lost messages are sent first, then waiting messages in turn. The packet builder
 //! decides when to fill a packet.
 
+mod chunks;
 mod fill;
 mod free;
 mod latest;
@@ -10,6 +11,7 @@ mod message_slab;
 mod pieces;
 mod reliable;
 mod scheduler;
+mod sent_run;
 mod waiting;
 
 use std::time::Duration;
@@ -270,7 +272,7 @@ impl SendQueue {
         let progress =
             self.scheduler.as_ref().and_then(|scheduler| scheduler.first(queue_key)?.extras.progress);
         let Some(progress) = progress else {
-            self.pop(queue_key, Outcome::Expired);
+            let _ = self.pop(queue_key, Outcome::Expired);
             return true;
         };
         // A part was sent. The peer holds memory for a message with an id, and learns from a Skip that the rest will
@@ -295,23 +297,23 @@ impl SendQueue {
     /// acknowledged the Skip.
     fn on_given_up(&mut self, over: GivenUp) {
         release(&mut self.used_bytes, over.payload_bytes);
-        if let Some(receipt) = over.receipt {
-            self.receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
+        if let Some(receipts) = &mut self.receipts {
+            receipts.answer_ids(over.ids.first..over.ids.end(), Outcome::Expired);
         }
     }
 
-    /// Removes a message that is not kept: it was sent, or its lifetime ended.
-    fn pop(&mut self, queue_key: QueueKey, outcome: Outcome) {
+    /// Removes a message that is not kept: it was sent, or its lifetime ended. Returns its receipt.
+    fn pop(&mut self, queue_key: QueueKey, outcome: Outcome) -> Option<ReceiptId> {
         let gone = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, false));
         debug_assert!(gone.is_some(), "the message to remove does not wait");
-        if let Some(gone) = gone {
-            if gone.mode == Mode::ReliableLatest
-                && let Some(latest) = &mut self.latest
-            {
-                latest.forget((gone.channel, gone.extras.key));
-            }
-            self.forget(&gone, outcome);
+        let gone = gone?;
+        if gone.mode == Mode::ReliableLatest
+            && let Some(latest) = &mut self.latest
+        {
+            latest.forget((gone.channel, gone.extras.key));
         }
+        self.forget(&gone, outcome);
+        gone.extras.terms.receipt
     }
 
     /// Keeps a value that was sent, until the fate of its packet is known.
@@ -365,7 +367,7 @@ impl SendQueue {
         self.receipts.as_mut()?.pop()
     }
 
-    /// Processes the fate of a packet with message `id`.
+    /// Processes the fate of a packet with what `id` stands for.
     pub(crate) fn on_fate(&mut self, fate: PacketFate, id: MessageId, packet: u64) {
         // The range of an id shows which part registered it.
         if is_value(id) {
@@ -378,18 +380,13 @@ impl SendQueue {
             return;
         }
         let Some(reliable) = &mut self.reliable else { return };
-        let arrived = if is_piece(id) {
-            reliable.on_piece_fate(fate, id)
-        } else if fate == PacketFate::Lost {
-            return reliable.on_lost(id.0, packet);
-        } else {
-            reliable.acknowledge(id.0)
-        };
-        // The message has arrived: release it, and resume what waited for it.
+        let arrived =
+            if is_piece(id) { reliable.on_piece_fate(fate, id) } else { reliable.on_fate(fate, id, packet) };
+        // Messages have arrived: release them, and resume what waited for them.
         let Some(arrived) = arrived else { return };
-        release(&mut self.used_bytes, charge(arrived.payload_bytes));
-        if let Some(receipt) = arrived.receipt {
-            self.receipts.get_or_insert_default().answer(receipt, Outcome::Acknowledged);
+        release(&mut self.used_bytes, arrived.charge_bytes);
+        if let Some(receipts) = &mut self.receipts {
+            receipts.answer_ids(arrived.ids.first..arrived.ids.end(), Outcome::Acknowledged);
         }
         if arrived.is_sequenced
             && let Some(scheduler) = &mut self.scheduler
@@ -408,7 +405,7 @@ impl SendQueue {
             if is_piece(id) {
                 reliable.repeat_piece(id);
             } else {
-                reliable.repeat(id.0);
+                reliable.repeat(id);
             }
         }
     }

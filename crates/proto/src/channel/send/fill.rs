@@ -4,15 +4,17 @@
 //! The state that is kept of a sent message depends on its mode.
 
 use bytes::BufMut;
-use drumfire_wire::{Delivery, EncodeError, FrameWriter, Message, MessageId};
+use drumfire_wire::{Delivery, FrameWriter, Message, MessageId};
 
-use super::pieces::write_piece;
-use super::reliable::Reliable;
-use super::scheduler::QueueKey;
+use super::pieces::{must_cut, write_piece};
+use super::reliable::{Reliable, SendPriority};
+use super::scheduler::{QueueKey, RunLimits};
+use super::sent_run::{RunFrame, RunIds};
 use super::waiting::{Extras, Progress, QueueEntry};
 use super::{SendQueue, charge, release};
 use crate::channel::receipt::Outcome;
-use crate::channel::{Mode, Priority};
+use crate::channel::{Mode, Priority, Redundancy};
+use crate::event::charge_all;
 use crate::limits::MESSAGE_MAX_BYTES;
 use crate::time::Moment;
 
@@ -32,7 +34,7 @@ pub(crate) struct Packet {
 pub(crate) struct FillCounts {
     /// The number of messages.
     pub(crate) message_count: u32,
-    /// The number of reliable messages, fragments, and copies, whose fate is reported.
+    /// The number of runs of reliable messages, fragments, and copies, whose fate is reported.
     pub(crate) reliable_count: u32,
     /// The number of messages that were lost before.
     pub(crate) resent_count: u32,
@@ -47,10 +49,12 @@ pub(crate) struct FillCounts {
 }
 
 impl FillCounts {
-    pub(super) fn add(&mut self, is_reliable: bool, is_resent: bool) {
-        self.message_count = self.message_count.saturating_add(1);
+    /// Counts a message, or a run of messages.
+    pub(super) fn add(&mut self, count: u16, is_reliable: bool, is_resent: bool) {
+        self.message_count = self.message_count.saturating_add(count.into());
         self.reliable_count = self.reliable_count.saturating_add(is_reliable.into());
-        self.resent_count = self.resent_count.saturating_add(is_resent.into());
+        let resent_count = if is_resent { count } else { 0 };
+        self.resent_count = self.resent_count.saturating_add(resent_count.into());
     }
 
     pub(super) fn add_piece(&mut self, is_reliable: bool, is_last: bool) {
@@ -111,9 +115,9 @@ impl SendQueue {
         let fits = reliable.write_lost(class, packet, writer, carry, filled, |over| {
             // The overhead stays charged until the peer acknowledged the Skip.
             release(used_bytes, over.payload_bytes);
-            expired_count = expired_count.saturating_add(1);
-            if let Some(receipt) = over.receipt {
-                receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
+            expired_count = expired_count.saturating_add(over.ids.count.into());
+            if let Some(receipts) = receipts {
+                receipts.answer_ids(over.ids.first..over.ids.end(), Outcome::Expired);
             }
         });
         filled.expired_count = filled.expired_count.saturating_add(expired_count);
@@ -152,12 +156,12 @@ impl SendQueue {
                 if let Some(id) = self.book_value(queue_key, class, version, packet.number) {
                     carry(id);
                 }
-                filled.add(true, is_resent);
+                filled.add(1, true, is_resent);
                 true
             } else if waiting.mode.needs_id() {
                 self.write_reliable(queue_key, class, packet, writer, carry, filled)
             } else {
-                self.write_unreliable(queue_key, packet, writer, carry, filled)
+                self.write_unreliable(queue_key, class, packet, writer, carry, filled)
             };
             if !fits {
                 return false;
@@ -177,6 +181,14 @@ impl SendQueue {
     ) -> bool {
         self.check_first(queue_key);
         let Some(scheduler) = &mut self.scheduler else { return false };
+        if scheduler.begins_run(queue_key)
+            && let Some(ids) = self.write_reliable_run(queue_key, class, packet, writer)
+        {
+            carry(ids.book_id());
+            filled.add(ids.count, true, false);
+            return true;
+        }
+        let Some(scheduler) = &mut self.scheduler else { return false };
         let Some(waiting) = scheduler.first(queue_key) else { return false };
         let charge_bytes = charge(waiting.payload.len());
         // No later message may overtake it, or a large message could wait forever for its credit.
@@ -189,15 +201,20 @@ impl SendQueue {
         // A retransmission must fit every path, whatever the present path carries.
         let is_short = waiting.payload.len() <= MESSAGE_MAX_BYTES;
         match is_short.then(|| reliable.write_first(writer, waiting)) {
-            Some(Ok(first)) => {
+            Some(Ok(order)) => {
                 if let Some(waiting) = scheduler.pop(queue_key, true) {
+                    let receipt = waiting.extras.terms.receipt;
                     let redundancy = scheduler.options_of(waiting.channel).redundancy;
-                    reliable.keep(waiting, first, class, packet.number, redundancy);
+                    let send = SendPriority { class, packet: packet.number, redundancy };
+                    let ids = reliable.keep(waiting, order, send);
+                    if let Some(receipt) = receipt {
+                        self.receipts.get_or_insert_default().open(ids.first, receipt);
+                    }
+                    carry(ids.book_id());
                 }
-                carry(first.id);
-                filled.add(true, false);
+                filled.add(1, true, false);
             }
-            Some(Err(error)) if !must_cut(error, packet) => return false,
+            Some(Err(error)) if !must_cut(error, packet.room_bytes) => return false,
             // Few fragmented messages at a time: the receiver limits how many it stores, and one channel must not use
             // them all.
             Some(Err(_)) | None => {
@@ -205,7 +222,11 @@ impl SendQueue {
                     scheduler.block(class);
                     return true;
                 }
-                let number = reliable.begin_pieces(waiting, class, packet.number);
+                let send = SendPriority { class, packet: packet.number, redundancy: Redundancy::None };
+                let number = reliable.begin_pieces(waiting, send);
+                if let Some(receipt) = waiting.extras.terms.receipt {
+                    self.receipts.get_or_insert_default().open(number, receipt);
+                }
                 scheduler.begin(queue_key, Progress { number, sent_bytes: 0, receipt: None });
             }
         }
@@ -214,10 +235,54 @@ impl SendQueue {
         true
     }
 
+    /// Writes the first messages of a reliable queue as a run. Returns their ids, or `None` if there is only one that
+    /// fits, which is shorter as a message.
+    fn write_reliable_run<B: BufMut>(
+        &mut self,
+        queue_key: QueueKey,
+        class: usize,
+        packet: Packet,
+        writer: &mut FrameWriter<B>,
+    ) -> Option<RunIds> {
+        let scheduler = self.scheduler.as_mut()?;
+        let waiting = scheduler.first(queue_key)?;
+        let next_id = self.next_id;
+        let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id, self.hash)));
+        let order = reliable.order_for(waiting);
+        let delivery = reliable.first_delivery(order);
+        let redundancy = scheduler.options_of(waiting.channel).redundancy;
+        let limits = RunLimits {
+            class,
+            id_count: reliable.ids_left(),
+            charge_bytes: self.credit.left_bytes(),
+            has_copies: redundancy.copies() > 0,
+        };
+        let head = Message { channel: waiting.channel, delivery, payload: &[] };
+        // The run is measured before anything is written or taken out of the queue.
+        let fit = scheduler.fit_run(queue_key, &limits, RunFrame::behind(writer, &head)?);
+        // Without memory for bodies, each message keeps its own payload.
+        if fit.count < 2 || !reliable.may_keep_bodies(fit.body_bytes, self.used_bytes) {
+            return None;
+        }
+        let payloads = scheduler.payloads(queue_key).take(fit.count.into());
+        let send = SendPriority { class, packet: packet.number, redundancy };
+        let ids = reliable.write_run(writer, (waiting, order), &fit, payloads, send).ok()?;
+        for id in ids.first..ids.end() {
+            let receipt = scheduler.pop(queue_key, true).and_then(|sent| sent.extras.terms.receipt);
+            if let Some(receipt) = receipt {
+                self.receipts.get_or_insert_default().open(id, receipt);
+            }
+        }
+        // As with single messages, retransmissions are free.
+        self.credit.spend(charge_all(fit.count, fit.payload_bytes));
+        Some(ids)
+    }
+
     /// Writes the first message of an unreliable queue, or starts to fragment it. Returns false when it does not fit.
     fn write_unreliable<B: BufMut>(
         &mut self,
         queue_key: QueueKey,
+        class: usize,
         packet: Packet,
         writer: &mut FrameWriter<B>,
         carry: &mut impl FnMut(MessageId),
@@ -225,20 +290,27 @@ impl SendQueue {
     ) -> bool {
         self.check_first(queue_key);
         let Some(scheduler) = &mut self.scheduler else { return false };
+        let run_count = scheduler.write_unreliable_run(queue_key, class, writer);
         let Some(waiting) = scheduler.first(queue_key) else { return false };
         let receipt = waiting.extras.terms.receipt;
-        match writer.message(&whole_unreliable(waiting)) {
-            // Nothing of it is kept. A receipt waits for the fate of the packet.
-            Ok(()) => {
-                self.pop(queue_key, Outcome::Lost);
-                if let Some(receipt) = receipt {
-                    carry(self.receipts.get_or_insert_default().on_sent(receipt));
-                    filled.receipt_count = filled.receipt_count.saturating_add(1);
+        // A run has the messages that wait one behind the other, and the first of them is still at the front.
+        let written = match run_count {
+            Some(count) => Ok(count),
+            None => writer.message(&waiting.unreliable_message()).map(|()| 1),
+        };
+        match written {
+            // Nothing of them is kept. A receipt waits for the fate of the packet.
+            Ok(count) => {
+                for _ in 0..count {
+                    if let Some(receipt) = self.pop(queue_key, Outcome::Lost) {
+                        carry(self.receipts.get_or_insert_default().on_sent(receipt));
+                        filled.receipt_count = filled.receipt_count.saturating_add(1);
+                    }
                 }
-                filled.add(false, false);
+                filled.add(count, false, false);
                 true
             }
-            Err(error) if must_cut(error, packet) => {
+            Err(error) if must_cut(error, packet.room_bytes) => {
                 let receipts = &mut self.receipts;
                 let receipt = receipt.map(|receipt| receipts.get_or_insert_default().begin(receipt));
                 // The first fragment determines its number.
@@ -275,7 +347,7 @@ impl SendQueue {
             carry(id);
             end
         } else {
-            let written = write_piece(writer, &whole_unreliable(waiting), number, begin, total);
+            let written = write_piece(writer, &waiting.unreliable_message(), number, begin, total);
             let Some(end) = written else { return false };
             debug_assert!(
                 progress.receipt.is_none() || self.receipts.is_some(),
@@ -319,16 +391,4 @@ fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: QueueEntry<'_>, 
         .message(&Message { channel, delivery: Delivery::ReliableLatest { key, version }, payload })
         .ok()?;
     Some(version)
-}
-
-/// Returns an unreliable message as it would be sent whole.
-fn whole_unreliable(waiting: QueueEntry<'_>) -> Message<'_> {
-    let is_sequenced = waiting.mode == Mode::UnreliableSequenced;
-    let delivery = if is_sequenced { Delivery::UnreliableSequenced } else { Delivery::Unreliable };
-    Message { channel: waiting.channel, delivery, payload: waiting.payload }
-}
-
-/// Whether a message that did not fit would not fit an empty packet either.
-pub(super) fn must_cut(error: EncodeError, packet: Packet) -> bool {
-    matches!(error, EncodeError::NoRoom { needed_bytes } if needed_bytes > packet.room_bytes)
 }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use bytes::BufMut;
-use drumfire_wire::{Fragment, FrameWriter, Message, MessageId};
+use drumfire_wire::{EncodeError, Fragment, FrameWriter, Message, MessageId};
 
 use crate::channel::ranges::Ranges;
 use crate::convert::{to_u64, to_usize};
@@ -127,6 +127,11 @@ impl FragmentTable {
         let place = id.0.checked_sub(FIRST_ID)?.checked_sub(self.base)?;
         self.pieces.get_mut(usize::try_from(place).ok()?)
     }
+}
+
+/// Whether a message that did not fit would not fit an empty packet with `room_bytes` bytes of frames either.
+pub(super) fn must_cut(error: EncodeError, room_bytes: usize) -> bool {
+    matches!(error, EncodeError::NoRoom { needed_bytes } if needed_bytes > room_bytes)
 }
 
 /// Writes the bytes of a message from `begin` up to `end`, as many as fit. Returns the end of the fragment, or `None`

@@ -1,43 +1,54 @@
 //! Reliable messages that were sent, until they are acknowledged: in flight, or lost and to be sent again.
 //!
-//! A message gets its id when it is first sent (PROTOCOL 8.2, "Message ids"). Another module limits the memory of messages.
+//! Messages get their ids when they are first sent (PROTOCOL 8.2, "Message ids"). Consecutive messages of one channel that
+//! go into one packet are one run, with one record. Another module limits the memory of messages.
 
 mod check_sent;
 mod in_pieces;
+mod resend;
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
-use bytes::{BufMut, Bytes};
-use drumfire_wire::{ChannelId, Delivery, EncodeError, FrameWriter, Message, MessageId, Skip};
+use bytes::BufMut;
+use drumfire_wire::{Bodies, ChannelId, Delivery, EncodeError, FrameWriter, Message, MessageId};
 
-use super::pieces::{FragmentFates, FragmentTable};
-use super::waiting::{DeliveryTerms, QueueEntry, QueuedMessage};
-use super::{FillCounts, Packet};
-use crate::channel::receipt::ReceiptId;
+use super::chunks::BodyChunks;
+use super::pieces::FragmentTable;
+use super::sent_run::{Order, RunBodies, RunFrame, RunIds, RunState, SentRun};
+use super::waiting::{QueueEntry, QueuedMessage};
 use crate::channel::{Mode, Priority, Redundancy};
-use crate::convert::{saturated, to_u64};
+use crate::convert::saturated;
 use crate::ids::FoldBuild;
 use crate::limits::{MESSAGE_IDS_IN_FLIGHT, REDUNDANT_MAX_BYTES};
-use crate::time::Moment;
+use crate::loss::PacketFate;
+
+/// The number of records up to which acknowledged ones may outnumber the others.
+const RECORDS_MIN: usize = 64;
 
 /// The sent reliable messages of one connection.
 #[derive(Debug)]
 pub(super) struct Reliable {
     // Messages
-    /// Sent messages, by id from `base` on. An acknowledged message leaves when it is the oldest.
-    sent: VecDeque<Sent>,
-    /// The smallest id not yet acknowledged.
-    base: u64,
-    /// The newest unacknowledged id of each channel with ordered messages in flight.
+    /// Sent runs by ascending id. All ids below `next_id` that are in no run have arrived. An acknowledged run leaves when
+    /// it is the oldest, or with many others.
+    runs: VecDeque<SentRun>,
+    /// The id of the next message.
+    next_id: u64,
+    /// The number of acknowledged runs in `runs`.
+    acknowledged_count: usize,
+    /// The newest id of each channel with ordered messages in flight, and of others until their runs leave.
     newest: HashMap<ChannelId, u64, FoldBuild>,
+    /// The bodies of runs with several messages.
+    chunks: BodyChunks,
 
     // Repetition
-    /// Ids of lost messages, by class of priority. An id may be of a message that has arrived since, but not the
-    /// first one of a class.
+    /// The first ids of lost runs in ascending order, by class of priority. An id may be of a run that has arrived
+    /// since, but not the first one of a class.
     lost: [VecDeque<u64>; Priority::COUNT],
     /// The number of ids in `lost`.
     lost_count: usize,
-    /// Ids of messages to be repeated for redundancy, oldest first.
+    /// The first ids of runs to be repeated for redundancy, oldest first.
     copied: VecDeque<u64>,
 
     // Fragments
@@ -49,117 +60,62 @@ pub(super) struct Reliable {
     in_pieces_count: usize,
 }
 
-/// A message that was sent and is not acknowledged, or waits for older ones to be acknowledged.
-#[derive(Debug)]
-struct Sent {
-    // The message
-    /// The channel.
-    channel: ChannelId,
-    /// The content. Empty after the message was acknowledged or given up.
-    payload: Bytes,
-    /// The length of the payload, also after the payload was released.
-    bytes: u32,
-    /// The lifetime and the receipt.
-    terms: DeliveryTerms,
-    /// The delivery order within the channel.
-    order: Order,
-    /// The class of priority, in which a lost message is sent again.
-    class: u8,
-
-    // Its fate
-    /// Whether the message is in flight.
-    state: MessageState,
-    /// The last packet with the message.
-    packet: u64,
-    /// The fate of the fragments. `None` for a message that is not fragmented.
-    pieces: Option<Box<FragmentFates>>,
-    /// The message was given up. A Skip is sent instead.
-    is_given_up: bool,
-    /// The number of copies for redundancy that are still to be sent.
-    copies_left: u8,
-}
-
-/// The delivery order of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
-    /// No constraint.
-    Unordered,
-    /// No constraint: the channel has one message in flight at a time.
-    Sequenced,
-    /// After the previous message of the channel: the newest unacknowledged one at the last check.
-    After(Option<u64>),
-}
-
-/// Where a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum MessageState {
-    /// In a packet whose fate is not known. Parts of a fragmented message may still wait to be sent.
-    InFlight,
-    /// To be sent again. Its id is in `lost`.
-    Lost,
-    /// Arrived. It is kept until all older messages have arrived.
-    Acknowledged,
-}
-
-/// A message that was written for the first time.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct First {
-    /// The id under which it was written.
-    pub(super) id: MessageId,
-    /// The order with which it was written.
-    order: Order,
-}
-
-/// A message that was acknowledged.
+/// Messages of one channel that were acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrived {
+    /// The ids of the packet's run. Receipts of messages that arrived earlier were answered already.
+    pub(super) ids: RunIds,
     /// The channel.
     pub(super) channel: ChannelId,
-    /// The length of the payload that was released, 0 for a message that was given up before.
-    pub(super) payload_bytes: usize,
+    /// The send memory that was released, in bytes.
+    pub(super) charge_bytes: usize,
     /// Whether the next message of a ReliableSequenced channel may be sent now.
     pub(super) is_sequenced: bool,
-    /// The receipt to answer. `None` without one, and for a message that was given up before.
-    pub(super) receipt: Option<ReceiptId>,
 }
 
-/// A message that was given up after it was sent.
+/// Messages that were given up after they were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GivenUp {
-    /// The length of the payload that was released.
+    /// The ids of the messages.
+    pub(super) ids: RunIds,
+    /// The sum of the lengths of the payloads that were released.
     pub(super) payload_bytes: usize,
-    /// The receipt to answer, or `None` without one.
-    pub(super) receipt: Option<ReceiptId>,
 }
 
-impl Order {
-    /// Returns the order as the wire carries it.
-    fn delivery(self, id: u64) -> Delivery {
-        let id = MessageId(id);
-        match self {
-            Self::Unordered => Delivery::ReliableUnordered { id },
-            Self::Sequenced => Delivery::ReliableSequenced { id },
-            Self::After(before) => Delivery::ReliableOrdered { id, after: before.map(MessageId) },
-        }
-    }
+/// The packet of messages that are sent for the first time, and how they are sent again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SendPriority {
+    /// The class of priority.
+    pub(super) class: usize,
+    /// The packet number.
+    pub(super) packet: u64,
+    /// How often short messages are repeated.
+    pub(super) redundancy: Redundancy,
 }
 
 impl Reliable {
     /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
     pub(super) fn prefetch(&self) -> impl Copy + use<> {
-        (self.sent.front().map(|sent| sent.bytes), self.lost_count, self.copied.len(), self.in_pieces_count)
+        (
+            self.runs.front().map(|run| run.payload_bytes),
+            self.lost_count,
+            self.copied.len(),
+            self.in_pieces_count,
+        )
     }
 
     /// Creates an empty queue whose first message gets this id.
     pub(super) fn new(next_id: u64, hash: FoldBuild) -> Self {
         Self {
-            sent: VecDeque::new(),
-            base: next_id,
+            runs: VecDeque::new(),
+            next_id,
+            acknowledged_count: 0,
+            newest: HashMap::with_hasher(hash),
+            chunks: BodyChunks::new(),
             lost: Default::default(),
             lost_count: 0,
             copied: VecDeque::new(),
-            newest: HashMap::with_hasher(hash),
             book: FragmentTable::default(),
             in_pieces: HashMap::with_hasher(hash),
             in_pieces_count: 0,
@@ -173,68 +129,295 @@ impl Reliable {
 
     /// The id of the next message, if no message is left.
     pub(super) fn next_id_when_empty(&self) -> Option<u64> {
-        self.sent.is_empty().then_some(self.base)
+        self.runs.is_empty().then_some(self.next_id)
     }
 
-    /// Whether another message may be sent for the first time. The receiver refuses ids too far above its lowest
-    /// missing id, which is never below the lowest unacknowledged one.
+    /// The smallest id that is not acknowledged, or the next id.
+    fn base(&self) -> u64 {
+        self.runs.front().map_or(self.next_id, |run| run.ids.first)
+    }
+
+    /// Whether another message may be sent for the first time.
     pub(super) fn may_give_id(&self) -> bool {
-        to_u64(self.sent.len()) < MESSAGE_IDS_IN_FLIGHT
+        self.ids_left() > 0
     }
 
-    /// Marks a message as lost, after a packet with it was lost.
-    pub(super) fn on_lost(&mut self, id: u64, packet: u64) {
-        // A copy in a later packet is still in flight.
-        if sent_ref(&self.sent, self.base, id).is_some_and(|sent| sent.packet == packet) {
-            self.repeat(id);
+    /// The number of messages that may be sent for the first time. The receiver refuses ids too far above its lowest
+    /// missing id, which is never below the lowest unacknowledged one.
+    pub(super) fn ids_left(&self) -> u64 {
+        MESSAGE_IDS_IN_FLIGHT.saturating_sub(self.next_id.saturating_sub(self.base()))
+    }
+
+    /// The indices of the runs that have any of these ids. Runs are split, but never joined, so that a run lies either
+    /// inside the ids of an earlier packet or outside.
+    fn indices(&self, ids: RunIds) -> Range<usize> {
+        // Packets are mostly acknowledged in the order in which they were sent.
+        let is_oldest = self.runs.front().is_some_and(|run| run.ids.first == ids.first);
+        let start = if is_oldest { 0 } else { self.runs.partition_point(|run| run.ids.end() <= ids.first) };
+        let of_ids =
+            self.runs.range(start.min(self.runs.len())..).take_while(|run| run.ids.first < ids.end());
+        start..start.saturating_add(of_ids.count())
+    }
+
+    /// The index of the run that begins with this id. `None` if its messages have arrived, with all older ones or long
+    /// ago.
+    fn index_of(&self, id: u64) -> Option<usize> {
+        let index = self.runs.partition_point(|run| run.ids.first < id);
+        self.runs.get(index).is_some_and(|run| run.ids.first == id).then_some(index)
+    }
+
+    /// The run that begins with this id.
+    fn run(&self, id: u64) -> Option<&SentRun> {
+        self.runs.get(self.index_of(id)?)
+    }
+
+    /// As [`Self::run`].
+    fn run_mut(&mut self, id: u64) -> Option<&mut SentRun> {
+        let index = self.index_of(id)?;
+        self.runs.get_mut(index)
+    }
+
+    /// Marks messages as lost, after a packet with them was lost.
+    pub(super) fn on_lost(&mut self, id: MessageId, packet: u64) {
+        for index in self.indices(RunIds::of_book(id)) {
+            // A copy in a later packet is still in flight.
+            if self.runs.get(index).is_some_and(|run| run.packet == packet) {
+                self.lose(index);
+            }
         }
     }
 
-    /// Sends a message again whatever its fate, unless it was acknowledged.
-    pub(super) fn repeat(&mut self, id: u64) {
-        if let Some(sent) = sent_mut(&mut self.sent, self.base, id)
-            && sent.state == MessageState::InFlight
+    /// Sends messages again whatever their fate, unless they were acknowledged.
+    pub(super) fn repeat(&mut self, id: MessageId) {
+        for index in self.indices(RunIds::of_book(id)) {
+            self.lose(index);
+        }
+    }
+
+    /// Marks a run as lost if it is in flight.
+    fn lose(&mut self, index: usize) {
+        if let Some(run) = self.runs.get_mut(index)
+            && run.state == RunState::InFlight
         {
-            sent.state = MessageState::Lost;
-            debug_assert!(usize::from(sent.class) < Priority::COUNT, "a message of class {}", sent.class);
-            if let Some(lost) = self.lost.get_mut(usize::from(sent.class)) {
-                lost.push_back(id);
-                self.lost_count = self.lost_count.saturating_add(1);
-            }
+            run.state = RunState::Lost;
+            let (class, first) = (run.class, run.ids.first);
+            self.list_lost(class, first);
         }
     }
 
-    /// Writes the lost messages of a class, oldest first. Returns false when one did not fit.
-    pub(super) fn write_lost<B: BufMut>(
-        &mut self,
-        class: usize,
-        packet: Packet,
+    /// Adds a run to the lost ones of its class.
+    fn list_lost(&mut self, class: u8, id: u64) {
+        debug_assert!(usize::from(class) < Priority::COUNT, "a message of class {class}");
+        let Some(lost) = self.lost.get_mut(usize::from(class)) else { return };
+        // The oldest messages go first, because later ones may wait for them at the receiver. Losses are mostly found
+        // in the order of the ids.
+        let place = match lost.back() {
+            Some(last) if *last >= id => lost.partition_point(|other| *other < id),
+            _ => lost.len(),
+        };
+        // A run that was found to have arrived, and then was lost in another packet, may be in the list still.
+        if lost.get(place) != Some(&id) {
+            lost.insert(place, id);
+            self.lost_count = self.lost_count.saturating_add(1);
+        }
+    }
+
+    /// Writes a message for the first time. Returns its order, for [`Self::keep`].
+    pub(super) fn write_first<B: BufMut>(
+        &self,
         writer: &mut FrameWriter<B>,
-        carry: &mut impl FnMut(MessageId),
-        filled: &mut FillCounts,
-        mut given_up: impl FnMut(GivenUp),
-    ) -> bool {
-        while let Some(id) = self.first_lost(class) {
-            // A message may have arrived while it waited in the list.
-            let is_lost =
-                sent_ref(&self.sent, self.base, id).is_some_and(|sent| sent.state == MessageState::Lost);
-            if is_lost {
-                if let Some(over) = self.give_up(id, packet.now) {
-                    given_up(over);
-                }
-                if !self.write_lost_one(packet, writer, id, carry, filled) {
-                    return false;
-                }
-            }
-            if let Some(lost) = self.lost.get_mut(class) {
-                lost.pop_front();
-                self.lost_count = self.lost_count.saturating_sub(1);
-            }
-        }
-        true
+        waiting: QueueEntry<'_>,
+    ) -> Result<Order, EncodeError> {
+        // The id is used only when the message fits, so that ids have no gaps.
+        let order = self.order_for(waiting);
+        let QueueEntry { channel, payload, .. } = waiting;
+        writer.message(&Message { channel, delivery: self.first_delivery(order), payload })?;
+        Ok(order)
     }
 
-    /// The id that was lost first in this class.
+    /// Keeps the message that [`Self::write_first`] wrote. Returns its ids.
+    pub(super) fn keep(&mut self, waiting: QueuedMessage, order: Order, send: SendPriority) -> RunIds {
+        debug_assert!(
+            u32::try_from(waiting.payload.len()).is_ok() && send.class < Priority::COUNT,
+            "a message of class {} has {} bytes",
+            send.class,
+            waiting.payload.len()
+        );
+        let payload_bytes = waiting.payload.len();
+        self.keep_run(SentRun {
+            ids: RunIds { first: self.next_id, count: 1 },
+            channel: waiting.channel,
+            content: RunBodies::Message(waiting.payload),
+            payload_bytes: saturated(payload_bytes, u32::MAX),
+            deadline: waiting.extras.terms.deadline,
+            order,
+            class: saturated(send.class, u8::MAX),
+            state: RunState::InFlight,
+            packet: send.packet,
+            pieces: None,
+            // Copies of long messages would crowd out new messages.
+            copies_left: if payload_bytes <= REDUNDANT_MAX_BYTES { send.redundancy.copies() } else { 0 },
+        })
+    }
+
+    /// The fields of the next message that is sent for the first time, with this order.
+    pub(super) fn first_delivery(&self, order: Order) -> Delivery {
+        order.delivery(self.next_id, self.base())
+    }
+
+    /// Whether the bodies of a run may be kept. `charged_bytes` are the charges of all messages of the connection.
+    pub(super) fn may_keep_bodies(&self, body_bytes: usize, charged_bytes: usize) -> bool {
+        self.chunks.may_add(body_bytes, charged_bytes)
+    }
+
+    /// Writes messages as a run for the first time. `waiting` is the first of them, with its order, and `payloads` are
+    /// all payloads. Returns their ids.
+    pub(super) fn write_run<'a, B: BufMut>(
+        &mut self,
+        writer: &mut FrameWriter<B>,
+        (waiting, order): (QueueEntry<'_>, Order),
+        fit: &RunFrame,
+        payloads: impl Iterator<Item = &'a [u8]>,
+        send: SendPriority,
+    ) -> Result<RunIds, EncodeError> {
+        let delivery = self.first_delivery(order);
+        // The bodies are copied twice, into the chunk and from there into the packet. A run then has one copy to make
+        // when it is sent again, and the payloads are released.
+        let range = self.chunks.add(fit.body_bytes, |bytes| {
+            payloads.for_each(|payload| Bodies::put(payload, bytes));
+        });
+        let bodies = self.chunks.bodies(range);
+        let written = writer.run_with(waiting.channel, delivery, fit.count, fit.body_bytes, |out| {
+            out.put_slice(bodies);
+        });
+        debug_assert!(written.is_ok(), "a run of {fit:?} was measured to fit: {written:?}");
+        if let Err(error) = written {
+            self.chunks.release(range);
+            return Err(error);
+        }
+        let is_short = waiting.payload.len() <= REDUNDANT_MAX_BYTES;
+        Ok(self.keep_run(SentRun {
+            ids: RunIds { first: self.next_id, count: fit.count },
+            channel: waiting.channel,
+            content: RunBodies::Bodies(range),
+            payload_bytes: saturated(fit.payload_bytes, u32::MAX),
+            deadline: waiting.extras.terms.deadline,
+            order,
+            class: saturated(send.class, u8::MAX),
+            state: RunState::InFlight,
+            packet: send.packet,
+            pieces: None,
+            copies_left: if is_short { send.redundancy.copies() } else { 0 },
+        }))
+    }
+
+    /// Keeps a run that was written with the next ids. Returns its ids.
+    fn keep_run(&mut self, run: SentRun) -> RunIds {
+        let ids = run.ids;
+        debug_assert_eq!(ids.first, self.next_id, "a message was written under another id");
+        self.next_id = ids.end();
+        if run.copies_left > 0 {
+            self.copied.push_back(ids.first);
+        }
+        if matches!(run.order, Order::After(_)) {
+            self.newest.insert(run.channel, ids.end().saturating_sub(1));
+        }
+        self.runs.push_back(run);
+        ids
+    }
+
+    /// The delivery order of a message that is sent for the first time.
+    pub(super) fn order_for(&self, waiting: QueueEntry<'_>) -> Order {
+        match waiting.mode {
+            Mode::ReliableOrdered => Order::After(self.newest.get(&waiting.channel).copied()),
+            Mode::ReliableSequenced => Order::Sequenced,
+            _ => Order::Unordered,
+        }
+    }
+
+    /// Processes the fate of a packet with these messages. Returns them if they have arrived for the first time.
+    pub(super) fn on_fate(&mut self, fate: PacketFate, id: MessageId, packet: u64) -> Option<Arrived> {
+        match fate {
+            PacketFate::Acknowledged => self.acknowledge(RunIds::of_book(id)),
+            PacketFate::Lost => {
+                self.on_lost(id, packet);
+                None
+            }
+        }
+    }
+
+    /// Registers that messages arrived. Returns them unless all of them arrived before.
+    fn acknowledge(&mut self, ids: RunIds) -> Option<Arrived> {
+        let mut arrived: Option<Arrived> = None;
+        for index in self.indices(ids) {
+            let Some(run) = self.runs.get_mut(index) else { break };
+            if run.state == RunState::Acknowledged {
+                continue;
+            }
+            // A part of the run may have arrived in another packet, and was released then.
+            let charge_bytes = run.charge();
+            let (channel, is_sequenced) = (run.channel, run.order == Order::Sequenced);
+            let sum = arrived.get_or_insert(Arrived { ids, channel, charge_bytes: 0, is_sequenced });
+            sum.charge_bytes = sum.charge_bytes.saturating_add(charge_bytes);
+            // The content goes immediately, although the record may stay until all older messages have arrived.
+            run.state = RunState::Acknowledged;
+            self.acknowledged_count = self.acknowledged_count.saturating_add(1);
+            let has_pieces = run.pieces.take().is_some();
+            if let RunBodies::Bodies(range) = std::mem::replace(&mut run.content, RunBodies::Nothing) {
+                self.chunks.release(range);
+            }
+            if has_pieces {
+                self.on_pieces_over(channel);
+            }
+        }
+        arrived?;
+        self.drop_arrived();
+        self.drop_found();
+        // An acknowledged message is not repeated. Packets that are always full would let these ids accumulate.
+        while let Some(&id) = self.copied.front()
+            && self.run(id).is_none_or(|run| run.state == RunState::Acknowledged)
+        {
+            self.copied.pop_front();
+        }
+        arrived
+    }
+
+    /// Removes the records of runs that have arrived: the oldest ones, and all if there are many.
+    fn drop_arrived(&mut self) {
+        while let Some(run) = self.runs.pop_front_if(|run| run.state == RunState::Acknowledged) {
+            self.acknowledged_count = self.acknowledged_count.saturating_sub(1);
+            // The next ordered message of the channel has nothing to wait for.
+            if matches!(run.order, Order::After(_))
+                && self.newest.get(&run.channel) == Some(&run.ids.end().saturating_sub(1))
+            {
+                self.newest.remove(&run.channel);
+            }
+        }
+        // One missing message must not make the sender keep a record of each later one, because only messages that have
+        // not arrived are charged. Each pass removes at least half of the records, so it costs little per record.
+        if self.runs.len() > RECORDS_MIN && self.acknowledged_count > self.runs.len() / 2 {
+            self.runs.retain(|run| run.state != RunState::Acknowledged);
+            self.acknowledged_count = 0;
+            let base = self.base();
+            self.newest.retain(|_, id| *id >= base);
+        }
+        if self.runs.is_empty() && !self.newest.is_empty() {
+            self.newest.clear();
+        }
+    }
+
+    /// Removes lost runs that were acknowledged after all, so that they do not count as sendable.
+    fn drop_found(&mut self) {
+        for class in 0..if self.lost_count > 0 { Priority::COUNT } else { 0 } {
+            while let Some(id) = self.first_lost(class)
+                && self.run(id).is_none_or(|run| run.state != RunState::Lost)
+            {
+                self.pop_lost(class);
+            }
+        }
+    }
+
+    /// The first id of the oldest lost run of this class.
     fn first_lost(&self, class: usize) -> Option<u64> {
         // Most of the time nothing is lost, and the lists need not be read.
         if self.lost_count == 0 {
@@ -243,223 +426,12 @@ impl Reliable {
         self.lost.get(class)?.front().copied()
     }
 
-    /// Writes a message that was sent before, or its Skip if it was given up.
-    fn write_again<B: BufMut>(
-        &mut self,
-        number: u64,
-        writer: &mut FrameWriter<B>,
-        id: u64,
-    ) -> Result<(), EncodeError> {
-        debug_assert!(
-            sent_ref(&self.sent, self.base, id).is_some_and(|sent| sent.state != MessageState::Acknowledged),
-            "message {id} is sent again, and has arrived"
-        );
-        // The message before it may have arrived since. The receiver must not wait for a message whose id it has
-        // forgotten.
-        let Some(order) = self.refreshed_order(id) else { return Ok(()) };
-        let Some(sent) = sent_mut(&mut self.sent, self.base, id) else { return Ok(()) };
-        sent.order = order;
-        if sent.is_given_up {
-            let after = if let Order::After(before) = order { before.map(MessageId) } else { None };
-            writer.skip(&Skip { channel: sent.channel, id: MessageId(id), after, bytes: sent.bytes })?;
-        } else {
-            let delivery = order.delivery(id);
-            writer.message(&Message { channel: sent.channel, delivery, payload: &sent.payload })?;
+    /// Removes the first run of a list of lost ones.
+    fn pop_lost(&mut self, class: usize) {
+        if let Some(id) = self.lost.get_mut(class).and_then(VecDeque::pop_front) {
+            debug_assert!(self.lost_count > 0, "lost message {id} was not counted");
+            self.lost_count = self.lost_count.saturating_sub(1);
         }
-        sent.state = MessageState::InFlight;
-        sent.packet = number;
-        Ok(())
-    }
-
-    /// The delivery order of a message at present.
-    fn refreshed_order(&self, id: u64) -> Option<Order> {
-        Some(match sent_ref(&self.sent, self.base, id)?.order {
-            Order::After(before) => Order::After(self.newest_unacknowledged(before)),
-            order => order,
-        })
-    }
-
-    /// Gives up a lost message, if its lifetime is over and it was not given up before.
-    fn give_up(&mut self, id: u64, now: Moment) -> Option<GivenUp> {
-        let sent = sent_mut(&mut self.sent, self.base, id)?;
-        if sent.is_given_up || !sent.terms.is_over(now) {
-            return None;
-        }
-        sent.is_given_up = true;
-        let payload_bytes = std::mem::take(&mut sent.payload).len();
-        Some(GivenUp { payload_bytes, receipt: sent.terms.receipt.take() })
-    }
-
-    /// Writes a message for the first time.
-    pub(super) fn write_first<B: BufMut>(
-        &self,
-        writer: &mut FrameWriter<B>,
-        waiting: QueueEntry<'_>,
-    ) -> Result<First, EncodeError> {
-        // The id is used only when the message fits, so that ids have no gaps.
-        let (id, order) = (self.next_id(), self.order_for(waiting));
-        let delivery = order.delivery(id);
-        let QueueEntry { channel, payload, .. } = waiting;
-        writer.message(&Message { channel, delivery, payload })?;
-        Ok(First { id: MessageId(id), order })
-    }
-
-    /// Keeps the message that [`Self::write_first`] wrote into packet `number`.
-    pub(super) fn keep(
-        &mut self,
-        waiting: QueuedMessage,
-        first: First,
-        class: usize,
-        number: u64,
-        redundancy: Redundancy,
-    ) {
-        debug_assert_eq!(first.id.0, self.next_id(), "a message was written under another id");
-        debug_assert!(
-            u32::try_from(waiting.payload.len()).is_ok() && class < Priority::COUNT,
-            "a message of class {class} has {} bytes",
-            waiting.payload.len()
-        );
-        // Copies of long messages would crowd out new messages.
-        let is_short = waiting.payload.len() <= REDUNDANT_MAX_BYTES;
-        let copies_left = if is_short { redundancy.copies() } else { 0 };
-        if copies_left > 0 {
-            self.copied.push_back(first.id.0);
-        }
-        if matches!(first.order, Order::After(_)) {
-            self.newest.insert(waiting.channel, first.id.0);
-        }
-        self.sent.push_back(Sent {
-            channel: waiting.channel,
-            bytes: saturated(waiting.payload.len(), u32::MAX),
-            payload: waiting.payload,
-            terms: waiting.extras.terms,
-            order: first.order,
-            class: saturated(class, u8::MAX),
-            state: MessageState::InFlight,
-            packet: number,
-            pieces: None,
-            is_given_up: false,
-            copies_left,
-        });
-    }
-
-    /// Repeats short messages that are in flight in earlier packets, each once per packet, as far as they fit.
-    pub(super) fn write_copies<B: BufMut>(
-        &mut self,
-        number: u64,
-        writer: &mut FrameWriter<B>,
-        carry: &mut impl FnMut(MessageId),
-        filled: &mut FillCounts,
-    ) {
-        // The list is visited once: ids that are still due go to its end.
-        for _ in 0..self.copied.len() {
-            let Some(id) = self.copied.pop_front() else { return };
-            let Some(sent) = sent_ref(&self.sent, self.base, id) else { continue };
-            if sent.state != MessageState::InFlight || sent.is_given_up || sent.pieces.is_some() {
-                // A lost message is sent again anyway.
-                continue;
-            }
-            // A second copy in one packet would share its fate.
-            if sent.packet == number {
-                self.copied.push_back(id);
-                continue;
-            }
-            if self.write_again(number, writer, id).is_err() {
-                self.copied.push_front(id);
-                return;
-            }
-            carry(MessageId(id));
-            filled.copied_count = filled.copied_count.saturating_add(1);
-            filled.reliable_count = filled.reliable_count.saturating_add(1);
-            if let Some(sent) = sent_mut(&mut self.sent, self.base, id) {
-                sent.copies_left = sent.copies_left.saturating_sub(1);
-                if sent.copies_left > 0 {
-                    self.copied.push_back(id);
-                }
-            }
-        }
-    }
-
-    /// The id of the next message.
-    fn next_id(&self) -> u64 {
-        self.base.saturating_add(to_u64(self.sent.len()))
-    }
-
-    /// The delivery order of a message that is sent for the first time.
-    fn order_for(&self, waiting: QueueEntry<'_>) -> Order {
-        match waiting.mode {
-            Mode::ReliableOrdered => Order::After(self.newest.get(&waiting.channel).copied()),
-            Mode::ReliableSequenced => Order::Sequenced,
-            _ => Order::Unordered,
-        }
-    }
-
-    /// Registers that a message arrived. Returns it the first time.
-    pub(super) fn acknowledge(&mut self, id: u64) -> Option<Arrived> {
-        let sent = sent_mut(&mut self.sent, self.base, id)?;
-        if sent.state == MessageState::Acknowledged {
-            return None;
-        }
-        // The payload goes immediately, although the entry stays until all older messages have arrived.
-        sent.state = MessageState::Acknowledged;
-        let has_pieces = sent.pieces.take().is_some();
-        let payload_bytes = std::mem::take(&mut sent.payload).len();
-        let (channel, order, receipt) = (sent.channel, sent.order, sent.terms.receipt.take());
-        // The next ordered message must come after the newest one that may still be missing at the receiver. Without
-        // such a message it is due immediately.
-        if let Order::After(previous) = order
-            && self.newest.get(&channel) == Some(&id)
-        {
-            match self.newest_unacknowledged(previous) {
-                Some(newest) => self.newest.insert(channel, newest),
-                None => self.newest.remove(&channel),
-            };
-        }
-        while self.sent.pop_front_if(|sent| sent.state == MessageState::Acknowledged).is_some() {
-            self.base = self.base.saturating_add(1);
-        }
-        if has_pieces {
-            self.on_pieces_over(channel);
-        }
-        self.drop_found();
-        // An acknowledged message is not repeated. Packets that are always full would let these ids accumulate.
-        while let Some(&id) = self.copied.front()
-            && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state == MessageState::Acknowledged)
-        {
-            self.copied.pop_front();
-        }
-        Some(Arrived { channel, payload_bytes, is_sequenced: order == Order::Sequenced, receipt })
-    }
-
-    /// Removes lost messages that were acknowledged after all, so that they do not count as sendable.
-    fn drop_found(&mut self) {
-        let lost_lists = if self.lost_count > 0 { self.lost.as_mut_slice() } else { &mut [] };
-        for lost in lost_lists {
-            while let Some(&id) = lost.front()
-                && sent_ref(&self.sent, self.base, id).is_none_or(|sent| sent.state != MessageState::Lost)
-            {
-                lost.pop_front();
-                debug_assert!(self.lost_count > 0, "lost message {id} was not counted");
-                self.lost_count = self.lost_count.saturating_sub(1);
-            }
-        }
-    }
-
-    /// The newest message that is not acknowledged, among `id` and the channel's messages before it.
-    fn newest_unacknowledged(&self, id: Option<u64>) -> Option<u64> {
-        // Each message names the one before it in its channel. Messages below the oldest entry have arrived.
-        let mut candidate = id;
-        while let Some(id) = candidate {
-            let sent = sent_ref(&self.sent, self.base, id)?;
-            if sent.state != MessageState::Acknowledged {
-                return Some(id);
-            }
-            candidate = match sent.order {
-                Order::After(previous) => previous,
-                Order::Unordered | Order::Sequenced => None,
-            };
-        }
-        None
     }
 
     #[cfg(test)]
@@ -467,19 +439,20 @@ impl Reliable {
         self.copied.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn record_count(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The memory for bodies in bytes.
+    #[cfg(test)]
+    pub(super) const fn capacity_bytes(&self) -> usize {
+        self.chunks.capacity_bytes()
+    }
+
     /// The smallest unacknowledged id, and the number of channels with messages in flight.
     #[cfg(test)]
     pub(super) fn standing(&self) -> (u64, usize) {
-        (self.base, self.newest.len())
+        (self.base(), self.newest.len())
     }
-}
-
-/// Returns the entry of a message. `None` for one that has arrived, with all older ones.
-fn sent_ref(sent: &VecDeque<Sent>, base: u64, id: u64) -> Option<&Sent> {
-    sent.get(usize::try_from(id.checked_sub(base)?).ok()?)
-}
-
-/// As [`sent_ref`].
-fn sent_mut(sent: &mut VecDeque<Sent>, base: u64, id: u64) -> Option<&mut Sent> {
-    sent.get_mut(usize::try_from(id.checked_sub(base)?).ok()?)
 }

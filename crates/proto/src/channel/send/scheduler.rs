@@ -5,12 +5,14 @@
 //! nothing about sent messages, except that a ReliableSequenced channel has one in flight at a time.
 
 mod check_queues;
+mod runs;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
 use drumfire_wire::ChannelId;
 
+pub(super) use self::runs::RunLimits;
 use super::free::NOWHERE;
 use super::message_slab::MessageSlab;
 use super::waiting::{Progress, QueueEntry, QueuedMessage};

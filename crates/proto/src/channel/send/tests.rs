@@ -1,9 +1,11 @@
 //! The order, the limits, and the accounting of sent messages, packet by packet.
 
 mod model;
+mod runs;
 
 use bytes::Bytes;
 
+use super::sent_run::RunIds;
 use super::*;
 use crate::channel::Redundancy;
 use crate::limits::SEND_MEMORY_BYTES;
@@ -22,20 +24,26 @@ fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
             carried.push(id.0);
         });
     let bytes = writer.written_bytes();
-    let taken: Taken = Frames::new(&buffer[..bytes])
-        .map(|frame| match frame.unwrap() {
+    let mut taken = Taken::new();
+    for frame in Frames::new(&buffer[..bytes]) {
+        match frame.unwrap() {
             Frame::Message(message) => {
-                let order = match message.delivery {
-                    Delivery::ReliableOrdered { id, after } => Some((id.0, after.map(|after| after.0))),
-                    other => message_id(other).map(|id| (id, None)),
-                };
-                (message.channel.0, order, message.payload.to_vec())
+                taken.push((message.channel.0, order_of(message.delivery), message.payload.to_vec()));
+            }
+            Frame::Run(run) => {
+                let mut order = order_of(run.delivery);
+                for payload in run.bodies.payloads() {
+                    taken.push((run.channel.0, order, payload.to_vec()));
+                    let is_ordered = matches!(run.delivery, Delivery::ReliableOrdered { .. });
+                    order = order.map(|(id, _)| (id + 1, is_ordered.then_some(id)));
+                }
             }
             other => panic!("{other:?}"),
-        })
-        .collect();
+        }
+    }
     let carried_count = carried.len();
     carried.retain(|id| !is_value(MessageId(*id)));
+    let carried: Vec<u64> = carried.into_iter().flat_map(ids_of).collect();
     assert_eq!(carried, taken.iter().filter_map(|(_, order, _)| order.map(|(id, _)| id)).collect::<Vec<_>>());
     let message_count = filled.message_count + filled.copied_count;
     assert_eq!((message_count as usize, filled.reliable_count as usize), (taken.len(), carried_count));
@@ -52,6 +60,25 @@ fn open() -> SendQueue {
     let mut queue = SendQueue::new(Idle::new(), FoldBuild::new(7));
     queue.credit.agree(u32::MAX, u32::MAX);
     queue
+}
+
+/// The id and the id before it.
+fn order_of(delivery: Delivery) -> Option<(u64, Option<u64>)> {
+    match delivery {
+        Delivery::ReliableOrdered { id, after } => Some((id.0, after.map(|after| after.0))),
+        other => message_id(other).map(|id| (id, None)),
+    }
+}
+
+/// The ids of the messages that an id in the books names.
+fn ids_of(book: u64) -> std::ops::Range<u64> {
+    let ids = RunIds::of_book(MessageId(book));
+    ids.first..ids.end()
+}
+
+/// The id in the books of a message that was sent alone.
+fn alone(id: u64) -> MessageId {
+    RunIds { first: id, count: 1 }.book_id()
 }
 
 fn message_id(delivery: Delivery) -> Option<u64> {
@@ -118,7 +145,7 @@ fn what_does_not_fit_waits_for_the_next_packet() {
     for byte in 0..3 {
         reliable(&mut queue, 0, byte);
     }
-    assert_eq!(packet(&mut queue, 0, 11).len(), 2);
+    assert_eq!(packet(&mut queue, 0, 10).len(), 2);
     assert_eq!(packet(&mut queue, 1, 3).len(), 0);
     assert_eq!(orders(&packet(&mut queue, 2, 6)), [(2, Some(1))]);
 }
@@ -128,17 +155,20 @@ fn a_lost_message_goes_first_and_keeps_its_id() {
     let mut queue = queue();
     for byte in 0..4 {
         reliable(&mut queue, 0, byte);
+        packet(&mut queue, byte.into(), 100);
     }
-    packet(&mut queue, 0, 100);
     for (fate, id) in [(PacketFate::Acknowledged, 1), (PacketFate::Lost, 2), (PacketFate::Acknowledged, 3)] {
-        queue.on_fate(fate, MessageId(id), 0);
+        queue.on_fate(fate, alone(id), id);
     }
     reliable(&mut queue, 0, 9);
-    // Message 1 arrived, so 2 comes after 0; 3 arrived, so 4 comes after 2.
-    assert_eq!(orders(&packet(&mut queue, 1, 100)), [(2, Some(0)), (4, Some(2))]);
-    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 0);
-    queue.on_fate(PacketFate::Acknowledged, MessageId(2), 1);
-    queue.on_fate(PacketFate::Acknowledged, MessageId(4), 1);
+    // Each names the message before it in its channel, whether or not that has arrived.
+    assert_eq!(orders(&packet(&mut queue, 4, 100)), [(2, Some(1)), (4, Some(3))]);
+    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
+    queue.on_fate(PacketFate::Lost, alone(2), 4);
+    // Message 1 and all before it have arrived, so 2 has nothing to wait for.
+    assert_eq!(orders(&packet(&mut queue, 5, 100)), [(2, None)]);
+    queue.on_fate(PacketFate::Acknowledged, alone(2), 5);
+    queue.on_fate(PacketFate::Acknowledged, alone(4), 4);
     assert_eq!((queue.reliable.as_ref().unwrap().standing(), queue.used_bytes), ((5, 0), 0));
 }
 
@@ -147,14 +177,14 @@ fn a_message_with_a_copy_in_flight_is_not_lost() {
     let mut queue = queue();
     reliable(&mut queue, 0, 1);
     packet(&mut queue, 0, 100);
-    queue.on_fate(PacketFate::Lost, MessageId(0), 0);
-    queue.on_fate(PacketFate::Lost, MessageId(0), 0);
+    queue.on_fate(PacketFate::Lost, alone(0), 0);
+    queue.on_fate(PacketFate::Lost, alone(0), 0);
     assert_eq!(packet(&mut queue, 7, 100).len(), 1);
-    queue.on_fate(PacketFate::Lost, MessageId(0), 0);
+    queue.on_fate(PacketFate::Lost, alone(0), 0);
     assert!(!queue.has_sendable());
-    queue.on_fate(PacketFate::Lost, MessageId(0), 7);
+    queue.on_fate(PacketFate::Lost, alone(0), 7);
     assert!(queue.has_sendable());
-    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 0);
+    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
     assert!(!queue.has_sendable());
     assert_eq!(packet(&mut queue, 8, 100).len(), 0);
 }
@@ -165,23 +195,24 @@ fn a_message_can_be_repeated_while_it_is_in_flight() {
     reliable(&mut queue, 0, 1);
     packet(&mut queue, 0, 100);
     for number in 1..4 {
-        queue.repeat(MessageId(0));
-        queue.repeat(MessageId(0));
+        queue.repeat(alone(0));
+        queue.repeat(alone(0));
         assert_eq!(orders(&packet(&mut queue, number, 100)), [(0, None)]);
     }
-    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 1);
-    queue.repeat(MessageId(0));
+    queue.on_fate(PacketFate::Acknowledged, alone(0), 1);
+    queue.repeat(alone(0));
     assert!(!queue.has_sendable());
 }
 
 #[test]
-fn no_id_is_4096_beyond_the_oldest_in_flight() {
+fn no_id_is_16384_beyond_the_oldest_in_flight() {
     let mut queue = open();
-    for _ in 0..5_000 {
+    for _ in 0..17_000 {
         reliable(&mut queue, 0, 0);
     }
-    let taken: usize = (0..103).map(|number| packet(&mut queue, number, 1_000).len()).sum();
-    assert_eq!(taken, 4_096);
+    // A packet has at most 512 messages in runs, and others in the frames that are left.
+    let taken: Vec<usize> = (0..32).map(|number| packet(&mut queue, number, 1_200).len()).collect();
+    assert_eq!((taken[0], taken.iter().sum::<usize>()), (512 + 34, 16_384));
     assert!(!queue.has_sendable());
     queue.push(
         usize::MAX,
@@ -190,11 +221,11 @@ fn no_id_is_4096_beyond_the_oldest_in_flight() {
         None,
         IfFull::Notify,
     );
-    assert_eq!(packet(&mut queue, 103, 1_000).len(), 1, "unreliable ones pass");
-    queue.on_fate(PacketFate::Acknowledged, MessageId(1), 0);
+    assert_eq!(packet(&mut queue, 32, 1_000).len(), 1, "unreliable ones pass");
+    queue.on_fate(PacketFate::Acknowledged, alone(512), 0);
     assert!(!queue.has_sendable());
-    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 0);
-    assert_eq!(packet(&mut queue, 104, 1_000).len(), 2);
+    queue.on_fate(PacketFate::Acknowledged, RunIds { first: 0, count: 512 }.book_id(), 0);
+    assert_eq!(packet(&mut queue, 33, 1_200).len(), 513);
 }
 
 #[test]
@@ -237,7 +268,7 @@ fn memory_is_charged_per_message_and_ends_at_its_limit() {
     )));
     packet(&mut queue, 0, 100);
     assert_eq!(queue.used_bytes, 69);
-    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 0);
+    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
     assert_eq!(queue.used_bytes, 0);
 }
 
@@ -269,7 +300,7 @@ fn ids_go_on_after_memory_was_given_back() {
     packet(&mut queue, 0, 100);
     queue.shrink();
     assert!(queue.reliable.is_some(), "one is under way");
-    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 0);
+    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
     queue.shrink();
     assert!(queue.reliable.is_none());
     reliable(&mut queue, 0, 2);
@@ -288,7 +319,7 @@ fn lost_messages_precede_waiting_ones_within_their_class() {
         IfFull::Notify,
     );
     packet(&mut queue, 0, 100);
-    queue.on_fate(PacketFate::Lost, MessageId(0), 0);
+    queue.on_fate(PacketFate::Lost, alone(0), 0);
     queue.push(
         SEND_MEMORY_BYTES,
         Moment::ORIGIN,
@@ -332,11 +363,11 @@ fn a_sequenced_channel_sends_its_next_after_the_last_arrived() {
         );
     }
     assert!(!queue.has_sendable());
-    queue.on_fate(PacketFate::Lost, MessageId(0), 0);
+    queue.on_fate(PacketFate::Lost, alone(0), 0);
     assert_eq!(packet(&mut queue, 1, 100), [(1, Some((0, None)), vec![2])], "the one under way finishes");
-    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 1);
+    queue.on_fate(PacketFate::Acknowledged, alone(0), 1);
     assert_eq!(packet(&mut queue, 2, 100), [(1, Some((1, None)), vec![5])]);
-    queue.on_fate(PacketFate::Acknowledged, MessageId(1), 2);
+    queue.on_fate(PacketFate::Acknowledged, alone(1), 2);
     queue.shrink();
     assert_eq!((queue.used_bytes, queue.scheduler.is_none(), queue.reliable.is_none()), (0, true, true));
 }
@@ -354,7 +385,7 @@ fn unordered_messages_do_not_affect_the_order_of_others() {
     );
     reliable(&mut queue, 1, 3);
     assert_eq!(orders(&packet(&mut queue, 0, 100)), [(0, None), (1, None), (2, Some(0))]);
-    queue.on_fate(PacketFate::Lost, MessageId(1), 0);
+    queue.on_fate(PacketFate::Lost, alone(1), 0);
     assert_eq!(orders(&packet(&mut queue, 1, 100)), [(1, None)]);
 }
 
@@ -370,9 +401,9 @@ fn a_short_message_is_repeated_as_often_as_configured() {
         assert_eq!(orders_of_all(&mut queue, number), expected);
     }
     // The newest copy is in packet 2, so the loss of the first has no effect.
-    queue.on_fate(PacketFate::Lost, MessageId(0), 0);
+    queue.on_fate(PacketFate::Lost, alone(0), 0);
     assert!(!queue.has_sendable());
-    queue.on_fate(PacketFate::Acknowledged, MessageId(2), 2);
+    queue.on_fate(PacketFate::Acknowledged, alone(2), 2);
     reliable(&mut queue, 1, 1);
     assert_eq!(orders_of_all(&mut queue, 4), [4, 3], "what arrived rides no more, and 1 has ridden twice");
 }
@@ -406,7 +437,7 @@ fn orders_of_all(queue: &mut SendQueue, number: u64) -> Vec<u64> {
     let packet = Packet { number, now: Moment::ORIGIN, room_bytes: usize::MAX };
     let filled = queue.fill(packet, &mut writer, |id| carried.push(id.0));
     assert_eq!(filled.reliable_count as usize, carried.len());
-    carried
+    carried.into_iter().flat_map(ids_of).collect()
 }
 
 #[test]
@@ -419,7 +450,7 @@ fn copies_for_which_full_packets_never_had_room_do_not_pile_up() {
         // Room for one message, so that something always waits.
         let taken = packet(&mut queue, number, 7);
         for (id, _) in orders(&taken) {
-            queue.on_fate(PacketFate::Acknowledged, MessageId(id), number);
+            queue.on_fate(PacketFate::Acknowledged, alone(id), number);
         }
         assert!(queue.reliable.as_ref().unwrap().copied_count() <= 1);
     }
@@ -433,7 +464,7 @@ fn an_open_receipt_survives_the_release_of_idle_memory() {
     assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipt, IfFull::Notify)));
     packet(&mut queue, 0, 100);
     assert!(queue.shrink().is_none());
-    queue.on_fate(PacketFate::Acknowledged, MessageId(0), 0);
+    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
     assert!(queue.shrink().is_none(), "its outcome was not read");
     assert_eq!(queue.pop_receipt(), receipt.map(|receipt| (receipt, Outcome::Acknowledged)));
 }
@@ -475,7 +506,7 @@ fn used_channels_take_no_bytes_and_no_visits_once_acknowledged() {
             assert_eq!(packet(&mut queue, channel.into(), 1_000).len(), 1);
         }
         for id in 0..created {
-            queue.on_fate(PacketFate::Acknowledged, MessageId(id.into()), id.into());
+            queue.on_fate(PacketFate::Acknowledged, alone(id.into()), id.into());
         }
         assert_eq!((queue.used_bytes, queue.reliable.as_ref().unwrap().standing().1), (0, 0));
         queue.shrink();
@@ -485,7 +516,7 @@ fn used_channels_take_no_bytes_and_no_visits_once_acknowledged() {
                 let id = u64::from(created) + number;
                 reliable(&mut queue, 0, 0);
                 assert_eq!(packet(&mut queue, id, 1_000).len(), 1);
-                queue.on_fate(PacketFate::Acknowledged, MessageId(id), id);
+                queue.on_fate(PacketFate::Acknowledged, alone(id), id);
             }
         })
     };

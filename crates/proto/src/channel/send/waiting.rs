@@ -1,7 +1,7 @@
 //! A message that waits to be sent, and the properties that few messages have.
 
 use bytes::Bytes;
-use drumfire_wire::{ChannelId, MessageId};
+use drumfire_wire::{ChannelId, Delivery, Message, MessageId};
 
 use crate::channel::Mode;
 use crate::channel::receipt::ReceiptId;
@@ -90,12 +90,19 @@ impl DeliveryTerms {
     }
 }
 
-impl QueueEntry<'_> {
+impl<'a> QueueEntry<'a> {
     /// The length of the whole payload in bytes.
     pub(super) fn total_bytes(&self) -> u32 {
         // The endpoint refuses messages of more than 16 MiB before they are queued.
         debug_assert!(u32::try_from(self.payload.len()).is_ok(), "{} bytes are queued", self.payload.len());
         saturated(self.payload.len(), u32::MAX)
+    }
+
+    /// Returns an unreliable message as it would be sent whole.
+    pub(super) fn unreliable_message(self) -> Message<'a> {
+        let is_sequenced = self.mode == Mode::UnreliableSequenced;
+        let delivery = if is_sequenced { Delivery::UnreliableSequenced } else { Delivery::Unreliable };
+        Message { channel: self.channel, delivery, payload: self.payload }
     }
 
     /// The size of the next part to be sent, at most.

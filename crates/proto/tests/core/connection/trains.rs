@@ -191,8 +191,11 @@ fn an_address_without_a_proof_gets_no_padding() {
 #[test]
 fn a_packet_with_the_most_frames_is_not_padded() {
     let (mut world, peer) = connected(Config::default());
-    // 40 messages of 25 B take 1,120 B as frames, so the gap alone would be padded.
-    queue(&mut world, peer, [25; 120], SendOptions::unreliable());
+    // 40 messages of 25 B take 1,120 B as frames, so the gap alone would be padded. Messages of one mode after the other
+    // cannot be in runs.
+    for options in [SendOptions::unreliable(), SendOptions::unreliable_sequenced()].repeat(60) {
+        queue(&mut world, peer, [25], options);
+    }
     let sent = run(&mut world, peer, Duration::from_millis(100));
     assert!(sent.len() == 3 && sent.iter().all(|one| !one.is_padded), "{sent:?}");
     assert!(

@@ -4,43 +4,39 @@
 
 use std::collections::VecDeque;
 
-use drumfire_wire::ChannelId;
-
-use super::{MessageState, Reliable, sent_ref};
-use crate::channel::send::charge;
-use crate::convert::to_u64;
+use super::Reliable;
+use crate::channel::send::sent_run::{RunBodies, RunState, SentRun};
 use crate::limits::MESSAGE_IDS_IN_FLIGHT;
 
 impl Reliable {
     /// Asserts what must hold between two calls. Returns the charges in bytes of the messages that have not arrived.
     pub(in crate::channel::send) fn check(&self) -> usize {
         debug_assert!(
-            self.sent.front().is_none_or(|sent| sent.state != MessageState::Acknowledged),
+            self.runs.front().is_none_or(|run| run.state != RunState::Acknowledged),
             "message {} has arrived, and is the oldest in flight",
-            self.base
+            self.base()
         );
         debug_assert!(
-            to_u64(self.sent.len()) <= MESSAGE_IDS_IN_FLIGHT,
-            "{} messages are in flight",
-            self.sent.len()
+            self.next_id.saturating_sub(self.base()) <= MESSAGE_IDS_IN_FLIGHT,
+            "messages {} to {} are in flight",
+            self.base(),
+            self.next_id
         );
-        // A first id that is not lost would make the connection build empty packets forever.
-        let is_lost = |id: &u64| {
-            sent_ref(&self.sent, self.base, *id).is_some_and(|sent| sent.state == MessageState::Lost)
-        };
+        // Each id below the next one is in one run, or has arrived.
         debug_assert!(
-            self.lost.iter().filter_map(VecDeque::front).all(is_lost),
-            "a message is to be sent again that is not lost"
+            self.runs.iter().all(|run| run.ids.count > 0)
+                && self.runs.iter().is_sorted_by(|run, next| run.ids.end() <= next.ids.first)
+                && self.runs.back().is_none_or(|last| last.ids.end() <= self.next_id),
+            "the runs overlap, or are not in order"
         );
-        // A list may still name messages that have arrived. The count includes them, because it says whether to look.
-        let lost_count = self.sent.iter().filter(|sent| sent.state == MessageState::Lost).count();
-        let listed_count = self.lost.iter().map(VecDeque::len).sum::<usize>();
-        debug_assert!(
-            lost_count <= listed_count && listed_count == self.lost_count,
-            "{lost_count} messages are lost, {listed_count} listed, {} counted",
-            self.lost_count
+        let count_of = |state| self.runs.iter().filter(|run| run.state == state).count();
+        debug_assert_eq!(
+            self.acknowledged_count,
+            count_of(RunState::Acknowledged),
+            "the records of messages that have arrived were counted wrong"
         );
-        let in_pieces = self.sent.iter().filter_map(|sent| sent.pieces.as_ref());
+        self.check_lost(count_of(RunState::Lost));
+        let in_pieces = self.runs.iter().filter_map(|run| run.pieces.as_ref());
         in_pieces.clone().for_each(|pieces| pieces.check());
         debug_assert!(
             self.in_pieces_count == in_pieces.count()
@@ -48,13 +44,39 @@ impl Reliable {
             "the fragmented messages were counted wrong"
         );
         self.book.check();
-        // The next ordered message of the channel names this one as the message before it.
-        let is_newest = |(channel, id): (&ChannelId, &u64)| {
-            sent_ref(&self.sent, self.base, *id)
-                .is_some_and(|sent| sent.channel == *channel && sent.state != MessageState::Acknowledged)
-        };
-        debug_assert!(self.newest.iter().all(is_newest), "a channel waits for a message that has arrived");
-        let missing = self.sent.iter().filter(|sent| sent.state != MessageState::Acknowledged);
-        missing.map(|sent| charge(sent.payload.len())).sum()
+        let bodies = self.runs.iter().filter_map(|run| match run.content {
+            RunBodies::Bodies(range) => Some(range),
+            _ => None,
+        });
+        self.chunks.check(bodies);
+        debug_assert!(
+            self.newest.values().all(|id| *id < self.next_id)
+                && (self.newest.is_empty() || !self.runs.is_empty()),
+            "a channel waits for a message that has arrived with all others"
+        );
+        let missing = self.runs.iter().filter(|run| run.state != RunState::Acknowledged);
+        missing.map(SentRun::charge).sum()
+    }
+
+    /// Asserts that the lists have all lost runs, whose number is `lost_count`.
+    fn check_lost(&self, lost_count: usize) {
+        // A first id that is not lost would make the connection build empty packets forever.
+        let is_lost = |id: &u64| self.run(*id).is_some_and(|run| run.state == RunState::Lost);
+        debug_assert!(
+            self.lost.iter().filter_map(VecDeque::front).all(is_lost),
+            "a message is to be sent again that is not lost"
+        );
+        debug_assert!(
+            self.lost.iter().all(|lost| lost.iter().is_sorted_by(|id, next| id < next)),
+            "the lost messages are not in order"
+        );
+        // A list may still name messages that have arrived. The count includes them, because it says whether to look.
+        let listed_count = self.lost.iter().map(VecDeque::len).sum::<usize>();
+        let found_count = self.lost.iter().flatten().filter(|id| is_lost(id)).count();
+        debug_assert!(
+            lost_count == found_count && listed_count == self.lost_count,
+            "{lost_count} messages are lost, {found_count} of {listed_count} are listed, {} counted",
+            self.lost_count
+        );
     }
 }

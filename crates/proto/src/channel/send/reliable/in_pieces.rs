@@ -5,10 +5,9 @@
 use bytes::BufMut;
 use drumfire_wire::{ChannelId, FrameWriter, Message, MessageId};
 
-use super::{Arrived, First, GivenUp, MessageState, Reliable, sent_mut, sent_ref};
-use crate::channel::Redundancy;
-use crate::channel::send::fill::must_cut;
+use super::{Arrived, GivenUp, Reliable, SendPriority};
 use crate::channel::send::pieces::{FragmentFates, write_piece};
+use crate::channel::send::sent_run::{RunIds, RunState};
 use crate::channel::send::waiting::{QueueEntry, QueuedMessage};
 use crate::channel::send::{FillCounts, Packet};
 use crate::limits::{CHANNEL_IN_PIECES_MAX, RELIABLE_IN_PIECES_MAX};
@@ -16,8 +15,8 @@ use crate::loss::PacketFate;
 use crate::time::Moment;
 
 impl Reliable {
-    /// Writes one lost message again, or the lost fragments of it. Returns false when not all of it fits.
-    pub(super) fn write_lost_one<B: BufMut>(
+    /// Writes the lost fragments of a message again. Returns false when not all of them fit.
+    pub(super) fn write_lost_pieces<B: BufMut>(
         &mut self,
         packet: Packet,
         writer: &mut FrameWriter<B>,
@@ -25,45 +24,29 @@ impl Reliable {
         carry: &mut impl FnMut(MessageId),
         filled: &mut FillCounts,
     ) -> bool {
-        let has_pieces = sent_ref(&self.sent, self.base, id)
-            .is_some_and(|sent| sent.pieces.is_some() && !sent.is_given_up);
-        if !has_pieces {
-            match self.write_again(packet.number, writer, id) {
-                Ok(()) => {
-                    carry(MessageId(id));
-                    filled.add(true, true);
-                    return true;
-                }
-                // The message fitted once, but the present path carries less.
-                Err(error) if must_cut(error, packet) && self.in_pieces_count < RELIABLE_IN_PIECES_MAX => {
-                    self.cut(id);
-                }
-                Err(_) => return false,
-            }
-        }
         // Each fragment that fits is taken out of the lost bytes, so the next packet continues behind it.
         while let Some((begin, end)) = self.first_lost_piece(id) {
             let Some(piece) = self.write_next_piece(writer, id, begin, end) else { return false };
             carry(piece.1);
             filled.add_piece(true, false);
         }
-        if let Some(sent) = sent_mut(&mut self.sent, self.base, id) {
-            (sent.state, sent.packet) = (MessageState::InFlight, packet.number);
+        if let Some(run) = self.run_mut(id) {
+            (run.state, run.packet) = (RunState::InFlight, packet.number);
         }
         true
     }
 
     /// Fragments a message that was sent whole, and marks all its fragments as lost.
-    fn cut(&mut self, id: u64) {
-        let Some(sent) = sent_mut(&mut self.sent, self.base, id) else { return };
+    pub(super) fn cut(&mut self, id: u64) {
+        let Some(run) = self.run_mut(id) else { return };
         debug_assert!(
-            sent.pieces.is_none() && !sent.is_given_up,
-            "message {id} is fragmented already, or given up"
+            run.pieces.is_none() && !run.is_given_up() && run.ids.count == 1,
+            "message {id} is fragmented already, or given up, or not alone"
         );
-        let (channel, bytes) = (sent.channel, sent.bytes);
+        let (channel, bytes) = (run.channel, run.payload_bytes);
         let mut pieces: Box<FragmentFates> = Box::default();
         pieces.on_lost(0, bytes);
-        sent.pieces = Some(pieces);
+        run.pieces = Some(pieces);
         self.on_pieces_begun(channel);
     }
 
@@ -77,7 +60,7 @@ impl Reliable {
 
     /// The first bytes of a message that must be sent again.
     fn first_lost_piece(&self, id: u64) -> Option<(u32, u32)> {
-        sent_ref(&self.sent, self.base, id)?.pieces.as_ref()?.first_lost()
+        self.run(id)?.pieces.as_ref()?.first_lost()
     }
 
     /// Writes a fragment of a message. Returns its end, and the id by which its fate is reported.
@@ -89,18 +72,15 @@ impl Reliable {
         end: u32,
     ) -> Option<(u32, MessageId)> {
         debug_assert!(
-            sent_ref(&self.sent, self.base, id)
-                .is_some_and(|sent| sent.state != MessageState::Acknowledged && !sent.is_given_up),
+            self.run(id).is_some_and(|run| run.state != RunState::Acknowledged && !run.is_given_up()),
             "a fragment of message {id} is sent, and the message is over"
         );
         // Every fragment repeats the order, because any of them may be the first to arrive.
-        let order = self.refreshed_order(id)?;
-        let sent = sent_mut(&mut self.sent, self.base, id)?;
-        sent.order = order;
-        let delivery = order.delivery(id);
-        let whole = Message { channel: sent.channel, delivery, payload: &sent.payload };
+        let run = self.run(id)?;
+        let delivery = run.order.delivery(id, self.base());
+        let whole = Message { channel: run.channel, delivery, payload: self.payload_of(run) };
         let end = write_piece(writer, &whole, 0, begin, end)?;
-        if let Some(pieces) = &mut sent.pieces {
+        if let Some(pieces) = self.run_mut(id).and_then(|run| run.pieces.as_mut()) {
             pieces.on_sent_again(begin, end);
         }
         Some((end, self.book.on_sent(id, begin, end)))
@@ -116,21 +96,18 @@ impl Reliable {
     pub(in crate::channel::send) fn begin_pieces(
         &mut self,
         waiting: QueueEntry<'_>,
-        class: usize,
-        number: u64,
+        send: SendPriority,
     ) -> u64 {
-        let (id, order) = (self.next_id(), self.order_for(waiting));
-        let first = First { id: MessageId(id), order };
+        let order = self.order_for(waiting);
         self.on_pieces_begun(waiting.channel);
-        let pieces = Some(Box::default());
         let QueueEntry { channel, mode, payload, queued_at, extras } = waiting;
         // The payload is shared with the queue, which writes the fragments. The message is charged once.
         let copy = QueuedMessage { channel, mode, payload: payload.clone(), queued_at, extras: *extras };
-        self.keep(copy, first, class, number, Redundancy::None);
-        if let Some(sent) = sent_mut(&mut self.sent, self.base, id) {
-            sent.pieces = pieces;
+        let RunIds { first, .. } = self.keep(copy, order, send);
+        if let Some(run) = self.run_mut(first) {
+            run.pieces = Some(Box::default());
         }
-        id
+        first
     }
 
     /// Gives up a message whose lifetime ended before all of it was sent. A Skip notifies the peer. Returns `None` when
@@ -138,7 +115,7 @@ impl Reliable {
     pub(in crate::channel::send) fn abandon(&mut self, id: u64, now: Moment) -> Option<GivenUp> {
         // The Skip is sent as the repetition of the message. It names the same id, which the receiver would wait for.
         let given_up = self.give_up(id, now)?;
-        self.repeat(id);
+        self.repeat_message(id);
         Some(given_up)
     }
 
@@ -150,22 +127,22 @@ impl Reliable {
     ) -> Option<Arrived> {
         // The message may have arrived by other fragments, or was given up: then a Skip takes its place.
         let piece = self.book.settle(fate, id)?;
-        let sent = sent_mut(&mut self.sent, self.base, piece.message)?;
-        let (bytes, is_over) = (sent.bytes, sent.is_given_up || sent.state == MessageState::Acknowledged);
-        let pieces = sent.pieces.as_mut().filter(|_| !is_over)?;
+        let run = self.run_mut(piece.message)?;
+        let (bytes, is_over) = (run.payload_bytes, run.is_given_up() || run.state == RunState::Acknowledged);
+        let pieces = run.pieces.as_mut().filter(|_| !is_over)?;
         if fate == PacketFate::Lost {
             pieces.on_lost(piece.begin, piece.end);
             if pieces.has_lost() {
-                self.repeat(piece.message);
+                self.repeat_message(piece.message);
             }
             return None;
         }
         if pieces.on_acknowledged(piece.begin, piece.end, bytes) {
-            return self.acknowledge(piece.message);
+            return self.acknowledge(RunIds { first: piece.message, count: 1 });
         }
         // A fragment that was taken for lost has arrived late, and nothing is left to be repeated.
-        if sent.state == MessageState::Lost && !pieces.has_lost() {
-            sent.state = MessageState::InFlight;
+        if run.state == RunState::Lost && !pieces.has_lost() {
+            run.state = RunState::InFlight;
             self.drop_found();
         }
         None
@@ -174,12 +151,19 @@ impl Reliable {
     /// Sends the bytes of a fragment again whatever their fate.
     pub(in crate::channel::send) fn repeat_piece(&mut self, id: MessageId) {
         let Some(piece) = self.book.repeat(id) else { return };
-        let Some(sent) = sent_mut(&mut self.sent, self.base, piece.message) else { return };
-        let is_over = sent.is_given_up;
-        let Some(pieces) = sent.pieces.as_mut().filter(|_| !is_over) else { return };
+        let Some(run) = self.run_mut(piece.message) else { return };
+        let is_over = run.is_given_up();
+        let Some(pieces) = run.pieces.as_mut().filter(|_| !is_over) else { return };
         pieces.on_lost(piece.begin, piece.end);
         if pieces.has_lost() {
-            self.repeat(piece.message);
+            self.repeat_message(piece.message);
+        }
+    }
+
+    /// Sends a fragmented message again, or its Skip.
+    fn repeat_message(&mut self, id: u64) {
+        if let Some(index) = self.index_of(id) {
+            self.lose(index);
         }
     }
 

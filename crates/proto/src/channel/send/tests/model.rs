@@ -266,10 +266,19 @@ impl World {
         }
     }
 
-    fn read_skip(&self, contents: &mut Vec<Content>, id: u64, after: Option<MessageId>, bytes: u32) {
-        let number = self.by_id[&id];
-        let payload_bytes = self.records[&number].payload_bytes;
-        assert_eq!(usize::try_from(bytes), Ok(payload_bytes));
+    fn read_skip(&mut self, contents: &mut Vec<Content>, id: u64, after: Option<MessageId>, bytes: u32) {
+        let payload_bytes = usize::try_from(bytes).unwrap();
+        // A fragmented message may be given up before any part of it fitted a packet.
+        let is_unknown = |(number, record): &(&u32, &Record)| {
+            record.payload_bytes == payload_bytes
+                && record.mode.needs_id()
+                && record.deadline.is_some_and(|deadline| deadline <= self.now)
+                && !self.by_id.values().any(|known| known == *number)
+        };
+        let known = self.by_id.get(&id).copied();
+        let number = known.unwrap_or_else(|| *self.records.iter().find(is_unknown).unwrap().0);
+        self.by_id.insert(id, number);
+        assert_eq!(self.records[&number].payload_bytes, payload_bytes);
         let after = after.map(|after| after.0);
         contents.push(Content { number, bytes: 0..payload_bytes, id: Some(id), after, is_skip: true });
     }

@@ -1,0 +1,150 @@
+//! Runs of sent messages: how they are cut, repeated, and given up, and which memory they hold.
+
+use drumfire_wire::{Frame, FrameWriter, Frames};
+
+use super::super::*;
+use super::{alone, open, reliable, took};
+use crate::channel::Redundancy;
+
+/// A frame: its first id, the id before it, and the lengths of its messages. A Skip has lengths too.
+type Written = (u64, Option<u64>, Vec<usize>);
+
+/// Fills a packet of `room` bytes. Returns its frames, and the ids by which their fates are reported.
+fn fill(queue: &mut SendQueue, number: u64, now: Moment, room: usize) -> (Vec<Written>, Vec<MessageId>) {
+    let (mut memory, mut books) = (vec![0; room], Vec::new());
+    let mut writer = FrameWriter::new(&mut memory[..]);
+    queue.fill(Packet { number, now, room_bytes: 1_150 }, &mut writer, |id| books.push(id));
+    let bytes = writer.written_bytes();
+    let frames = Frames::new(&memory[..bytes]).map(|frame| match frame.unwrap() {
+        Frame::Message(message) => {
+            let (id, after) = super::order_of(message.delivery).unwrap();
+            (id, after, vec![message.payload.len()])
+        }
+        Frame::Run(run) => {
+            let (id, after) = super::order_of(run.delivery).unwrap();
+            (id, after, run.bodies.payloads().map(<[u8]>::len).collect())
+        }
+        Frame::Skip(skip) => (skip.id.0, skip.after.map(|after| after.0), vec![skip.bytes as usize]),
+        Frame::SkipRun(skip) => {
+            let lengths = skip.lengths.iter().map(|bytes| bytes as usize).collect();
+            (skip.id.0, skip.after.map(|after| after.0), lengths)
+        }
+        other => panic!("{other:?}"),
+    });
+    let frames = frames.collect();
+    queue.check();
+    (frames, books)
+}
+
+fn push(queue: &mut SendQueue, bytes: usize) {
+    let message = Message::reliable_ordered(ChannelId(1), vec![7; bytes]);
+    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, None, IfFull::Notify)));
+}
+
+#[test]
+fn a_lost_run_is_cut_to_the_room_and_skips_what_arrived() {
+    let mut queue = open();
+    (0..6).for_each(|_| push(&mut queue, 10));
+    let (frames, first) = fill(&mut queue, 0, Moment::ORIGIN, 1_000);
+    assert_eq!(frames, [(0, None, vec![10; 6])]);
+    queue.repeat(first[0]);
+    // Two messages take 27 B. The message after them names the last of them.
+    let (frames, second) = fill(&mut queue, 1, Moment::ORIGIN, 27);
+    assert_eq!(frames, [(0, None, vec![10; 2])]);
+    let (frames, third) = fill(&mut queue, 2, Moment::ORIGIN, 15);
+    assert_eq!(frames, [(2, Some(1), vec![10])]);
+    // The rest was not acknowledged before the parts are lost.
+    queue.on_fate(PacketFate::Acknowledged, third[0], 2);
+    queue.on_fate(PacketFate::Lost, second[0], 1);
+    queue.check();
+    let (frames, fourth) = fill(&mut queue, 3, Moment::ORIGIN, 1_000);
+    assert_eq!(frames, [(0, None, vec![10; 2]), (3, Some(2), vec![10; 3])]);
+    assert_eq!(queue.used_bytes(), 5 * charge(10));
+    // The first packet had all of them.
+    queue.on_fate(PacketFate::Acknowledged, first[0], 0);
+    assert_eq!((queue.used_bytes(), queue.reliable.as_ref().unwrap().standing()), (0, (6, 0)));
+    fourth.into_iter().for_each(|id| queue.on_fate(PacketFate::Acknowledged, id, 3));
+    queue.check();
+}
+
+#[test]
+fn a_run_whose_lifetime_is_over_is_skipped_as_one() {
+    let mut queue = open();
+    for (number, bytes) in (1..).zip([3, 200, 0, 40]) {
+        let message =
+            Message::reliable_ordered(ChannelId(1), vec![7; bytes]).lifetime(Duration::from_millis(10));
+        let receipt = std::num::NonZeroU64::new(number).map(ReceiptId);
+        assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipt, IfFull::Notify)));
+    }
+    let (_, books) = fill(&mut queue, 0, Moment::ORIGIN, 1_000);
+    queue.on_fate(PacketFate::Lost, books[0], 0);
+    let late = Moment::ORIGIN.after(Duration::from_millis(10));
+    // Three lengths fit, of which one has two bytes.
+    let (frames, first) = fill(&mut queue, 1, late, 9);
+    assert_eq!(frames, [(0, None, vec![3, 200, 0])]);
+    let expired = std::iter::from_fn(|| queue.pop_receipt()).map(|(id, outcome)| (id.0.get(), outcome));
+    assert_eq!(expired.collect::<Vec<_>>(), [1, 2, 3, 4].map(|number| (number, Outcome::Expired)));
+    assert_eq!(queue.used_bytes(), 4 * charge(0), "the overhead is charged until the Skips arrived");
+    let (frames, second) = fill(&mut queue, 2, late, 1_000);
+    assert_eq!(frames, [(3, Some(2), vec![40])]);
+    queue.on_fate(PacketFate::Acknowledged, second[0], 2);
+    queue.on_fate(PacketFate::Acknowledged, first[0], 1);
+    assert_eq!((queue.used_bytes(), queue.pop_receipt()), (0, None));
+}
+
+#[test]
+fn messages_of_one_run_expire_together_and_are_repeated_alike() {
+    let mut queue = open();
+    queue.set_options(ChannelId(1), ChannelOptions::default().redundancy(Redundancy::One));
+    [10, 10, 300, 300, 10].into_iter().for_each(|bytes| push(&mut queue, bytes));
+    let message = Message::reliable_ordered(ChannelId(1), vec![7; 10]).lifetime(Duration::from_millis(10));
+    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, None, IfFull::Notify)));
+    push(&mut queue, 600);
+    let (frames, _) = fill(&mut queue, 0, Moment::ORIGIN, 1_400);
+    let lengths: Vec<_> = frames.into_iter().map(|(_, _, lengths)| lengths).collect();
+    assert_eq!(lengths, [vec![10, 10], vec![300, 300], vec![10], vec![10], vec![600]]);
+    // Copies of short runs ride again, and a run is cut where it does not fit.
+    reliable(&mut queue, 2, 0);
+    let (frames, _) = fill(&mut queue, 1, Moment::ORIGIN, 6 + 15);
+    assert_eq!(frames, [(7, None, vec![1]), (0, None, vec![10])]);
+    reliable(&mut queue, 2, 0);
+    let (frames, _) = fill(&mut queue, 2, Moment::ORIGIN, 1_000);
+    let copies = [(1, Some(0), vec![10]), (4, Some(3), vec![10]), (5, Some(4), vec![10])];
+    assert_eq!(frames, [vec![(8, Some(7), vec![1])], copies.to_vec()].concat());
+}
+
+#[test]
+fn a_peer_that_acknowledges_selectively_holds_bounded_memory() {
+    let mut queue = open();
+    let (mut number, mut most) = (0, 0);
+    // The peer acknowledges all runs but every fourth, which is the last one in each chunk.
+    for _ in 0..200 {
+        (0..20).for_each(|_| push(&mut queue, 50));
+        let (_, books) = fill(&mut queue, number, Moment::ORIGIN, 1_030);
+        let held_bytes = queue.reliable.as_ref().unwrap().capacity_bytes();
+        most = most.max(held_bytes.saturating_sub(queue.used_bytes()));
+        if !number.is_multiple_of(4) {
+            books.into_iter().for_each(|id| queue.on_fate(PacketFate::Acknowledged, id, number));
+        }
+        number += 1;
+    }
+    assert!(most <= 2 * 4_096, "{most} bytes more than the charges of what has not arrived");
+    // Each of them keeps its own payload then, and nothing is lost.
+    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
+    queue.check();
+}
+
+#[test]
+fn records_of_messages_that_arrived_do_not_pile_up() {
+    let mut queue = open();
+    for number in 0..16_000 {
+        push(&mut queue, 1);
+        let (_, books) = fill(&mut queue, number, Moment::ORIGIN, 100);
+        if number > 0 {
+            queue.on_fate(PacketFate::Acknowledged, books[0], number);
+        }
+        assert!(queue.reliable.as_ref().unwrap().record_count() <= 66);
+    }
+    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
+    assert_eq!(queue.reliable.as_ref().unwrap().standing(), (16_000, 0));
+}
