@@ -30,7 +30,7 @@ pub(crate) struct SentPacket {
     pub(crate) acks_up_to: Option<PacketNumber>,
     /// The size of the datagram in bytes, with header and authentication tag.
     pub(crate) bytes: u16,
-    /// The number of messages in the packet whose fate must be reported, registered before with [`Loss::carry`].
+    /// The number of ids whose fate must be reported, registered before with [`Loss::carry`]. A run of messages has one.
     pub(crate) carried: u16,
     /// How soon the peer acknowledges the packet.
     pub(crate) urgency: AckUrgency,
@@ -185,7 +185,7 @@ impl Loss {
         self.packets.as_ref()?.oldest_sent_at()
     }
 
-    /// Registers a reliable message in the packet that is being built.
+    /// Registers the id of a run of reliable messages, or of another item, in the packet that is being built.
     pub(crate) fn carry(&mut self, id: MessageId) {
         self.packets.get_or_insert_default().carried.get_or_insert_default().ids.push_back(id);
     }

@@ -49,7 +49,7 @@ struct PacketContent {
     is_mtu_probe: bool,
     /// The packet carries an ack of all received packets.
     has_ack: bool,
-    /// The number of reliable messages and control frames that are registered in `loss`.
+    /// The number of runs of reliable messages and of control frames that are registered in `loss`.
     carried: u32,
     /// The number of unreliable messages in the packet that are registered in `loss` because they have a receipt.
     receipt_count: u32,

@@ -63,10 +63,10 @@ pub(super) struct RingEntry {
     is_settled: bool,
 }
 
-/// Ids of messages in the packets of the ring, in the order of the packets.
+/// Ids of runs of messages and of other items in the packets of the ring, in the order of the packets.
 #[derive(Debug, Default)]
 pub(super) struct CarriedIds {
-    /// One id for each message and each packet with it. The entries of the ring own consecutive parts.
+    /// One id for each run and each packet with it. The entries of the ring own consecutive parts.
     pub(super) ids: VecDeque<MessageId>,
     /// The number of ids that were removed at the front.
     gone: u64,

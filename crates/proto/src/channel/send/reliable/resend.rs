@@ -203,8 +203,9 @@ impl Reliable {
 
     /// Gives up a run, if its lifetime is over and it was not given up before.
     pub(super) fn give_up(&mut self, id: u64, now: Moment) -> Option<GivenUp> {
-        let run = self.run(id)?;
-        if run.is_given_up() || run.deadline.is_none_or(|deadline| deadline > now) {
+        // The Skips may have arrived already, while a part of a fragmented message waits to be sent.
+        let run = self.run(id).filter(|run| run.state != RunState::Acknowledged && !run.is_given_up())?;
+        if run.deadline.is_none_or(|deadline| deadline > now) {
             return None;
         }
         // The receiver charges each Skip the length of its message, as the sender's credit was.

@@ -29,6 +29,10 @@ fn fill(queue: &mut SendQueue, number: u64, now: Moment, room: usize) -> (Vec<Wr
             let lengths = skip.lengths.iter().map(|bytes| bytes as usize).collect();
             (skip.id.0, skip.after.map(|after| after.0), lengths)
         }
+        Frame::Fragment(fragment) => {
+            let (id, after) = super::order_of(fragment.piece.delivery).unwrap();
+            (id, after, vec![fragment.piece.payload.len()])
+        }
         other => panic!("{other:?}"),
     });
     let frames = frames.collect();
@@ -90,6 +94,31 @@ fn a_run_whose_lifetime_is_over_is_skipped_as_one() {
     queue.on_fate(PacketFate::Acknowledged, second[0], 2);
     queue.on_fate(PacketFate::Acknowledged, first[0], 1);
     assert_eq!((queue.used_bytes(), queue.pop_receipt()), (0, None));
+}
+
+#[test]
+fn a_message_whose_skip_arrived_is_not_given_up_again() {
+    let mut queue = open();
+    // The first message stays in flight, so that the records of later ones stay too.
+    reliable(&mut queue, 1, 0);
+    fill(&mut queue, 0, Moment::ORIGIN, 100);
+    let long = Message::reliable_ordered(ChannelId(2), vec![7; 60_000]).lifetime(Duration::from_millis(10));
+    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, long, None, IfFull::Notify)));
+    let (_, fragment) = fill(&mut queue, 1, Moment::ORIGIN, 1_000);
+    push(&mut queue, 600);
+    let is_written = |frames: &[Written]| frames.iter().any(|frame| frame.0 == 2);
+    let mut sent = (2..).map(|number| (number, fill(&mut queue, number, Moment::ORIGIN, 1_000)));
+    let (number, (_, other)) = sent.find(|(_, (frames, _))| is_written(frames)).unwrap();
+    // Both are lost. The Skip fits the next packet, and the other message does not, so the rest of the long one waits.
+    queue.on_fate(PacketFate::Lost, fragment[0], 1);
+    other.into_iter().for_each(|id| queue.on_fate(PacketFate::Lost, id, number));
+    let late = Moment::ORIGIN.after(Duration::from_millis(10));
+    let (frames, skip) = fill(&mut queue, 1_000, late, 20);
+    assert_eq!(frames, [(1, None, vec![60_000])]);
+    queue.on_fate(PacketFate::Acknowledged, skip[0], 1_000);
+    queue.check();
+    fill(&mut queue, 1_001, late, 1_000);
+    assert_eq!((queue.used_bytes(), queue.has_sendable()), (charge(1) + charge(600), false));
 }
 
 #[test]
