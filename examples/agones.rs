@@ -36,8 +36,8 @@ use std::time::{Duration, Instant};
 use drumfire::control::Undelivered;
 use drumfire::error::CloseCode;
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientState, CloseReason, Event, Message, PeerId, Server,
-    ServerConfig, ServerKey, ServerPublicKey, Workers,
+    Access, ChannelId, Client, ClientConfig, CloseReason, Event, Message, PeerId, Server, ServerConfig,
+    ServerKey, ServerPublicKey, Workers,
 };
 use sdk::{AgonesReporter, Sdk};
 
@@ -235,9 +235,10 @@ fn play(
     wants_more: impl Fn(u32) -> bool,
     leaves_on_stop: bool,
 ) -> Result<Outcome, Box<dyn Error>> {
-    let mut client = Client::connect((server, key), &ClientConfig::default())?;
+    let mut client = Client::new(ClientConfig::default())?;
+    let peer = client.connect((server, key))?;
     let (mut echoes, mut is_stopping) = (0, false);
-    client.send(Message::reliable_ordered(CHANNEL, "hello"))?;
+    client.send(peer, Message::reliable_ordered(CHANNEL, "hello"))?;
     while !(is_stopping && leaves_on_stop) && wants_more(echoes) {
         client.poll(CLIENT_WAIT);
         let mut is_echoed = false;
@@ -257,12 +258,12 @@ fn play(
         }
         if is_echoed {
             echoes += 1;
-            client.send(Message::reliable_ordered(CHANNEL, "again"))?;
+            client.send(peer, Message::reliable_ordered(CHANNEL, "again"))?;
             client.flush();
         }
     }
-    client.close(0, "done");
-    while client.state() != ClientState::Closed {
+    client.close(peer, 0, "done");
+    while client.peers().len() > 0 {
         client.poll(CLIENT_WAIT);
         client.events().count();
     }

@@ -357,7 +357,8 @@ fn connect(backend: SocketAddr) -> io::Result<TcpStream> {
 
 /// Connects to the game server and returns its first message. The token contains the server's address and key.
 fn welcome(token: &ConnectToken) -> Result<String, Box<dyn Error>> {
-    let mut client = Client::connect(token, &ClientConfig::default())?;
+    let mut client = Client::new(ClientConfig::default())?;
+    client.connect(token)?;
     while client.poll(CLIENT_TIMEOUT) {
         if let Some(outcome) = client.events().find_map(outcome) {
             return outcome;

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::error::Error;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use drumfire::{
-    Access, Audience, Bytes, ChannelId, ClientConfig, Clients, ConnectToken, Event, Message, PeerId, Server,
+    Access, Audience, Bytes, ChannelId, Client, ClientConfig, ConnectToken, Event, Message, PeerId, Server,
     ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 
@@ -241,7 +241,7 @@ impl Tally {
 
 /// The bots of one socket.
 struct Bots {
-    clients: Clients,
+    clients: Client,
     targets: VecDeque<Target>,
     /// Connected bots, with the last join that each of them received.
     connected: HashMap<PeerId, Option<u32>>,
@@ -259,14 +259,14 @@ struct Bots {
 
 impl Bots {
     fn new(targets: VecDeque<Target>, load: &Load) -> Result<Self, Box<dyn Error>> {
-        let (server, protocol_id) = match targets.front() {
-            Some(Target::Token(token)) => (token.address(), token.protocol_id()),
-            Some(Target::Open(server, _)) => (*server, 0),
+        let protocol_id = match targets.front() {
+            Some(Target::Token(token)) => token.protocol_id(),
+            Some(Target::Open(..)) => 0,
             None => return Err("a socket needs at least one bot".into()),
         };
-        let ip = if server.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-        let (any, config) = (SocketAddr::new(ip, 0), ClientConfig::default().protocol_id(protocol_id));
-        let clients = Clients::bind(any, u32::try_from(targets.len())?, &config)?;
+        // With several connections, one socket carries all of them, and reaches servers with IPv4 and IPv6 addresses.
+        let config = ClientConfig::default().protocol_id(protocol_id);
+        let clients = Client::new(config.connections(u32::try_from(targets.len())?))?;
         let start = now();
         Ok(Self {
             clients,

@@ -181,6 +181,7 @@ impl Summary {
 /// A client that downloads the asset and sends inputs.
 struct DownloadClient {
     inner: Client,
+    peer: PeerId,
     download: Download,
     checksum: Checksum,
     expected_checksum: Option<u64>,
@@ -192,8 +193,11 @@ struct DownloadClient {
 /// Downloads the asset from a server.
 fn download(server: SocketAddr, key: ServerPublicKey) -> Result<Summary, Box<dyn Error>> {
     let start = now();
+    let mut inner = Client::new(ClientConfig::default())?;
+    let peer = inner.connect((server, key))?;
     let mut client = DownloadClient {
-        inner: Client::connect((server, key), &ClientConfig::default())?,
+        inner,
+        peer,
         download: Download::new(ASSET_MAX_BYTES),
         checksum: Checksum::START,
         expected_checksum: None,
@@ -252,7 +256,7 @@ impl DownloadClient {
         }
         let sent = u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let input = Message::unreliable(INPUTS, sent.to_be_bytes().to_vec()).priority(Priority::Urgent);
-        if self.inner.send(input).is_ok() {
+        if self.inner.send(self.peer, input).is_ok() {
             self.inputs += 1;
         }
         self.inner.flush();
@@ -276,7 +280,7 @@ impl DownloadClient {
         if self.expected_checksum != Some(self.checksum.0) {
             return Err("the asset has a wrong checksum".into());
         }
-        self.inner.close(0, "done");
+        self.inner.close(self.peer, 0, "done");
         self.inner.flush();
         self.round_trips.sort_unstable();
         let bytes = self.download.progress().done_bytes;

@@ -60,7 +60,7 @@ fn run() -> Result<(), Box<dyn Error>> {
                 script => (ClientConfig::default(), script),
             };
             let lines = if script.is_empty() { stdin_lines() } else { scripted_lines(script)? };
-            chat((server.parse()?, key.parse()?), &config, name, &lines, |line| println!("{line}"))?;
+            chat((server.parse()?, key.parse()?), config, name, &lines, |line| println!("{line}"))?;
         }
         [] => run_all()?,
         _ => {
@@ -191,14 +191,15 @@ fn link_config(preset: &str) -> Result<ClientConfig, Box<dyn Error>> {
 /// Runs a client: sends the lines, passes received lines to `show`, and quits after the last line.
 fn chat(
     server: (SocketAddr, ServerPublicKey),
-    config: &ClientConfig,
+    config: ClientConfig,
     name: &str,
     lines: &Receiver<String>,
     mut show: impl FnMut(&str),
 ) -> Result<(), Box<dyn Error>> {
-    let mut client = Client::connect(server, config)?;
+    let mut client = Client::new(config)?;
+    let server = client.connect(server)?;
     // The name is sent as soon as the connection is open.
-    client.send(Message::reliable_ordered(LINES, name.to_owned()))?;
+    client.send(server, Message::reliable_ordered(LINES, name.to_owned()))?;
     let mut has_quit = false;
     loop {
         client.poll(Duration::ZERO);
@@ -224,7 +225,7 @@ fn chat(
             Some(line) => {
                 has_quit |= line == "/quit";
                 // A send fails with `Closed` while the server disconnects the client. An event gives the reason.
-                if client.send(Message::reliable_ordered(LINES, line)).is_err() {
+                if client.send(server, Message::reliable_ordered(LINES, line)).is_err() {
                     show("the line was not sent");
                 }
                 client.flush();
@@ -276,7 +277,7 @@ fn run_all() -> Result<(), Box<dyn Error>> {
                 let lines =
                     scripted_lines(&["--say", line, "--say", "/who"]).map_err(|error| error.to_string())?;
                 let show = |line: &str| println!("{name} received: {line}");
-                chat((address, public), &ClientConfig::default(), name, &lines, show)
+                chat((address, public), ClientConfig::default(), name, &lines, show)
                     .map_err(|error| error.to_string())
             })
         });
@@ -290,7 +291,7 @@ fn run_all() -> Result<(), Box<dyn Error>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drumfire::{Clients, Event};
+    use drumfire::Event;
     use std::sync::mpsc::Sender;
     use std::thread::JoinHandle;
 
@@ -319,8 +320,7 @@ mod tests {
             let thread = std::thread::spawn(move || {
                 let show = |line: &str| drop(output.send(line.to_owned()));
                 let server = (address, ServerKey::dev().public());
-                chat(server, &ClientConfig::default(), name, &to_send, show)
-                    .map_err(|error| error.to_string())
+                chat(server, ClientConfig::default(), name, &to_send, show).map_err(|error| error.to_string())
             });
             RunningClient { lines, received, thread }
         }
@@ -390,8 +390,7 @@ mod tests {
     fn every_line_reaches_all_other_clients_once() {
         const CLIENTS: usize = 40;
         let server = RunningServer::new();
-        let address = "127.0.0.1:0".parse().expect("address");
-        let mut clients = Clients::bind(address, 40, &ClientConfig::default()).expect("socket");
+        let mut clients = Client::new(ClientConfig::default().connections(40)).expect("socket");
         let key = ServerKey::dev().public();
         let peers: Vec<PeerId> =
             (0..CLIENTS).map(|_| clients.connect((server.address, key)).expect("room")).collect();
@@ -400,7 +399,7 @@ mod tests {
             clients.send(*peer, Message::reliable_ordered(LINES, name)).expect("room");
         }
         let mut received: BTreeMap<PeerId, Vec<String>> = BTreeMap::new();
-        let mut receive = |clients: &mut Clients| {
+        let mut receive = |clients: &mut Client| {
             assert!(clients.poll(LINE_TIMEOUT), "lines are missing");
             while let Some(event) = clients.next_event() {
                 if let Event::Message { peer, payload, .. } = event {

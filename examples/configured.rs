@@ -101,7 +101,8 @@ fn serve(mut server: Server, welcome: &str, should_stop: impl Fn() -> bool) {
 /// Returns the first message of the server at this address.
 fn receive_welcome(server: SocketAddr, key: ServerPublicKey) -> Result<String, Box<dyn Error>> {
     let config: ClientConfig = toml::from_str(CLIENT_CONFIG)?;
-    let mut client = Client::connect((server, key), &config)?;
+    let mut client = Client::new(config)?;
+    client.connect((server, key))?;
     while client.poll(Duration::from_secs(10)) {
         while let Some(event) = client.next_event() {
             match event {

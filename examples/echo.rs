@@ -111,7 +111,8 @@ async fn echo(connection: &Connection) -> Closed {
 
 /// Sends messages one after the other and returns the sorted round-trip times.
 async fn measure(server: SocketAddr, key: ServerPublicKey) -> Result<Vec<Duration>, Box<dyn Error>> {
-    let connection = asynchronous::Client::connect((server, key), &ClientConfig::default()).await?;
+    let client = asynchronous::Client::new(ClientConfig::default())?;
+    let connection = client.connect((server, key)).await?;
     let mut round_trips = Vec::new();
     for number in 0..MESSAGES {
         let start = now();

@@ -115,11 +115,12 @@ fn echo(server: &mut Server) {
 
 /// Runs the client. Returns the number of messages that were echoed.
 fn play(server: SocketAddr, key: ServerPublicKey) -> Result<u32, Box<dyn Error>> {
-    let mut client = Client::connect((server, key), &ClientConfig::default())?;
+    let mut client = Client::new(ClientConfig::default())?;
+    let peer = client.connect((server, key))?;
     let (mut sent, mut echoed) = (0, 0);
     while echoed < MESSAGES {
         while sent < MESSAGES && sent - echoed < WINDOW {
-            client.send(Message::reliable_ordered(CHANNEL, sent.to_be_bytes().to_vec()))?;
+            client.send(peer, Message::reliable_ordered(CHANNEL, sent.to_be_bytes().to_vec()))?;
             sent += 1;
         }
         client.flush();

@@ -269,13 +269,14 @@ fn play(
     room: u32,
     mut is_done: impl FnMut(&View) -> bool,
 ) -> Result<View, Box<dyn Error>> {
-    let mut client = Client::connect(token, &ClientConfig::default())?;
+    let mut client = Client::new(ClientConfig::default())?;
+    let server = client.connect(token)?;
     // The message is sent as soon as the connection is open.
-    client.send(Message::reliable_ordered(LOBBY, room.to_be_bytes().to_vec()))?;
+    client.send(server, Message::reliable_ordered(LOBBY, room.to_be_bytes().to_vec()))?;
     let mut view = View::default();
     while !is_done(&view) {
         // If the connection is full, the move is dropped. The next move replaces it anyway.
-        let _ = client.send(Message::unreliable_sequenced(MOVES, vec![1, 0]));
+        let _ = client.send(server, Message::unreliable_sequenced(MOVES, vec![1, 0]));
         client.flush();
         client.poll(TICK);
         while let Some(event) = client.next_event() {
@@ -292,7 +293,7 @@ fn play(
     if view.snapshots == 0 {
         return Err("the room sent no snapshot".into());
     }
-    client.close(0, "done");
+    client.close(server, 0, "done");
     client.flush();
     Ok(view)
 }

@@ -198,7 +198,8 @@ struct Summary {
 
 /// Connects to the server and walks to the right.
 fn play(server: SocketAddr, key: ServerPublicKey, ticks: u32) -> Result<Summary, Box<dyn Error>> {
-    let mut client = Client::connect((server, key), &ClientConfig::default())?;
+    let mut client = Client::new(ClientConfig::default())?;
+    let peer = client.connect((server, key))?;
     let mut summary = Summary::default();
     let mut failure = None;
     run_ticks(ticks, |number, until| {
@@ -220,7 +221,7 @@ fn play(server: SocketAddr, key: ServerPublicKey, ticks: u32) -> Result<Summary,
         }
         let input = Input { number: number + 1, direction: [1, 0] };
         // While the client connects, inputs wait. If there is no room for more, this one is dropped.
-        let _ = client.send(Message::unreliable(INPUTS, input.encode()));
+        let _ = client.send(peer, Message::unreliable(INPUTS, input.encode()));
         client.flush();
         failure.is_none()
     });

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Loss};
 use drumfire::testing::{self, World};
-use drumfire::{Audience, ChannelId, Client, ClientState, Event, Message, PeerId, SendError, Server};
+use drumfire::{Audience, ChannelId, Client, Event, Message, PeerId, SendError, Server};
 
 /// Carries the players' steps. The mode is reliable and ordered, because every step counts.
 const STEPS: ChannelId = ChannelId(0);
@@ -124,11 +124,13 @@ impl View {
                 }
             }
         }
-        if let (Some(coin), ClientState::Connected) = (self.coin, client.state())
+        let server = client.peers().next();
+        if let (Some(coin), Some(server)) = (self.coin, server)
+            && client.is_connected(server)
             && coin != self.field
         {
             let (step, field) = if coin > self.field { (">", self.field + 1) } else { ("<", self.field - 1) };
-            client.send(Message::reliable_ordered(STEPS, step))?;
+            client.send(server, Message::reliable_ordered(STEPS, step))?;
             self.field = field;
         }
         client.flush();
@@ -284,7 +286,7 @@ mod tests {
         assert_eq!(round.game.players.len(), 2);
         round.play(25 * SECOND);
         assert_eq!(round.game.players.len(), 1);
-        assert_eq!(round.world.clients[0].state(), ClientState::Closed);
+        assert_eq!(round.world.clients[0].peers().len(), 0);
         let before = round.points()[1];
         round.play(5 * SECOND);
         assert!(round.points()[1] > before, "the other player continues: {:?}", round.views);
@@ -297,11 +299,12 @@ mod tests {
         round.play(SECOND);
         let before: Vec<Player> = round.game.players.values().copied().collect();
         assert_eq!(before, [Player { field: FIELDS - 1, points: 0 }]);
+        let server = round.world.clients[0].peers().next().expect("connected");
         for invalid in [&b""[..], b"<<", b"\xff", &[b'<'; 1_000]] {
             let invalid = invalid.to_vec();
-            round.world.clients[0].send(Message::reliable_ordered(STEPS, invalid)).expect("room");
+            round.world.clients[0].send(server, Message::reliable_ordered(STEPS, invalid)).expect("room");
         }
-        round.world.clients[0].send(Message::reliable_ordered(STEPS, "<")).expect("room");
+        round.world.clients[0].send(server, Message::reliable_ordered(STEPS, "<")).expect("room");
         round.play(SECOND / 2);
         let after: Vec<Player> = round.game.players.values().copied().collect();
         assert_eq!(after, [Player { field: FIELDS - 2, points: 0 }], "only the valid step counts");

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use drumfire::config::Congestion;
 use drumfire::{
-    Bytes, ChannelOptions, ClientConfig, Clients, Event, Message, Outcome, PeerId, SendError,
-    ServerPublicKey, WhenFull,
+    Bytes, ChannelOptions, Client, ClientConfig, Event, Message, Outcome, PeerId, SendError, ServerPublicKey,
+    WhenFull,
 };
 use drumfire_crypto::Suite as KeySuite;
 use drumfire_puppet::{Connector, PacketSealer, default_parameters};
@@ -54,7 +54,7 @@ pub struct FloodConfig {
 /// A connection that sends more messages than the other end may take.
 #[derive(Debug)]
 pub struct Flood {
-    clients: Clients,
+    clients: Client,
     peer: PeerId,
     config: FloodConfig,
     message: Bytes,
@@ -74,7 +74,7 @@ impl Flood {
         let client = ClientConfig::default()
             .congestion(LINE_RATE)
             .memory_bytes(config.memory_bytes, config.memory_bytes);
-        let clients = Clients::bind((Ipv4Addr::LOCALHOST, 0).into(), 1, &client);
+        let clients = Client::new(client.address((Ipv4Addr::LOCALHOST, 0).into()));
         let mut clients = clients.map_err(|error| format!("the guest's socket: {error}"))?;
         let peer = clients.connect((server, key)).map_err(|error| format!("the guest: {error}"))?;
         let deadline = clock::now() + CONNECTED_WITHIN;

@@ -137,7 +137,7 @@ fn send_snapshots(players: Query<&Player>, mut messages: MessageWriter<ToPeer>) 
 fn client_app(server: SocketAddr, key: ServerPublicKey) -> Result<App, Box<dyn Error>> {
     let mut app = app();
     app.add_plugins(DrumfireClientPlugin);
-    app.insert_resource(DrumfireClient::connect((server, key), &ClientConfig::default())?);
+    app.insert_resource(DrumfireClient::connect((server, key), ClientConfig::default())?);
     app.init_resource::<LastPosition>().add_systems(Update, (read_events, walk).chain());
     Ok(app)
 }

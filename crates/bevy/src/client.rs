@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use drumfire::{Client, ClientConfig, ConnectOptions, Error, Event, SendError};
+use drumfire::{Client, ClientConfig, ConnectOptions, Error, Event, PeerId, SendError};
 
 use crate::resource::{Exclusive, NetworkResource, register};
 
@@ -18,39 +18,50 @@ impl Plugin for DrumfireClientPlugin {
     }
 }
 
-/// A client. Removing the resource closes its connection and notifies the server.
+/// A client and one of its connections. Removing the resource closes all connections and notifies the servers.
 ///
 /// The resource remains after the connection ended, which [`DrumfireClientEvent`] reports. Remove it then, or insert
 /// another client in its place.
 #[derive(Resource, Debug)]
-pub struct DrumfireClient(Exclusive<Client>);
+pub struct DrumfireClient {
+    client: Exclusive<Client>,
+    peer: PeerId,
+}
 
 impl DrumfireClient {
-    /// Wraps a client.
+    /// Wraps a client. [`ToServer`] goes to the server of the connection `peer`.
     #[must_use]
-    pub fn new(client: Client) -> Self {
-        Self(Exclusive::new(client))
+    pub fn new(client: Client, peer: PeerId) -> Self {
+        Self { client: Exclusive::new(client), peer }
     }
 
     /// Starts to connect to a server: `(address, key)`, a [`ConnectToken`](drumfire::ConnectToken), or [`ConnectOptions`].
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Client::connect`].
-    pub fn connect(to: impl Into<ConnectOptions>, config: &ClientConfig) -> Result<Self, Error> {
-        Client::connect(to, config).map(Self::new)
+    /// Returns the errors of [`Client::new`] and [`Client::connect`].
+    pub fn connect(to: impl Into<ConnectOptions>, config: ClientConfig) -> Result<Self, Error> {
+        let mut client = Client::new(config)?;
+        let peer = client.connect(to)?;
+        Ok(Self::new(client, peer))
     }
 
-    /// Returns the client: to check the result of a send immediately, to close the connection, or to read counters and
-    /// the state. Leave `poll` to the plugin: events that the game takes are not written as [`DrumfireClientEvent`].
+    /// Returns the id of the connection.
+    #[must_use]
+    pub fn peer(&self) -> PeerId {
+        self.peer
+    }
+
+    /// Returns the client: to check the result of a send immediately, to close the connection, or to read
+    /// counters. Leave `poll` to the plugin: events that the game takes are not written as [`DrumfireClientEvent`].
     pub fn get(&mut self) -> &mut Client {
-        self.0.get()
+        self.client.get()
     }
 
     /// Returns the client.
     #[must_use]
     pub fn into_inner(self) -> Client {
-        self.0.into_inner()
+        self.client.into_inner()
     }
 }
 
@@ -84,7 +95,8 @@ impl NetworkResource for DrumfireClient {
     }
 
     fn send(&mut self, message: ToServer) -> Result<(), SendError> {
-        self.get().send(message.0)
+        let peer = self.peer;
+        self.get().send(peer, message.0)
     }
 
     fn failed(message: ToServer, error: SendError) -> ToServerFailed {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bevy_app::prelude::*;
 use bevy_drumfire::drumfire::conditioner::{Delay, LinkConfig, Loss};
 use bevy_drumfire::drumfire::{
-    self, Access, ChannelId, Client, Event, SendError, ServerConfig, ServerKey, Workers, testing,
+    self, Access, ChannelId, Client, ClientConfig, Event, SendError, ServerConfig, ServerKey, Workers,
+    testing,
 };
 use bevy_drumfire::{
     DrumfireClient, DrumfireClientEvent, DrumfireClientPlugin, DrumfireServer, DrumfireServerEvent,
@@ -34,7 +35,8 @@ fn recording_app<M: Message + Clone, F: Message + Clone>(plugin: impl Plugin) ->
 
 fn client_app(client: Client) -> App {
     let mut app = recording_app::<DrumfireClientEvent, ToServerFailed>(DrumfireClientPlugin);
-    app.insert_resource(DrumfireClient::new(client));
+    let peer = client.peers().next().expect("connection");
+    app.insert_resource(DrumfireClient::new(client, peer));
     app
 }
 
@@ -43,9 +45,10 @@ fn client_app(client: Client) -> App {
 fn frame(app: &mut App, world: &mut testing::World, after: Duration) {
     app.update();
     let client = app.world_mut().remove_resource::<DrumfireClient>().expect("client");
+    let peer = client.peer();
     world.clients.push(client.into_inner());
     world.advance(after);
-    app.insert_resource(DrumfireClient::new(world.clients.pop().expect("client")));
+    app.insert_resource(DrumfireClient::new(world.clients.pop().expect("client"), peer));
 }
 
 fn recorded<M: Message + Clone>(app: &App) -> &[M] {
@@ -143,7 +146,9 @@ fn a_server_echoes_and_reports_when_the_client_leaves() {
     let mut server_app = recording_app::<DrumfireServerEvent, ToPeerFailed>(DrumfireServerPlugin);
     server_app.insert_resource(server);
     server_app.add_systems(PostUpdate, echo.before(DrumfireSystems::Send));
-    let mut client_app = client_app(Client::connect_dev(address).expect("client"));
+    let mut client = Client::new(ClientConfig::default()).expect("client");
+    client.connect((address, ServerKey::dev().public())).expect("connection");
+    let mut client_app = client_app(client);
     client_app.world_mut().write_message(ToServer(drumfire::Message::reliable_ordered(CHANNEL, "ping")));
     let is_echo =
         |event: &DrumfireClientEvent| matches!(&event.0, Event::Message { payload, .. } if payload == "ping");

@@ -5,8 +5,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    ChannelId, Client, ClientConfig, ClientState, ConnectToken, Event, Message, Reconnect, SendError,
-    SendOptions,
+    ChannelId, Client, ClientConfig, ConnectToken, Event, Message, PeerId, Reconnect, SendError, SendOptions,
 };
 use drumfire_tools::clock::{host_ns, now};
 
@@ -30,6 +29,7 @@ const FAST_PERIOD: Duration = Duration::from_micros(16_667);
 /// One player.
 pub(crate) struct Player {
     pub(crate) client: Client,
+    pub(crate) peer: PeerId,
     /// The echoes of unreliable messages.
     pub(crate) lossy: MessageLog,
     /// The echoes of reliable messages.
@@ -111,9 +111,11 @@ impl Players {
 
     /// Adds a player that begins to connect.
     pub(crate) fn add(&mut self, token: &ConnectToken) -> Result<(), Error> {
-        let client = Client::connect(token, &self.config).context("a client")?;
+        let mut client = Client::new(self.config.clone()).context("a client")?;
+        let peer = client.connect(token).context("a client")?;
         self.list.push(Player {
             client,
+            peer,
             lossy: MessageLog::lossy(self.sizes),
             ordered: MessageLog::ordered(self.sizes),
             down: MessageLog::ordered(&[]),
@@ -278,7 +280,7 @@ impl Players {
     pub(crate) fn datagram_max_bytes(&mut self) -> Result<Vec<u16>, Error> {
         for player in &mut self.list {
             player.datagram_max_bytes = 0;
-            player.client.request_stats();
+            player.client.request_stats(player.peer);
         }
         self.until("all know their paths", |player| player.datagram_max_bytes > 0)?;
         Ok(self.list.iter().map(|player| player.datagram_max_bytes).collect())
@@ -301,13 +303,15 @@ impl Player {
 
     /// Asks the application for a fault. `server::FAULT` and `server::REFUSE` describe the requests.
     pub(crate) fn request_fault(&mut self, channel: ChannelId, request: &str) -> Result<(), Error> {
-        self.client.send(Message::reliable_ordered(channel, request.to_owned())).context("the fault")?;
+        self.client
+            .send(self.peer, Message::reliable_ordered(channel, request.to_owned()))
+            .context("the fault")?;
         self.client.flush();
         Ok(())
     }
 
     fn send_both(&mut self) {
-        if self.is_paused || self.ended.is_some() || self.client.state() != ClientState::Connected {
+        if self.is_paused || self.ended.is_some() || !self.client.is_connected(self.peer) {
             return;
         }
         self.send(LOSSY, SendOptions::unreliable());
@@ -319,7 +323,7 @@ impl Player {
 
     fn send(&mut self, channel: ChannelId, options: SendOptions) {
         let log = if channel == LOSSY { &mut self.lossy } else { &mut self.ordered };
-        match self.client.send(Message::new(channel, log.next_message(host_ns()), options)) {
+        match self.client.send(self.peer, Message::new(channel, log.next_message(host_ns()), options)) {
             Ok(_) => log.sent += 1,
             // The message was not sent, and its number goes to the next one.
             Err(SendError::Full | SendError::NotConnected) => {}

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use drumfire::control::SurveyOrder;
 use drumfire::error::RefuseReason;
 use drumfire::{
-    Access, ChannelId, Client, ConnectError, Event, Message, Server, ServerConfig, ServerKey, Workers,
+    Access, ChannelId, Client, ClientConfig, ConnectError, Event, Message, PeerId, Server, ServerConfig,
+    ServerKey, Workers,
 };
 use drumfire_control::{
     ANSWER_BYTES_MAX, Answer, Ask, AskError, CLIENTS_MAX, Connection, ControlSocket, OpenError, PeerRow,
@@ -54,20 +55,22 @@ impl Game {
         let (is_over, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let (over, ears) = (Arc::clone(&is_over), Arc::clone(&heard));
         let thread = std::thread::spawn(move || {
-            let mut players: Vec<Client> = Vec::new();
+            let mut players: Vec<(Client, PeerId)> = Vec::new();
             while !over.load(Ordering::Acquire) {
                 // A closed client is replaced by one more.
                 let is_one_gone =
                     |ears: &Vec<Event>| ears.iter().any(|event| matches!(event, Event::Disconnected { .. }));
                 let wanted = clients + usize::from(ears.lock().unwrap().iter().any(is_one_gone));
                 if players.len() < wanted {
-                    players.push(Client::connect_dev(server.local_addr()).unwrap());
+                    let mut player = Client::new(ClientConfig::default()).unwrap();
+                    let peer = player.connect((server.local_addr(), ServerKey::dev().public())).unwrap();
+                    players.push((player, peer));
                     ears.lock().unwrap().push(Vec::new());
                 }
                 server.poll(Duration::from_millis(1));
                 server.events().count();
-                for (player, ears) in players.iter_mut().zip(ears.lock().unwrap().iter_mut()) {
-                    let _ = player.send(Message::reliable_unordered(ChannelId(0), "input"));
+                for ((player, peer), ears) in players.iter_mut().zip(ears.lock().unwrap().iter_mut()) {
+                    let _ = player.send(*peer, Message::reliable_unordered(ChannelId(0), "input"));
                     player.poll(Duration::ZERO);
                     ears.extend(player.events());
                 }

@@ -32,7 +32,8 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let address = "127.0.0.1:7777".parse::<std::net::SocketAddr>()?;
 //! let config = ClientConfig::default().conditioner(LinkConfig::bad_wifi());
-//! let mut client = Client::connect((address, ServerKey::dev().public()), &config)?;
+//! let mut client = Client::new(config)?;
+//! client.connect((address, ServerKey::dev().public()))?;
 //! // A perfect link again:
 //! client.set_conditioner(&LinkConfig::default())?;
 //! # Ok(())

@@ -1,7 +1,6 @@
 //! The workers of a server or a client, the threads that run them, and the application's side of them.
 
 pub(crate) mod app_side;
-pub(crate) mod client_socket;
 pub(crate) mod control;
 pub(crate) mod inline;
 pub(crate) mod invalidate;

@@ -7,13 +7,14 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use drumfire::{Access, ChannelId, Client, Event, Message, Server, ServerConfig, ServerKey};
+//! use drumfire::{Access, ChannelId, Client, ClientConfig, Event, Message, Server, ServerConfig, ServerKey};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 //! let mut server = Server::bind(config)?;
-//! let mut client = Client::connect_dev(server.local_addr())?;
-//! client.send(Message::reliable_ordered(ChannelId(0), "hello"))?;
+//! let mut client = Client::new(ClientConfig::default())?;
+//! let peer = client.connect((server.local_addr(), ServerKey::dev().public()))?;
+//! client.send(peer, Message::reliable_ordered(ChannelId(0), "hello"))?;
 //!
 //! let mut answer = None;
 //! while answer.is_none() {
@@ -84,15 +85,16 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 //! # let mut server = Server::bind(config.workers(Workers::Inline))?;
-//! # let mut client = Client::connect_dev(server.local_addr())?;
+//! # let mut client = Client::new(ClientConfig::default())?;
+//! # let peer = client.connect((server.local_addr(), ServerKey::dev().public()))?;
 //! // The next packet repeats the input, so a lost packet costs no round trip.
 //! let inputs = ChannelOptions::default().redundancy(Redundancy::One);
-//! client.set_channel_options(ChannelId(1), inputs);
-//! client.send(Message::reliable_ordered(ChannelId(1), "forward").priority(Priority::Urgent))?;
+//! client.set_channel_options(peer, ChannelId(1), inputs);
+//! client.send(peer, Message::reliable_ordered(ChannelId(1), "forward").priority(Priority::Urgent))?;
 //!
 //! // The message is given up after a quarter of a second. One event reports its outcome.
 //! let bang = Message::reliable_unordered(ChannelId(2), "bang").lifetime(Duration::from_millis(250));
-//! let shot = client.send_with_receipt(bang)?;
+//! let shot = client.send_with_receipt(peer, bang)?;
 //! let outcome = loop {
 //!     # server.poll(Duration::from_millis(1));
 //!     # server.events().count();
@@ -129,12 +131,13 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 //! # let mut server = Server::bind(config.workers(Workers::Inline))?;
-//! # let mut client = Client::connect_dev(server.local_addr())?;
+//! # let mut client = Client::new(ClientConfig::default())?;
+//! # let peer = client.connect((server.local_addr(), ServerKey::dev().public()))?;
 //! // Late voice is useless, so a new message replaces the oldest one if there is no room.
 //! let voice = ChannelOptions::default().when_full(WhenFull::DropOldest);
-//! client.set_channel_options(ChannelId(5), voice);
+//! client.set_channel_options(peer, ChannelId(5), voice);
 //! for _ in 0..1_000 {
-//!     client.send(Message::unreliable(ChannelId(5), vec![0; 300]))?;
+//!     client.send(peer, Message::unreliable(ChannelId(5), vec![0; 300]))?;
 //! }
 //! # Ok(())
 //! # }
@@ -169,7 +172,8 @@
 //! world.advance(Duration::from_secs(1));
 //!
 //! world.restart_server();
-//! world.clients[0].send_with_receipt(Message::reliable_ordered(ChannelId(0), "hello?"))?;
+//! let peer = world.clients[0].peers().next().ok_or("the connection is over")?;
+//! world.clients[0].send_with_receipt(peer, Message::reliable_ordered(ChannelId(0), "hello?"))?;
 //! world.advance(Duration::from_secs(1));
 //!
 //! world.clients[0].poll(Duration::ZERO);
@@ -232,8 +236,7 @@ pub mod testing;
 #[doc(hidden)]
 pub mod worker;
 
-pub use api::client::{Client, ClientState};
-pub use api::clients::Clients;
+pub use api::client::Client;
 pub use api::handler::Handler;
 pub use api::handler::context::Context;
 pub use api::server::Server;
@@ -260,7 +263,7 @@ pub use drumfire_proto::{
 /// Servers and clients for tasks of any async executor.
 #[cfg(feature = "tokio")]
 pub mod asynchronous {
-    pub use crate::api::asynchronous::client::{Client, Clients};
+    pub use crate::api::asynchronous::client::Client;
     pub use crate::api::asynchronous::connection::Connection;
     pub use crate::api::asynchronous::receipt::Receipt;
     pub use crate::api::asynchronous::server::Server;

@@ -16,7 +16,8 @@
 //!     .delay(Delay::Constant(Duration::from_millis(40)));
 //! world.set_links(&poor)?;
 //!
-//! world.clients[0].send(Message::reliable_ordered(ChannelId(0), "hello"))?;
+//! let peer = world.clients[0].peers().next().ok_or("connecting")?;
+//! world.clients[0].send(peer, Message::reliable_ordered(ChannelId(0), "hello"))?;
 //! world.advance(Duration::from_secs(3));
 //! world.server.poll(Duration::ZERO);
 //! let events: Vec<Event> = world.server.events().collect();
@@ -197,9 +198,18 @@ impl<S: Served> World<S> {
         options: impl Into<ConnectOptions>,
         config: &ClientConfig,
     ) -> Result<usize, Error> {
+        let place = self.clients.len();
+        // Clients have consecutive addresses in 10.0.0.0/8.
+        let number = u32::try_from(place).unwrap_or(u32::MAX);
+        let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() | (number & 0x00ff_ffff));
         let options = options.into();
         options.check(config.protocol_id)?;
-        self.add(&options, config)
+        let port = self.network.lock().join(SocketAddr::from((address, CLIENT_PORT)));
+        let port = NetworkPort::new(self.network.clone(), port);
+        let mut client = Client::in_memory(config, port, &mut self.random)?;
+        client.connect(options)?;
+        self.clients.push(client);
+        Ok(place)
     }
 
     /// Returns options with the address and the public key of this server.
@@ -226,17 +236,6 @@ impl<S: Served> World<S> {
     #[must_use]
     pub fn wall(&self) -> Duration {
         WALL_ORIGIN + Duration::from_nanos(self.network.now().as_nanos())
-    }
-
-    fn add(&mut self, options: &ConnectOptions, config: &ClientConfig) -> Result<usize, Error> {
-        let place = self.clients.len();
-        // Clients have consecutive addresses in 10.0.0.0/8.
-        let number = u32::try_from(place).unwrap_or(u32::MAX);
-        let address = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() | (number & 0x00ff_ffff));
-        let port = self.network.lock().join(SocketAddr::from((address, CLIENT_PORT)));
-        let port = NetworkPort::new(self.network.clone(), port);
-        self.clients.push(Client::in_memory(options, config, port, &mut self.random)?);
-        Ok(place)
     }
 
     /// Configures both links of all present clients. Datagrams in flight are unaffected.
@@ -315,7 +314,7 @@ impl<S: Served> World<S> {
     /// let is_coming_back = |event| matches!(event, Event::Reconnecting { attempt: 1, .. });
     /// world.clients[0].poll(Duration::ZERO);
     /// assert!(world.clients[0].events().any(is_coming_back));
-    /// assert_eq!(world.clients[0].state(), drumfire::ClientState::Connected);
+    /// assert!(world.clients[0].peers().all(|peer| world.clients[0].is_connected(peer)));
     /// # Ok::<(), drumfire::Error>(())
     /// ```
     ///

@@ -14,6 +14,7 @@
 pub(crate) mod actions;
 pub(crate) mod arena;
 pub(crate) mod channel;
+pub(crate) mod client_sockets;
 mod closing;
 pub(crate) mod command;
 pub(crate) mod core;
@@ -25,7 +26,7 @@ pub(crate) mod forward;
 mod groups;
 mod kernel_drops;
 pub(crate) mod live_links;
-pub(crate) mod network_watch;
+mod network_watch;
 pub(crate) mod park;
 pub(crate) mod pass;
 pub(crate) mod peers;

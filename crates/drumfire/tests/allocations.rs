@@ -2,12 +2,13 @@
 //!
 //! Neither the server nor the client has threads, so the count for this thread covers all their work.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use allocation_counter::measure;
 use drumfire::{
-    Access, Bytes, ChannelId, Client, Context, Event, Handler, Message, PeerId, SendOptions, Server,
-    ServerConfig, ServerKey, Workers, handler,
+    Access, Bytes, ChannelId, Client, ClientConfig, Context, Event, Handler, Message, PeerId, SendOptions,
+    Server, ServerConfig, ServerKey, Workers, handler,
 };
 
 const MESSAGE: &[u8] = &[7; 200];
@@ -36,7 +37,7 @@ fn config() -> ServerConfig {
 impl Echo for Server {
     fn connected() -> Pair<Self> {
         let server = Self::bind(config()).unwrap();
-        Pair { client: Client::connect_dev(server.local_addr()).unwrap(), server }
+        Pair::new(server.local_addr(), server)
     }
 
     fn work(&mut self, options: SendOptions) {
@@ -68,7 +69,7 @@ impl Handler for Answer {
 impl Echo for handler::Server<()> {
     fn connected() -> Pair<Self> {
         let server = handler::Server::bind(config(), |_| Answer).unwrap();
-        Pair { client: Client::connect_dev(server.local_addr()).unwrap(), server }
+        Pair::new(server.local_addr(), server)
     }
 
     fn work(&mut self, _: SendOptions) {
@@ -79,9 +80,16 @@ impl Echo for handler::Server<()> {
 struct Pair<S> {
     server: S,
     client: Client,
+    peer: PeerId,
 }
 
 impl<S: Echo> Pair<S> {
+    fn new(address: SocketAddr, server: S) -> Self {
+        let mut client = Client::new(ClientConfig::default()).unwrap();
+        let peer = client.connect((address, ServerKey::dev().public())).unwrap();
+        Self { server, client, peer }
+    }
+
     /// Sends `count` messages in each of `rounds` rounds, and waits for every reply. A lost message is sent again.
     fn echo(&mut self, rounds: u32, count: u32, options: SendOptions) {
         let is_reliable = options == SendOptions::reliable_ordered();
@@ -90,7 +98,9 @@ impl<S: Echo> Pair<S> {
             let mut missing = count;
             while missing > 0 {
                 for _ in 0..missing {
-                    self.client.send(Message::new(channel, Bytes::from_static(MESSAGE), options)).unwrap();
+                    self.client
+                        .send(self.peer, Message::new(channel, Bytes::from_static(MESSAGE), options))
+                        .unwrap();
                 }
                 self.client.flush();
                 let mut quiet = 0;

@@ -5,7 +5,8 @@
 use allocation_counter::measure;
 use drumfire::asynchronous::Connection;
 use drumfire::{
-    Access, Bytes, ChannelId, Message, SendOptions, ServerConfig, ServerKey, Workers, asynchronous,
+    Access, Bytes, ChannelId, ClientConfig, Message, SendOptions, ServerConfig, ServerKey, Workers,
+    asynchronous,
 };
 
 const MESSAGE: &[u8] = &[7; 200];
@@ -47,7 +48,9 @@ fn a_batch_of_messages_costs_its_tasks_at_most_one_allocation() {
     let address = "127.0.0.1:0".parse().unwrap();
     let config = ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Count(1));
     let server = asynchronous::Server::bind(config).unwrap();
-    let client = pollster::block_on(asynchronous::Client::connect_dev(server.local_addr())).unwrap();
+    let client = asynchronous::Client::new(ClientConfig::default()).unwrap();
+    let to = (server.local_addr(), ServerKey::dev().public());
+    let client = pollster::block_on(client.connect(to)).unwrap();
     let at_server = pollster::block_on(server.accept()).unwrap();
     pollster::block_on(echo(WARM_UP, &client, &at_server));
     let counted = measure(|| pollster::block_on(echo(COUNTED, &client, &at_server)));

@@ -115,7 +115,8 @@ impl Recorder for Books {
 fn talk(world: &mut World) {
     for _ in 0..50 {
         for client in &mut world.clients {
-            client.send(Message::unreliable(ChannelId(0), "state")).unwrap();
+            let server = client.peers().next().unwrap();
+            client.send(server, Message::unreliable(ChannelId(0), "state")).unwrap();
         }
         world.advance(SECOND / 50);
     }

@@ -530,7 +530,7 @@ DrumfireStatus drumfire_client_forget_key(DrumfireClient client,
                                           uint16_t channel,
                                           uint64_t key);
 
-// Writes the state of the client as of the last poll.
+// Writes the state of the client as of the last event that was taken.
 DrumfireStatus drumfire_client_state(DrumfireClient client, DrumfireState *state);
 
 // Writes the counters of the client and the last measurement of its path. Requests a new measurement, which is

@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
-use drumfire::{Bytes, Client, Event, PeerStats};
+use drumfire::{Bytes, Client, Event, PeerId, PeerStats};
 
 use crate::error::Failure;
 use crate::event::{DrumfireEvent, DrumfireEventKind, to_c_event};
+use crate::stats::DrumfireState;
 
-/// A client and the bytes that the application borrows.
+/// A client, its only connection, and the bytes that the application borrows.
 pub(crate) struct BufferedClient {
     pub(crate) inner: Client,
+    /// The id of the connection, also after its end.
+    pub(crate) peer: PeerId,
+    /// The state of the connection as of the last event.
+    pub(crate) state: DrumfireState,
     /// An event that did not fit the buffer of `receive_into`. It is the next event.
     deferred: Option<Event>,
     /// The bytes of the last event from `receive`. The application has a pointer to them.
@@ -19,8 +24,9 @@ pub(crate) struct BufferedClient {
 }
 
 impl BufferedClient {
-    pub(crate) fn new(inner: Client) -> Self {
-        Self { inner, deferred: None, borrowed: Bytes::new(), path_stats: None }
+    pub(crate) fn new(inner: Client, peer: PeerId) -> Self {
+        let state = DrumfireState::Connecting;
+        Self { inner, peer, state, deferred: None, borrowed: Bytes::new(), path_stats: None }
     }
 
     /// Does the I/O and waits up to `timeout` for an event. A deferred event stays first.
@@ -69,7 +75,16 @@ impl BufferedClient {
             return Some(event);
         }
         loop {
-            match self.inner.next_event()? {
+            let event = self.inner.next_event()?;
+            match &event {
+                Event::Connected { .. } => self.state = DrumfireState::Connected,
+                Event::Reconnecting { .. } => self.state = DrumfireState::Reconnecting,
+                Event::ConnectFailed { .. } | Event::Disconnected { .. } => {
+                    self.state = DrumfireState::Closed;
+                }
+                _ => {}
+            }
+            match event {
                 Event::Stats { stats, .. } => self.path_stats = Some(stats),
                 event => return Some(event),
             }

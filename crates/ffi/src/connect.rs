@@ -6,7 +6,7 @@ use std::ffi::c_char;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire::{Client, ClientConfig, ConnectOptions, ConnectToken, Reconnect, ServerPublicKey};
+use drumfire::{Client, ClientConfig, ConnectOptions, ConnectToken, PeerId, Reconnect, ServerPublicKey};
 
 use crate::error::Failure;
 use crate::status::DrumfireStatus;
@@ -68,7 +68,7 @@ pub struct DrumfireConfig {
 pub(crate) fn connect<'a>(
     config: &'a DrumfireConfig,
     text: impl Fn(&str, *const c_char) -> Result<Option<&'a str>, Failure>,
-) -> Result<Client, Failure> {
+) -> Result<(Client, PeerId), Failure> {
     let settings = client_config(config);
     let texts = (
         text("server", config.server)?,
@@ -91,7 +91,11 @@ pub(crate) fn connect<'a>(
             return Err(Failure::new(DrumfireStatus::BadArgument, text));
         }
     };
-    Ok(Client::connect(options.hello(hello.to_owned()), &settings)?)
+    let mut client = Client::new(settings)?;
+    let peer = client.connect(options.hello(hello.to_owned()))?;
+    // The function has always sent the first packet.
+    client.flush();
+    Ok((client, peer))
 }
 
 fn token_of(text: &str, config: &ClientConfig) -> Result<ConnectToken, Failure> {

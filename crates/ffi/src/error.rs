@@ -1,6 +1,6 @@
 //! Errors inside the crate: the status that the call returns, and a text for `drumfire_last_error`.
 
-use drumfire::{Error, SendError};
+use drumfire::{ConnectError, Error, SendError};
 
 use crate::status::DrumfireStatus;
 
@@ -34,7 +34,7 @@ impl From<Error> for Failure {
             Error::Setting { field: "server", .. } | Error::DevelopmentServer { .. } => {
                 DrumfireStatus::BadAddress
             }
-            Error::Setting { field: "key", .. } => DrumfireStatus::BadKey,
+            Error::Connect(ConnectError::BadServerKey) => DrumfireStatus::BadKey,
             Error::Setting { .. } | Error::DevelopmentKey => DrumfireStatus::BadArgument,
             _ => DrumfireStatus::System,
         };

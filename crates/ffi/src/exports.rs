@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use drumfire::config::CLOSE_TEXT_MAX_BYTES;
-use drumfire::{Bytes, ChannelId, ClientState, Message, SendError};
+use drumfire::{Bytes, ChannelId, Message, SendError};
 
 use crate::client::BufferedClient;
 use crate::connect::{self, DRUMFIRE_TEXT_MAX_BYTES, DrumfireConfig};
@@ -41,7 +41,8 @@ pub unsafe extern "C" fn drumfire_client_connect(
         let (config, client) = (required("config", config)?, output("client", client)?);
         // SAFETY: the caller guarantees it
         let text = |name: &str, pointer| unsafe { pointers::text(name, pointer, DRUMFIRE_TEXT_MAX_BYTES) };
-        client.write(table::insert(BufferedClient::new(connect::connect(config, text)?))?);
+        let (inner, peer) = connect::connect(config, text)?;
+        client.write(table::insert(BufferedClient::new(inner, peer))?);
         Ok(())
     })
 }
@@ -127,9 +128,9 @@ pub unsafe extern "C" fn drumfire_client_send(
         }
         let message = Message::new(ChannelId(channel), Bytes::copy_from_slice(bytes), options);
         let id = if wants_receipt {
-            Some(client.inner.send_with_receipt(message)?)
+            Some(client.inner.send_with_receipt(client.peer, message)?)
         } else {
-            client.inner.send(message)?;
+            client.inner.send(client.peer, message)?;
             None
         };
         if is_flushed {
@@ -161,7 +162,8 @@ pub extern "C" fn drumfire_client_set_channel(
     options: Option<&DrumfireChannelOptions>,
 ) -> DrumfireStatus {
     with_client(client, |client| {
-        client.inner.set_channel_options(ChannelId(channel), required("options", options)?.read()?);
+        let options = required("options", options)?.read()?;
+        client.inner.set_channel_options(client.peer, ChannelId(channel), options);
         Ok(())
     })
 }
@@ -176,12 +178,12 @@ pub extern "C" fn drumfire_client_forget_key(
     key: u64,
 ) -> DrumfireStatus {
     with_client(client, |client| {
-        client.inner.forget_key(ChannelId(channel), key);
+        client.inner.forget_key(client.peer, ChannelId(channel), key);
         Ok(())
     })
 }
 
-/// Writes the state of the client as of the last poll.
+/// Writes the state of the client as of the last event that was taken.
 // SAFETY: no other symbol starts with `drumfire_`
 #[unsafe(no_mangle)]
 pub extern "C" fn drumfire_client_state(
@@ -189,7 +191,7 @@ pub extern "C" fn drumfire_client_state(
     state: Option<&mut MaybeUninit<DrumfireState>>,
 ) -> DrumfireStatus {
     with_client(client, |client| {
-        output("state", state)?.write(stats::to_c_state(client.inner.state()));
+        output("state", state)?.write(client.state);
         Ok(())
     })
 }
@@ -204,7 +206,7 @@ pub extern "C" fn drumfire_client_stats(
 ) -> DrumfireStatus {
     with_client(client, |client| {
         output("stats", stats)?.write(stats::to_c_stats(&client.inner.stats(), client.path_stats.as_deref()));
-        client.inner.request_stats();
+        client.inner.request_stats(client.peer);
         Ok(())
     })
 }
@@ -240,7 +242,7 @@ pub unsafe extern "C" fn drumfire_client_resume_token(
     needed: Option<&mut MaybeUninit<usize>>,
 ) -> DrumfireStatus {
     with_client(client, |client| {
-        let token = client.inner.resume_token();
+        let token = client.inner.resume_token(client.peer);
         let token =
             token.ok_or_else(|| Failure::new(DrumfireStatus::NotThere, "the server gave no token"))?;
         let text = token.to_text();
@@ -277,10 +279,10 @@ pub unsafe extern "C" fn drumfire_client_close(
     with_client(client, |client| {
         // SAFETY: the caller guarantees it
         let text = unsafe { pointers::text("text", text, CLOSE_TEXT_MAX_BYTES) }?;
-        if client.inner.state() == ClientState::Closed {
+        if client.state == DrumfireState::Closed {
             return Err(Failure::new(DrumfireStatus::Closed, "the connection is over"));
         }
-        client.inner.close(code, text.unwrap_or_default());
+        client.inner.close(client.peer, code, text.unwrap_or_default());
         Ok(())
     })
 }

@@ -79,7 +79,7 @@ fn drop_payload(mut panic: Box<dyn Any + Send>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drumfire::Client;
+    use drumfire::{Client, ClientConfig, ServerKey};
 
     fn error_text() -> String {
         last_error(|text| text.to_string_lossy().into_owned())
@@ -87,7 +87,9 @@ mod tests {
 
     fn client() -> DrumfireClient {
         let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        table::insert(BufferedClient::new(Client::connect_dev(address).unwrap())).unwrap()
+        let mut client = Client::new(ClientConfig::default()).unwrap();
+        let peer = client.connect((address, ServerKey::dev().public())).unwrap();
+        table::insert(BufferedClient::new(client, peer)).unwrap()
     }
 
     #[test]

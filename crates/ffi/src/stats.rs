@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use drumfire::PeerStats;
 use drumfire::stats::WorkerStats;
-use drumfire::{ClientState, PeerStats};
 
 /// The state of a client.
 #[repr(u32)]
@@ -102,15 +102,6 @@ pub(crate) fn to_c_stats(counters: &WorkerStats, path: Option<&PeerStats>) -> Dr
         send_memory_bytes: path.send_memory_bytes as u64,
         datagram_max_bytes: path.datagram_max_bytes.into(),
         ..counts
-    }
-}
-
-pub(crate) const fn to_c_state(state: ClientState) -> DrumfireState {
-    match state {
-        ClientState::Connecting => DrumfireState::Connecting,
-        ClientState::Connected => DrumfireState::Connected,
-        ClientState::Reconnecting => DrumfireState::Reconnecting,
-        ClientState::Closed => DrumfireState::Closed,
     }
 }
 

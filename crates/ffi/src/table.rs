@@ -110,12 +110,13 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drumfire::Client;
+    use drumfire::{Client, ClientConfig, ServerKey};
 
     fn entry() -> Entry {
         let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let client = BufferedClient::new(Client::connect_dev(address).unwrap());
-        let client = Arc::new(Mutex::new(client));
+        let mut client = Client::new(ClientConfig::default()).unwrap();
+        let peer = client.connect((address, ServerKey::dev().public())).unwrap();
+        let client = Arc::new(Mutex::new(BufferedClient::new(client, peer)));
         Entry { generation: 0, owner: std::thread::current().id(), client }
     }
 

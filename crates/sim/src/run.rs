@@ -340,9 +340,12 @@ impl<'a> Run<'a> {
         self.clients[at].peer = Some(peer);
         let plan = &self.plans[at];
         let options = ChannelOptions::default().redundancy(plan.redundancy).when_full(plan.when_full);
+        let to = self.world.clients[at].peers().next();
         for channel in (0..plan.channels).map(ChannelId) {
             self.world.server.set_channel_options(peer, channel, options);
-            self.world.clients[at].set_channel_options(channel, options);
+            if let Some(to) = to {
+                self.world.clients[at].set_channel_options(to, channel, options);
+            }
         }
         Ok(())
     }

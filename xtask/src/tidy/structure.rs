@@ -15,9 +15,9 @@ use crate::files::regex;
 const FILES_MAX: usize = 2;
 /// The root file of the facade, and the most names that it may export.
 const FACADE: &str = "crates/drumfire/src/lib.rs";
-const ROOT_NAMES_MAX: usize = 45;
+const ROOT_NAMES_MAX: usize = 42;
 /// The types that each interface of the facade has, in a module of its own.
-const OF_EACH_INTERFACE: [&str; 3] = ["Client", "Clients", "Server"];
+const OF_EACH_INTERFACE: [&str; 2] = ["Client", "Server"];
 const INTERFACES: &str = "crates/drumfire/src/api/";
 
 /// The folders of each layer of the facade.

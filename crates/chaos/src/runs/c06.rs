@@ -29,7 +29,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         let mut players = Players::reconnecting();
         players.add_all(&spec, 0..count)?;
         players.until_answered()?;
-        players.until("all can resume", |player| player.client.resume_token().is_some())?;
+        players.until("all can resume", |player| player.client.resume_token(player.peer).is_some())?;
         drop(server);
         let server = spec.start()?;
         let started_at = now();

@@ -110,7 +110,7 @@ fn end_threads(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         bed.players = Players::reconnecting();
         bed.players.add_all(&bed.spec, 0..count)?;
         bed.players.until_answered()?;
-        bed.players.until("all can resume", |player| player.client.resume_token().is_some())?;
+        bed.players.until("all can resume", |player| player.client.resume_token(player.peer).is_some())?;
         for worker in 0..WORKERS {
             end_thread(&mut bed, worker.into(), &mut totals)?;
         }

@@ -9,42 +9,71 @@ use crate::base::error::Error;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
-use crate::credentials::keys::ServerKey;
-use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
-use crate::engine::inline::Inline;
+use crate::engine::inline::{Inline, single_link};
 use crate::message::event::Event;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 use crate::worker::actions::Actions as _;
 use crate::worker::command::Command;
-use crate::worker::sessions::SessionState;
+use crate::worker::direct::Direct;
 
-/// The state of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientState {
-    /// The client waits for the server's answer. Messages may be sent already, except by a client that
-    /// [reconnects](crate::Reconnect).
-    Connecting,
-    /// The connection is established.
-    Connected,
-    /// The connection ended or an attempt failed, and the client tries again: see [`Reconnect`](crate::Reconnect). `send` returns
-    /// [`SendError::NotConnected`] until the client is connected.
-    Reconnecting,
-    /// The connection or the attempt has ended for good.
-    Closed,
-}
-
-/// A connection to a server.
+/// A client for game servers, with one connection or several.
 ///
-/// Dropping it closes the connection and tells the server once.
+/// By default it has one connection at a time, over a socket that is connected to the server. When the connection has ended, the
+/// client can connect again, to another server too. With [`ClientConfig::connections`], it has many connections over one socket, to one
+/// or several servers: for bots that put load on a server, and for gateways.
+///
+/// Dropping it closes all connections and informs the servers once.
+///
+/// ```
+/// # use std::time::Duration;
+/// use drumfire::{Client, ClientConfig, Event};
+/// # use drumfire::*;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+/// # let mut server = Server::bind(config.workers(Workers::Inline))?;
+/// # let (address, key) = (server.local_addr(), ServerKey::dev().public());
+/// let mut bots = Client::new(ClientConfig::default().connections(50))?;
+/// for _ in 0..50 {
+///     bots.connect((address, key))?;
+/// }
+/// let mut playing = Vec::new();
+/// while playing.len() < 50 {
+///     bots.poll(Duration::from_millis(1));
+/// #   server.poll(Duration::from_millis(1));
+/// #   server.events().count();
+///     while let Some(event) = bots.next_event() {
+///         if let Event::Connected { peer, .. } = event {
+///             playing.push(peer);
+///         }
+///     }
+/// }
+/// let one_more = bots.connect((address, key));
+/// assert!(matches!(one_more, Err(Error::Connect(ConnectError::TooManyConnections))));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Client {
     pub(crate) inline: Inline,
-    peer: PeerId,
 }
 
 impl Client {
-    /// Starts to connect to a server: `(address, key)`, a [`ConnectToken`], or [`ConnectOptions`]. An event reports the result:
-    /// `Connected`, or `ConnectFailed` after at most 5 s, unless [`ClientConfig::reconnect`] lets the client try again.
+    /// Creates a client and its socket. [`Client::connect`] starts a connection.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
+    pub fn new(config: ClientConfig) -> Result<Self, Error> {
+        let (link, ring) = single_link()?;
+        Ok(Self { inline: Inline::new(config, Box::new(Direct), &link, ring)? })
+    }
+
+    /// Starts to connect to a server with the next `flush` or `poll`: `(address, key)`, a [`ConnectToken`], or [`ConnectOptions`].
+    /// Returns the id of the connection, which lasts through [reconnects](crate::Reconnect) until `ConnectFailed` or `Disconnected`.
+    ///
+    /// An event reports the result: `Connected`, or `ConnectFailed` after at most 5 s, unless [`ClientConfig::reconnect`] lets the
+    /// client try again. Messages may be sent immediately, except with [`Reconnect::Within`](crate::Reconnect::Within). They leave
+    /// once the server has answered, and are dropped if the attempt fails.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -52,98 +81,33 @@ impl Client {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let nobody = std::net::UdpSocket::bind("127.0.0.1:0")?.local_addr()?;
     /// let key = ServerKey::generate()?.public();
-    /// let mut client = Client::connect((nobody, key), &ClientConfig::default())?;
-    /// assert_eq!(client.state(), ClientState::Connecting);
+    /// let mut client = Client::new(ClientConfig::default())?;
+    /// let server = client.connect((nobody, key))?;
     /// client.poll(Duration::from_secs(10));
     /// let event = client.next_event();
-    /// assert!(matches!(event, Some(Event::ConnectFailed { error: ConnectError::Timeout, .. })));
+    /// assert_eq!(event, Some(Event::ConnectFailed { peer: server, error: ConnectError::Timeout }));
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
-    pub fn connect(to: impl Into<ConnectOptions>, config: &ClientConfig) -> Result<Self, Error> {
-        let options = to.into();
-        options.check(config.protocol_id)?;
-        config.check()?;
-        let socket = ClientSocket::connect(options.server, ReceiveBuffer::new(config, 1))?;
-        let mut client = Self::new(Inline::new(socket, config, 1)?, &options)?;
-        client.inline.worker.flush();
-        Ok(client)
-    }
-
-    pub(crate) fn new(mut inline: Inline, options: &ConnectOptions) -> Result<Self, Error> {
-        // The other errors cannot happen to a new client.
-        let bad_key = |_| Error::setting("key", "is not one that a server can have");
-        let peer = inline.worker.connect(options).map_err(bad_key)?;
-        Ok(Self { inline, peer })
-    }
-
-    /// Connects to a server with [`ServerKey::dev`] on this host, with the default settings, for first steps and tests.
-    /// Any program on this host can impersonate that server.
+    /// [`Error`]. Nothing was started then.
     ///
-    /// # Errors
-    ///
-    /// [`Error::DevelopmentServer`] for an address that is not a loopback address, else the errors of [`Client::connect`].
-    pub fn connect_dev(server: SocketAddr) -> Result<Self, Error> {
-        Self::connect((server, ServerKey::dev().public()), &ClientConfig::default())
+    /// - `Setting`: the address, the hello, or the protocol id of the token cannot be used here.
+    /// - `DevelopmentServer`: the address of a server with the development key is not a loopback address.
+    /// - `Connect`: `TooManyConnections` if the client has its maximum number of connections, `BadServerKey` if no server can have this
+    ///   key.
+    /// - `Io`: the system has no route to the server, or no descriptors are left.
+    pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, Error> {
+        self.inline.connect(&to.into())
     }
 
-    /// Requests the statistics of the connection and its path. [`Event::Stats`] contains them, unless there is no connection.
-    ///
-    /// ```
-    /// # #[cfg(feature = "testing")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use std::time::Duration;
-    ///
-    /// use drumfire::{ChannelId, Event, Message, Moment, testing};
-    ///
-    /// let mut world = testing::pair(7);
-    /// world.clients[0].send(Message::reliable_ordered(ChannelId(0), "first"))?;
-    /// world.advance(Duration::from_secs(1));
-    /// world.clients[0].request_stats();
-    /// world.advance(Duration::from_millis(1));
-    /// world.clients[0].poll(Duration::ZERO);
-    /// let stats = world.clients[0].events().find_map(|event| match event {
-    ///     Event::Stats { stats, .. } => Some(stats),
-    ///     _ => None,
-    /// });
-    /// // The time at the server, to report when the player shot.
-    /// let offset = stats.and_then(|stats| stats.clock_offset).ok_or("no ack came yet")?;
-    /// let here = world.clients[0].now().as_nanos();
-    /// let there = Moment::from_nanos(here.saturating_add_signed(offset.nanos));
-    /// assert!(there.since(world.server.now()).max(world.server.now().since(there)) <= offset.error);
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(not(feature = "testing"))]
-    /// # fn main() {}
-    /// ```
-    pub fn request_stats(&mut self) {
-        self.inline.worker.command(self.peer, Command::Measure { peer: self.peer });
-    }
-
-    /// Requests the flight record of the open connection. [`Event::FlightRecord`] contains it, unless there is no connection or it was
-    /// silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
-    pub fn request_flight_record(&mut self) {
-        self.inline.worker.command(self.peer, Command::Record { peer: self.peer });
-    }
-
-    /// Returns the time of the client's clock. The server knows its offset.
-    pub fn now(&mut self) -> Moment {
-        self.inline.worker.time()
-    }
-
-    /// Returns the state of the connection, as of the last `poll`.
+    /// Returns the local address of the socket. `None` before the first [`Client::connect`] of a client with one connection and
+    /// without [`ClientConfig::address`], and in a simulated world.
     #[must_use]
-    pub fn state(&self) -> ClientState {
-        match self.inline.worker.session_state(self.peer) {
-            SessionState::Connected => ClientState::Connected,
-            SessionState::Connecting => ClientState::Connecting,
-            SessionState::Reconnecting => ClientState::Reconnecting,
-            SessionState::Ended => ClientState::Closed,
-        }
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.inline.worker.local_addr()
     }
 
     /// Sends what was not flushed, receives, and waits up to `timeout` while there is no event. Returns whether there is an event;
@@ -168,14 +132,15 @@ impl Client {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
     ///
-    /// use drumfire::{Client, ClientState};
+    /// use drumfire::{Client, ClientConfig};
     /// use rustix::event::{PollFd, PollFlags, Timespec, poll};
     ///
     /// # use drumfire::{Access, Server, ServerConfig, ServerKey, Workers};
     /// # let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), ServerKey::dev(), Access::Open);
     /// # let mut server = Server::bind(config.workers(Workers::Inline))?;
-    /// let mut client = Client::connect_dev(server.local_addr())?;
-    /// while client.state() != ClientState::Connected {
+    /// let mut client = Client::new(ClientConfig::default())?;
+    /// let peer = client.connect((server.local_addr(), ServerKey::dev().public()))?;
+    /// while !client.is_connected(peer) {
     /// #   server.poll(Duration::ZERO);
     ///     let longest = client.poll_timeout().map(Timespec::try_from).transpose()?;
     ///     // A real loop watches more descriptors here.
@@ -203,43 +168,96 @@ impl Client {
         std::iter::from_fn(|| self.next_event())
     }
 
-    /// Queues a message for the server. It is sent with the next `flush` or `poll`.
-    ///
-    /// A client that does not reconnect may send while it is [connecting](ClientState::Connecting). The messages are
-    /// sent once the server has answered. If the attempt fails, they are dropped.
+    /// Queues a message for a server. It is sent with the next `flush` or `poll`.
     ///
     /// # Errors
     ///
     /// [`SendError`]. The message was not accepted then.
     ///
     /// - `Full`: there is no room. [`Event::Writable`] reports when there is room again.
-    /// - `NotConnected`: the client [reconnects](crate::Reconnect) and has no connection at the moment.
+    /// - `NotConnected`: the client [reconnects](crate::Reconnect), and the connection is not established at the moment.
+    /// - `Closed`: the `Disconnected` event of the connection follows.
+    /// - `TooLarge`: the message is longer than its mode and the configurations of both ends allow.
     /// - `UnknownPeer`: the connection has ended.
-    pub fn send(&mut self, message: Message) -> Result<(), SendError> {
-        self.inline.worker.send(self.peer, message)
+    pub fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
+        self.inline.worker.send(peer, message)
     }
 
-    /// Queues a message as [`Client::send`] does, and returns an id for its receipt. [`Event::Receipt`] reports
-    /// the outcome once, before `Disconnected`.
+    /// Queues a message as [`Client::send`] does, and returns an id for its receipt. [`Event::Receipt`] reports the
+    /// outcome once, before `Disconnected` or `Reconnecting`.
     ///
     /// # Errors
     ///
     /// As [`Client::send`]. No event follows then.
-    pub fn send_with_receipt(&mut self, message: Message) -> Result<ReceiptId, SendError> {
-        self.inline.worker.send_with_receipt(self.peer, message)
+    pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
+        self.inline.worker.send_with_receipt(peer, message)
+    }
+
+    /// Returns the connections, including attempts to connect, as of the last event that was taken.
+    pub fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> {
+        self.inline.worker.peers()
+    }
+
+    /// Whether a connection is open: established, and not closed by either end.
+    #[must_use]
+    pub fn is_connected(&self, peer: PeerId) -> bool {
+        self.inline.worker.is_open(peer)
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on. The options hold for later connections of a
-    /// client that reconnects too. Does nothing once the connection is over.
-    pub fn set_channel_options(&mut self, channel: ChannelId, options: ChannelOptions) {
-        let peer = self.peer;
+    /// client that reconnects too. Does nothing for a connection that is over.
+    pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         self.inline.worker.command(peer, Command::Options { peer, channel, options });
+    }
+
+    /// Requests the statistics of the connection and its path. [`Event::Stats`] contains them, unless the connection is over.
+    ///
+    /// ```
+    /// # #[cfg(feature = "testing")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use drumfire::{ChannelId, Event, Message, Moment, testing};
+    ///
+    /// let mut world = testing::pair(7);
+    /// let server = world.clients[0].peers().next().ok_or("connecting")?;
+    /// world.clients[0].send(server, Message::reliable_ordered(ChannelId(0), "first"))?;
+    /// world.advance(Duration::from_secs(1));
+    /// world.clients[0].request_stats(server);
+    /// world.advance(Duration::from_millis(1));
+    /// world.clients[0].poll(Duration::ZERO);
+    /// let stats = world.clients[0].events().find_map(|event| match event {
+    ///     Event::Stats { stats, .. } => Some(stats),
+    ///     _ => None,
+    /// });
+    /// // The time at the server, to report when the player shot.
+    /// let offset = stats.and_then(|stats| stats.clock_offset).ok_or("no ack came yet")?;
+    /// let here = world.clients[0].now().as_nanos();
+    /// let there = Moment::from_nanos(here.saturating_add_signed(offset.nanos));
+    /// assert!(there.since(world.server.now()).max(world.server.now().since(there)) <= offset.error);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "testing"))]
+    /// # fn main() {}
+    /// ```
+    pub fn request_stats(&mut self, peer: PeerId) {
+        self.inline.worker.command(peer, Command::Measure { peer });
+    }
+
+    /// Requests the flight record of an open connection. [`Event::FlightRecord`] contains it, unless the connection is over or was
+    /// silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
+    pub fn request_flight_record(&mut self, peer: PeerId) {
+        self.inline.worker.command(peer, Command::Record { peer });
+    }
+
+    /// Returns the time of the client's clock. The server knows its offset.
+    pub fn now(&mut self) -> Moment {
+        self.inline.worker.time()
     }
 
     /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, because the object that it stands for is gone. A
     /// busy connection remembers 2,048 keys. Beyond that it forgets all of them, and the newest value of each may arrive twice.
-    pub fn forget_key(&mut self, channel: ChannelId, key: u64) {
-        let peer = self.peer;
+    pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
         self.inline.worker.command(peer, Command::Forget { peer, channel, key });
     }
 
@@ -248,28 +266,32 @@ impl Client {
         self.inline.worker.flush();
     }
 
-    /// Closes the connection with the next `flush` or `poll`, with an application code and a text for the log of the server, which is
-    /// cut to 128 bytes. `Disconnected` is the last event, and the client does not reconnect. Does nothing once the connection is over.
-    pub fn close(&mut self, code: u32, text: &str) {
-        self.inline.worker.close(self.peer, code, text);
+    /// Closes a connection with the next `flush` or `poll`. The server receives the application code, and the text for its log, which
+    /// is cut to 128 bytes. Messages that were sent before are sent once more as far as congestion control allows.
+    /// [`Event::Disconnected`] is the last event, and the connection is not established again. Does nothing for a connection that is
+    /// over.
+    pub fn close(&mut self, peer: PeerId, code: u32, text: &str) {
+        self.inline.worker.close(peer, code, text);
     }
 
-    /// Returns the newest token with which this player can connect to this server again, also after the connection is lost or the
-    /// server was restarted. A server with access by token sends one when it has accepted the player, and another one from time to
+    /// Returns the newest token with which the player of a connection can connect to its server again, also after the connection is lost or
+    /// the server was restarted. A server with access by token sends one when it has accepted the player, and another one from time to
     /// time. Each is valid once, for ten minutes, and never longer than the session. A restarted server does not know which tokens
     /// were used before, and accepts each once more. A client with [`ClientConfig::reconnect`] uses the newest token by itself.
     ///
-    /// The token opens a new connection: messages in flight are not carried over.
+    /// The token opens a new connection: messages in flight are not carried over. After the end of the connection, the token is known
+    /// until another connection ends.
     #[must_use]
-    pub fn resume_token(&self) -> Option<ConnectToken> {
-        self.inline.worker.resume_token(self.peer)
+    pub fn resume_token(&self, peer: PeerId) -> Option<ConnectToken> {
+        self.inline.worker.resume_token(peer)
     }
 
-    /// Replaces the socket, because the device changed its network or woke up. A client with
+    /// Replaces the socket with one that has another port, because the device changed its network or woke up. A client with
     /// [`ClientConfig::follow_network`] does so by itself, but only after a second of silence or when the system refuses to send. The
-    /// server follows, no reliable message is lost, and
-    /// packets carry another connection id from then on, if the server has issued one. An address that changes on its way, for example
-    /// at a NAT, needs no call.
+    /// servers follow, no reliable message is lost, and packets carry another connection id from then on, if the server has issued one.
+    /// An address that changes on its way, for example at a NAT, needs no call.
+    ///
+    /// A socket that is connected to its server gets the IP address that the system selects now. Any other socket keeps its IP address.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -277,14 +299,15 @@ impl Client {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), ServerKey::dev(), Access::Open);
     /// # let mut server = Server::bind(config.workers(Workers::Inline))?;
-    /// # let mut client = Client::connect_dev(server.local_addr())?;
-    /// # while client.state() != ClientState::Connected {
+    /// # let mut client = Client::new(ClientConfig::default())?;
+    /// # let peer = client.connect((server.local_addr(), ServerKey::dev().public()))?;
+    /// # while !client.is_connected(peer) {
     /// #     client.poll(Duration::from_millis(1));
     /// #     server.poll(Duration::from_millis(1));
     /// # }
-    /// client.send(Message::reliable_ordered(ChannelId(0), "from here"))?;
+    /// client.send(peer, Message::reliable_ordered(ChannelId(0), "from here"))?;
     /// client.rebind()?;
-    /// client.send(Message::reliable_ordered(ChannelId(0), "and from there"))?;
+    /// client.send(peer, Message::reliable_ordered(ChannelId(0), "and from there"))?;
     /// # let mut messages = 0;
     /// # while messages < 2 {
     /// #     client.poll(Duration::from_millis(1));
@@ -297,13 +320,13 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The error of the system. The client then continues with its present socket.
-    pub fn rebind(&mut self) -> std::io::Result<()> {
-        self.inline.rebind_connected()
+    /// [`Error::Io`]. The client then continues with its present socket.
+    pub fn rebind(&mut self) -> Result<(), Error> {
+        Ok(self.inline.worker.rebind()?)
     }
 
-    /// Ends the session, because a copy of this process may exist: see [`Control::invalidate_keys`](crate::Control::invalidate_keys).
-    /// The connection or the attempt ends with `KeysInvalidated`, and the server is not informed. A client with
+    /// Ends all sessions, because a copy of this process may exist: see [`Control::invalidate_keys`](crate::Control::invalidate_keys).
+    /// Connections and attempts end with `KeysInvalidated`, and the servers are not informed. A client with
     /// [`Reconnect::Within`](crate::Reconnect::Within) connects again by itself. If two copies do as one player, the later one replaces
     /// the earlier one.
     ///
@@ -327,13 +350,14 @@ impl Client {
     /// # let mut server = Server::bind(config.workers(Workers::Inline))?;
     /// # let (address, key) = (server.local_addr(), ServerKey::dev().public());
     /// let config = ClientConfig::default().conditioner(LinkConfig::default());
-    /// let mut client = Client::connect((address, key), &config)?;
-    /// # while client.state() != ClientState::Connected {
+    /// let mut client = Client::new(config)?;
+    /// let peer = client.connect((address, key))?;
+    /// # while !client.is_connected(peer) {
     /// #     client.poll(Duration::from_millis(1));
     /// #     server.poll(Duration::from_millis(1));
     /// # }
     /// client.set_conditioner(&LinkConfig::default().loss(Loss::Even(1.0)))?;
-    /// client.send(Message::reliable_ordered(ChannelId(0), "does not arrive yet"))?;
+    /// client.send(peer, Message::reliable_ordered(ChannelId(0), "does not arrive yet"))?;
     /// client.flush();
     /// assert!(client.stats().outbound_link.lost > 0);
     ///
@@ -361,7 +385,7 @@ impl Client {
         self.inline.granted
     }
 
-    /// Returns the counters of the client.
+    /// Returns the counters of all connections together.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
         self.inline.worker.stats().clone()
@@ -382,6 +406,6 @@ impl std::os::fd::AsFd for Client {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("state", &self.state()).finish_non_exhaustive()
+        f.debug_struct("Client").field("address", &self.local_addr()).finish_non_exhaustive()
     }
 }

@@ -39,8 +39,9 @@ use context::Context;
 /// let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// let server = handler::Server::bind(config.workers(Workers::Count(1)), |_worker| Echo)?;
 ///
-/// let mut client = Client::connect_dev(server.local_addr())?;
-/// client.send(Message::reliable_ordered(ChannelId(0), "hello"))?;
+/// let mut client = Client::new(ClientConfig::default())?;
+/// let peer = client.connect((server.local_addr(), ServerKey::dev().public()))?;
+/// client.send(peer, Message::reliable_ordered(ChannelId(0), "hello"))?;
 /// let is_answer = |event| matches!(event, Event::Message { payload, .. } if payload == "hello");
 /// while !client.events().any(is_answer) {
 ///     client.poll(Duration::from_millis(1));

@@ -139,7 +139,8 @@ impl Server {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
-    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # let mut client = Client::new(ClientConfig::default())?;
+    /// # client.connect((server.local_addr(), ServerKey::dev().public()))?;
     /// # let peer = loop {
     /// #     client.poll(Duration::from_millis(1));
     /// #     server.poll(Duration::ZERO);
@@ -223,7 +224,10 @@ impl Server {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
-    /// # let mut clients = [Client::connect_dev(server.local_addr())?, Client::connect_dev(server.local_addr())?];
+    /// # let mut clients = [Client::new(ClientConfig::default())?, Client::new(ClientConfig::default())?];
+    /// # for client in &mut clients {
+    /// #     client.connect((server.local_addr(), ServerKey::dev().public()))?;
+    /// # }
     /// const RED: GroupId = GroupId(1);
     /// let mut joined = 0;
     /// while joined < 2 {
@@ -277,7 +281,8 @@ impl Server {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let mut server = Server::bind(config)?;
-    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # let mut client = Client::new(ClientConfig::default())?;
+    /// # client.connect((server.local_addr(), ServerKey::dev().public()))?;
     /// # let peer = loop {
     /// #     client.poll(Duration::from_millis(1));
     /// #     server.poll(Duration::ZERO);
@@ -306,8 +311,9 @@ impl Server {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let mut server = Server::bind(config.flight_recorder(true))?;
-    /// # let mut client = Client::connect_dev(server.local_addr())?;
-    /// # client.send(Message::reliable_ordered(ChannelId(0), "hello"))?;
+    /// # let mut client = Client::new(ClientConfig::default())?;
+    /// # let peer = client.connect((server.local_addr(), ServerKey::dev().public()))?;
+    /// # client.send(peer, Message::reliable_ordered(ChannelId(0), "hello"))?;
     /// # let peer = loop {
     /// #     client.poll(Duration::from_millis(1));
     /// #     server.poll(Duration::ZERO);

@@ -1,8 +1,9 @@
 //! The settings of a client.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::{Config, Congestion};
+use drumfire_proto::{ClientConfig as CoreClient, Config, Congestion};
 
 use super::{check_receive_buffer, core};
 use crate::base::error::Error;
@@ -12,7 +13,7 @@ use crate::worker::live_links::LinkSettings;
 const WITHIN_MIN: Duration = Duration::from_secs(1);
 const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// Settings of a [`crate::Client`].
+/// Settings of a client, in all three interfaces.
 ///
 /// With the feature `serde`, they can be read from any format that serde supports, in the forms that [`ServerConfig`] shows. They can
 /// also be written:
@@ -41,6 +42,17 @@ const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 pub struct ClientConfig {
     /// Identifies the game and its build. The server needs the same value. 0 by default.
     pub protocol_id: u64,
+    /// The largest number of connections at the same time, including attempts to connect, 1 to 4,194,304. 1 by default. The limits of
+    /// memory and of bytes in flight apply to each.
+    ///
+    /// A client with one connection and without an [`address`](Self::address) has a socket that is connected to its server. All
+    /// other clients have one socket for all connections, and packets to it carry a connection id of 8 bytes.
+    pub connections: u32,
+    /// The address to which the socket is bound. Port 0 selects a free port. The servers must be reachable from the address.
+    ///
+    /// `None`, the default, lets the system choose. A client with several connections then reaches servers with IPv4 and IPv6 addresses
+    /// where the system allows it, otherwise those with IPv4 addresses.
+    pub address: Option<SocketAddr>,
     /// The memory in bytes for messages that wait until the connection accepts them, at least 4 KiB, 1 MiB by default. Each message is
     /// charged 64 bytes more than its length. The connection uses the same amount again for messages that are not acknowledged.
     pub send_memory_bytes: usize,
@@ -73,8 +85,7 @@ pub struct ClientConfig {
     /// Whether the client reconnects by itself when its connection ends. [`Reconnect::Never`] by default.
     pub reconnect: Reconnect,
     /// Whether the client continues from another local address when the device has changed its network, for example from Wi-Fi to
-    /// mobile. On by default. Only clients with a socket of their own do so: [`Client`](crate::Client) and
-    /// [`asynchronous::Client`](crate::asynchronous::Client).
+    /// mobile. On by default. Only a client whose socket is connected to its server does so: see [`connections`](Self::connections).
     ///
     /// The client looks for another address when the system refuses to send, and once per second while the server is silent and a
     /// packet is not acknowledged. If there is no other address, the connection ends by its timeouts. Without this setting, it ends
@@ -97,6 +108,8 @@ impl Default for ClientConfig {
         let core = Config::default();
         Self {
             protocol_id: core.protocol_id,
+            connections: 1,
+            address: None,
             send_memory_bytes: core.send_memory_bytes,
             receive_memory_bytes: core.receive_memory_bytes,
             message_max_bytes: core.message_max_bytes,
@@ -119,6 +132,20 @@ impl ClientConfig {
     #[must_use]
     pub fn protocol_id(mut self, protocol_id: u64) -> Self {
         self.protocol_id = protocol_id;
+        self
+    }
+
+    /// Sets the largest number of connections at the same time.
+    #[must_use]
+    pub fn connections(mut self, connections: u32) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sets the address to which the socket is bound.
+    #[must_use]
+    pub fn address(mut self, address: SocketAddr) -> Self {
+        self.address = Some(address);
         self
     }
 
@@ -167,8 +194,8 @@ impl ClientConfig {
     /// # use drumfire::*;
     /// # use drumfire::stats::*;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let config = ClientConfig::default().receive_buffer_bytes(1 << 20);
-    /// let bots = Clients::bind("127.0.0.1:0".parse()?, 50, &config)?;
+    /// let config = ClientConfig::default().connections(50).receive_buffer_bytes(1 << 20);
+    /// let bots = Client::new(config)?;
     /// if let Some(granted) = bots.granted().filter(SocketGrants::is_receive_buffer_short) {
     ///     eprintln!("raise net.core.rmem_max: {granted}");
     /// }
@@ -244,10 +271,20 @@ impl ClientConfig {
         }
     }
 
+    /// Whether the socket is connected to the server of the only connection.
+    pub(crate) fn has_connected_socket(&self) -> bool {
+        self.connections == 1 && self.address.is_none()
+    }
+
+    /// Returns whether packets to the client carry connection ids.
+    pub(crate) fn core_client(&self) -> CoreClient {
+        if self.has_connected_socket() { CoreClient::default() } else { CoreClient::many() }
+    }
+
     pub(crate) fn core(&self) -> Config {
         core(
             self.protocol_id,
-            1,
+            self.connections,
             (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
             (self.silent_timeout, self.unacknowledged_timeout),
         )

@@ -24,7 +24,8 @@ use crate::credentials::keys::ServerPublicKey;
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// # let mut server = Server::bind(config)?;
 /// let options = ConnectOptions::new(server.local_addr(), ServerKey::dev().public()).hello("zed");
-/// let mut client = Client::connect(options, &ClientConfig::default())?;
+/// let mut client = Client::new(ClientConfig::default())?;
+/// client.connect(options)?;
 /// let info = loop {
 ///     client.poll(Duration::from_millis(1));
 ///     server.poll(Duration::ZERO);
@@ -84,15 +85,20 @@ impl ConnectOptions {
         Ok(())
     }
 
-    /// Returns the request of the protocol, whose peer id is kept for further attempts. The first Hello is sent after `wait`.
-    pub(crate) fn request(&self, wait: Duration) -> ConnectRequest<'_> {
+    /// Returns the request of the protocol, whose peer id is kept for further attempts. The first Hello is sent after `wait`. With
+    /// `is_ipv6`, an IPv4 address is mapped to IPv6.
+    pub(crate) fn request(&self, wait: Duration, is_ipv6: bool) -> ConnectRequest<'_> {
+        let server = match self.server {
+            SocketAddr::V4(server) if is_ipv6 => (server.ip().to_ipv6_mapped(), server.port()).into(),
+            server => server,
+        };
         let identity = ServerIdentity { public_key: self.key.to_bytes(), key_id: 0 };
         ConnectRequest {
             token: self.token.as_ref().map(ConnectToken::issued),
             hello: &self.hello,
             wait,
             keeps_id: true,
-            ..ConnectRequest::new(self.server, identity)
+            ..ConnectRequest::new(server, identity)
         }
     }
 }

@@ -228,7 +228,8 @@ impl ServerConfig {
     ///     Verdict::AcceptAt(Placement::Key(7))
     /// });
     /// # let mut server = Server::bind(config)?;
-    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # let mut client = Client::new(ClientConfig::default())?;
+    /// # client.connect((server.local_addr(), ServerKey::dev().public()))?;
     /// # loop {
     /// #     client.poll(Duration::from_millis(1));
     /// #     server.poll(Duration::ZERO);

@@ -39,8 +39,8 @@ impl ServerKey {
     }
 
     /// Returns the key for development and tests. It is public, so it protects nothing: a server with this key binds to loopback
-    /// addresses only, and warns once per process, through `tracing` or on standard error.
-    /// [`Client::connect_dev`](crate::Client::connect_dev) expects this key.
+    /// addresses only, and warns once per process, through `tracing` or on standard error. Clients connect to such a server with
+    /// `(address, ServerKey::dev().public())`, also to loopback addresses only.
     #[must_use]
     pub fn dev() -> Self {
         Self { pair: ServerKeyPair::from_secret(Secret::new(DEV_SECRET)), is_dev: true }

@@ -20,7 +20,8 @@
 //! let token = request.issue(&master.token_key(1, "eu-1")?)?.to_text();
 //!
 //! // The player got the token over HTTPS.
-//! let mut client = Client::connect(&token.parse()?, &ClientConfig::default())?;
+//! let mut client = Client::new(ClientConfig::default())?;
+//! client.connect(&token.parse()?)?;
 //! let connected = loop {
 //!     client.poll(std::time::Duration::from_millis(1));
 //!     server.poll(std::time::Duration::ZERO);

@@ -38,7 +38,8 @@ use crate::worker::command::{BanOrder, Command, Query, SurveyQuery};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
-/// # let mut client = Client::connect_dev(server.local_addr())?;
+/// # let mut client = Client::new(ClientConfig::default())?;
+/// # client.connect((server.local_addr(), ServerKey::dev().public()))?;
 /// # loop {
 /// #     client.poll(Duration::from_millis(1));
 /// #     server.poll(Duration::ZERO);
@@ -141,14 +142,16 @@ impl Control {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let server = asynchronous::Server::bind(config)?;
-    /// # let client = asynchronous::Client::connect_dev(server.local_addr()).await?;
+    /// # let clients = asynchronous::Client::new(ClientConfig::default().connections(2))?;
+    /// # let to = (server.local_addr(), ServerKey::dev().public());
+    /// # let client = clients.connect(to).await?;
     /// let connection = server.accept().await.ok_or("the server has ended")?;
     /// let control = server.control();
     /// let hour = Duration::from_secs(3_600);
     /// let ban = control.close_and_ban(connection.peer(), 9, "no more of this", hour).await?;
     /// assert_eq!(client.closed().await.text, "no more of this");
     ///
-    /// let again = asynchronous::Client::connect_dev(server.local_addr()).await;
+    /// let again = clients.connect(to).await;
     /// let banned = Some(RefuseReason::Banned);
     /// assert!(matches!(again, Err(Error::Connect(ConnectError::Refused(no))) if Some(no.reason) == banned));
     /// assert!(control.unban(ban) && control.bans().is_empty());
@@ -190,7 +193,8 @@ impl Control {
     /// let control = server.control();
     /// let network = Ban::Prefix { address: "127.0.0.0".parse()?, bits: 8 };
     /// control.ban(network, Duration::from_secs(3_600))?;
-    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # let mut client = Client::new(ClientConfig::default())?;
+    /// # client.connect((server.local_addr(), ServerKey::dev().public()))?;
     /// let error = loop {
     ///     client.poll(Duration::from_millis(1));
     ///     # server.poll(Duration::ZERO);
@@ -232,7 +236,8 @@ impl Control {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let mut server = Server::bind(config)?;
     /// server.control().close_gate(Some("192.0.2.8:7777".parse()?));
-    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # let mut client = Client::new(ClientConfig::default())?;
+    /// # client.connect((server.local_addr(), ServerKey::dev().public()))?;
     /// let error = loop {
     ///     client.poll(Duration::from_millis(1));
     ///     # server.poll(Duration::ZERO);
@@ -349,7 +354,8 @@ impl Control {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let mut server = Server::bind(config.workers(Workers::Shards { sockets: 2, threads: 2 }))?;
     /// # let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
-    /// # let mut client = Client::connect((server.local_addr(), ServerKey::dev().public()), &config)?;
+    /// # let mut client = Client::new(config)?;
+    /// # let peer = client.connect((server.local_addr(), ServerKey::dev().public()))?;
     /// # let before = loop {
     /// #     client.poll(Duration::from_millis(1));
     /// #     server.poll(Duration::ZERO);
@@ -366,7 +372,7 @@ impl Control {
     /// assert_eq!(closed.reason, CloseReason::KeysInvalidated);
     ///
     /// // The client connects again when it next sends.
-    /// client.send(Message::reliable_ordered(ChannelId(0), "still there?"))?;
+    /// client.send(peer, Message::reliable_ordered(ChannelId(0), "still there?"))?;
     /// loop {
     ///     client.poll(Duration::from_millis(1));
     ///     client.events().count();

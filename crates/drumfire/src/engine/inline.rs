@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{ClientConfig as CoreClient, CloseCode, Endpoint, SingleWorker};
-use drumfire_socket::{Poller, Receiver, ReceiverConfig, Socket, Wait, Waiter};
+use drumfire_proto::{CloseCode, Endpoint, PeerId, SingleWorker};
+use drumfire_socket::{Poller, Receiver, ReceiverConfig, Wait, Waiter};
 
-use super::client_socket::ClientSocket;
 use super::invalidate::SeedSource;
 use crate::base::clock::SystemClock;
 use crate::base::entropy;
@@ -14,12 +13,12 @@ use crate::base::error::Error;
 use crate::base::sync::Notifier;
 use crate::config::DATAGRAM_START_BYTES;
 use crate::config::client::ClientConfig;
+use crate::config::connect::ConnectOptions;
 use crate::observe::grants::SocketGrants;
 use crate::worker::channel::WorkerChannel;
-use crate::worker::direct::Direct;
+use crate::worker::client_sockets::ClientSockets;
 use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::live_links::with_system_seeds;
-use crate::worker::network_watch::ConnectedSockets;
 use crate::worker::pass::{ClientParts, Parts, Worker};
 use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
@@ -31,25 +30,38 @@ pub(crate) struct Inline {
     pub(crate) worker: Box<Worker<SingleWorker>>,
     /// The options that the system granted to the socket. `None` in a simulated world, which has no sockets.
     pub(crate) granted: Option<SocketGrants>,
+    protocol_id: u64,
     /// The source of the new seeds after [`Inline::invalidate_keys`].
     seed_source: SeedSource,
 }
 
 impl Inline {
-    /// Creates a client's worker for this socket, with at most this number of connections.
-    pub(crate) fn new(socket: ClientSocket, config: &ClientConfig, connections: u32) -> Result<Self, Error> {
-        let (link, ring) = single_link()?;
-        let (worker, granted) = worker(socket, config, connections, Box::new(Direct), &link, ring)?;
-        Ok(Self::of(worker, Some(granted), Box::new(entropy::secret)))
+    /// Creates a client whose events this sink receives.
+    pub(crate) fn new(
+        config: ClientConfig,
+        sink: Box<dyn Sink<SingleWorker>>,
+        link: &Arc<WorkerChannel>,
+        ring: ForwardQueue<WorkerChannel>,
+    ) -> Result<Self, Error> {
+        let protocol_id = config.protocol_id;
+        let (worker, granted) = worker(config, sink, link, ring)?;
+        Ok(Self::of(worker, protocol_id, Some(granted), Box::new(entropy::secret)))
     }
 
     /// Creates a client from its worker.
     pub(crate) fn of(
         worker: Worker<SingleWorker>,
+        protocol_id: u64,
         granted: Option<SocketGrants>,
         seed_source: SeedSource,
     ) -> Self {
-        Self { worker: Box::new(worker), granted, seed_source }
+        Self { worker: Box::new(worker), granted, protocol_id, seed_source }
+    }
+
+    /// Starts to connect to a server.
+    pub(crate) fn connect(&mut self, options: &ConnectOptions) -> Result<PeerId, Error> {
+        options.check(self.protocol_id)?;
+        self.worker.connect(options)
     }
 
     /// Invalidates the keys of all sessions.
@@ -88,19 +100,6 @@ impl Inline {
     pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         self.worker.descriptor().expect("a client of a simulated world has no descriptor")
     }
-
-    /// Replaces the socket. Messages that were queued before are sent from the old one.
-    pub(crate) fn rebind(&mut self, socket: Socket) -> std::io::Result<()> {
-        self.worker.flush();
-        self.worker.rebind(socket)
-    }
-
-    /// Replaces the socket with a new one that is connected to the server of the only connection. In a simulated world, which has no
-    /// sockets, only the connection changes.
-    pub(crate) fn rebind_connected(&mut self) -> std::io::Result<()> {
-        self.worker.flush();
-        self.worker.rebind_connected()
-    }
 }
 
 impl Drop for Inline {
@@ -109,29 +108,24 @@ impl Drop for Inline {
     }
 }
 
-/// Creates a client's worker for this socket, with at most this number of connections. Also returns the options that the system granted
-/// to the socket.
+/// Creates a client's worker and its socket. Also returns the options that the system granted to the socket.
 pub(crate) fn worker(
-    socket: ClientSocket,
-    config: &ClientConfig,
-    connections: u32,
+    config: ClientConfig,
     sink: Box<dyn Sink<SingleWorker>>,
     link: &Arc<WorkerChannel>,
     ring: ForwardQueue<WorkerChannel>,
 ) -> Result<(Worker<SingleWorker>, SocketGrants), Error> {
-    let mut core = config.core().connections(connections);
+    config.check()?;
+    let (mut core, kind) = (config.core(), config.core_client());
     core.check()?;
-    let ClientSocket { mut socket, is_connected, buffer } = socket;
-    let granted = SocketGrants::of(&socket, buffer.asked_bytes);
+    let (sockets, mut socket) = ClientSockets::new(config)?;
+    let config = &sockets.config;
+    let granted = SocketGrants::of(&socket, config.receive_buffer_bytes);
     // A path that fragments datagrams hides its MTU, so the endpoint must not send larger ones to discover it. Later sockets get the
     // same options on the same platform.
     if !granted.is_never_fragmented {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
     }
-    let kind = if is_connected { CoreClient::default() } else { CoreClient::many() };
-    let connect = move |server| ClientSocket::connect(server, buffer).map(|connected| connected.socket);
-    let local = if config.follow_network { socket.local_addr().ok() } else { None };
-    let sockets = ConnectedSockets::new(Box::new(connect), local.map(|local| local.ip()));
     let jitter = Jitter::new(u64::from_le_bytes(entropy::bytes()?));
     let mut parker = Poller::new()?;
     parker.register(&mut socket, 0)?;
@@ -146,7 +140,7 @@ pub(crate) fn worker(
             .over(with_system_seeds(config.links())?);
     let worker = Worker::new(Parts {
         index: 0,
-        transport: Box::new(if is_connected {
+        transport: Box::new(if config.has_connected_socket() {
             transport.connected(config.follow_network)
         } else {
             transport
@@ -160,8 +154,8 @@ pub(crate) fn worker(
         link: Arc::clone(link),
         ring,
         client: Some(ClientParts {
-            sessions: Sessions::new(config, jitter),
-            sockets: is_connected.then_some(sockets),
+            sessions: Sessions::new(config, sockets.are_ipv6(), jitter),
+            sockets: Some(sockets),
         }),
     });
     Ok((worker, granted))

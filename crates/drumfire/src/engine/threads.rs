@@ -23,9 +23,9 @@ use crate::admission::registry::{ConnectionRegistry, RegistryView};
 use crate::base::clock::{self, SystemClock};
 use crate::base::entropy;
 use crate::base::error::Error;
-use crate::config::DATAGRAM_START_BYTES;
 use crate::config::server::ServerConfig;
 use crate::config::threads::ThreadCounts;
+use crate::config::{DATAGRAM_START_BYTES, RECEIVE_BUFFER_LEAST_BYTES};
 use crate::observe::grants::SocketGrants;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::forward_queues;
@@ -78,13 +78,6 @@ impl ThreadPool {
         }
     }
 }
-
-/// The receive buffer in bytes of a server's socket if the settings contain no size. It is also the upper limit of the buffer that a
-/// client's socket gets in this case.
-///
-/// Linux grants twice this size, which has room for about 10,000 short datagrams: 10 ms at a million datagrams per second. The
-/// default of the system has room for 277, so a flood fills it while the thread waits for a core.
-pub(crate) const RECEIVE_BUFFER_LEAST_BYTES: usize = 4 << 20;
 
 /// The workers of a server that [`start`] started.
 pub(crate) struct Started {

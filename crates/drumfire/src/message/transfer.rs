@@ -9,7 +9,7 @@
 //!
 //! let mut upload = Upload::new(ChannelId(7), Bytes::from(vec![5; 100_000]));
 //! let (mut download, mut asset) = (Download::new(1 << 24), Vec::new());
-//! // With a client: `upload.step(|message| client.send(message))`, after each poll.
+//! // With a client: `upload.step(|message| client.send(peer, message))`, after each poll.
 //! let progress = upload.step(|message| {
 //!     asset.extend_from_slice(download.take(&message.payload).expect("pieces of one transfer").bytes);
 //!     Ok(())

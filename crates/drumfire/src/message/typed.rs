@@ -113,8 +113,9 @@ pub trait Codec<T> {
 ///
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// # let mut server = Server::bind(config.workers(Workers::Inline))?;
-/// # let mut client = Client::connect_dev(server.local_addr())?;
-/// client.send(ORDERS.message(&Order::Move { x: 3, y: -4 })?)?;
+/// # let mut client = Client::new(ClientConfig::default())?;
+/// # let peer = client.connect((server.local_addr(), ServerKey::dev().public()))?;
+/// client.send(peer, ORDERS.message(&Order::Move { x: 3, y: -4 })?)?;
 /// # let mut orders = Vec::new();
 /// # while orders.is_empty() {
 /// #     client.poll(Duration::from_millis(1));

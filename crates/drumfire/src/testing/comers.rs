@@ -24,7 +24,8 @@ impl<S: Served> World<S> {
     ///
     /// let mut world = testing::pair(1);
     /// world.advance(Duration::from_secs(1));
-    /// world.clients[0].close(0, "bye");
+    /// let peer = world.clients[0].peers().next().ok_or("the connection is over")?;
+    /// world.clients[0].close(peer, 0, "bye");
     /// world.advance(Duration::from_secs(1));
     /// world.rejoin(0, None, &ClientConfig::default())?;
     /// world.advance(Duration::from_secs(1));
@@ -54,7 +55,8 @@ impl<S: Served> World<S> {
         options.check(config.protocol_id)?;
         let port = self.network.lock().workers() + client;
         let port = NetworkPort::new(self.network.clone(), port);
-        self.clients[client] = Client::in_memory(&options, config, port, &mut self.random)?;
+        self.clients[client] = Client::in_memory(config, port, &mut self.random)?;
+        self.clients[client].connect(options)?;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! A client on the network of a world instead of a socket.
 
-use drumfire_proto::{ClientConfig as CoreClient, Endpoint, SingleWorker};
+use drumfire_proto::{Endpoint, SingleWorker};
 use drumfire_socket::Wait;
 
 use super::memory::NetworkPort;
@@ -9,7 +9,6 @@ use crate::api::client::Client;
 use crate::base::error::Error;
 use crate::conditioner::Random;
 use crate::config::client::{ClientConfig, Reconnect};
-use crate::config::connect::ConnectOptions;
 use crate::engine::inline::{Inline, single_link};
 use crate::worker::direct::Direct;
 use crate::worker::live_links::LiveLinks;
@@ -19,9 +18,8 @@ use crate::worker::sessions::Sessions;
 use crate::worker::transport::SocketTransport;
 
 impl Client {
-    /// Creates a client that begins to connect from this port of the simulated network. All its secrets come from `random`.
+    /// Creates a client at this port of the simulated network. All its secrets come from `random`.
     pub(crate) fn in_memory(
-        options: &ConnectOptions,
         config: &ClientConfig,
         port: NetworkPort,
         random: &mut Random,
@@ -31,12 +29,12 @@ impl Client {
         core.check()?;
         let (link, ring) = single_link()?;
         let (send_memory_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
-        let drawn = random.bits();
+        let (kind, drawn) = (config.core_client(), random.bits());
         let (mut seeds, mut later) = (Random::new(drawn), Random::new(!drawn));
-        let mut endpoint = move || Endpoint::client(core.clone(), CoreClient::default(), secret(&mut seeds));
+        let mut endpoint = move || Endpoint::client(core.clone(), kind, secret(&mut seeds));
         // A client that does not reconnect needs no random waits. It draws no number, so the numbers of other clients stay the same.
         let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
-        let sessions = Sessions::new(config, Jitter::new(seed));
+        let sessions = Sessions::new(config, false, Jitter::new(seed));
         let place = port.take(Wait::Notify)?;
         let transport = SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, false)
             .over(LiveLinks::new(config.links(), || Ok(random.bits()))?);
@@ -53,8 +51,8 @@ impl Client {
             message_max_bytes,
             client: Some(ClientParts { sessions, sockets: None }),
         });
-        let inline = Inline::of(worker, None, Box::new(move || Ok(secret(&mut later))));
-        Self::new(inline, options)
+        let seed_source = Box::new(move || Ok(secret(&mut later)));
+        Ok(Self { inline: Inline::of(worker, config.protocol_id, None, seed_source) })
     }
 
     /// Runs one pass, and a wait that only determines when the next one is due.

@@ -128,7 +128,8 @@ impl<N: Send + 'static> World<handler::Server<N>> {
     ///
     /// let mut world = World::serving(testing::server_config(), 1, |_worker| Shout)?;
     /// let client = world.join(&ClientConfig::default())?;
-    /// world.clients[client].send(Message::reliable_ordered(ChannelId(0), "hello"))?;
+    /// let server = world.clients[client].peers().next().ok_or("the connection is over")?;
+    /// world.clients[client].send(server, Message::reliable_ordered(ChannelId(0), "hello"))?;
     /// world.advance(Duration::from_secs(1));
     /// let heard = |event| matches!(event, Event::Message { payload, .. } if payload == "HELLO");
     /// world.clients[client].poll(Duration::ZERO);

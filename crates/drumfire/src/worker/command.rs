@@ -74,6 +74,9 @@ pub(crate) enum Command {
     /// Changes the simulated links of the worker's socket. The configuration was checked, and there are links.
     #[cfg(feature = "conditioner")]
     Condition(Arc<crate::conditioner::LinkConfig>),
+    /// Replaces the socket of a client.
+    #[cfg(feature = "tokio")]
+    Rebind(Part<Result<(), Error>>),
     /// A query of an operator. The result goes to the operator, not to the application.
     Query(Box<Query>),
 }

@@ -183,6 +183,8 @@ impl<P: Placement> Core<P> {
             // The worker changes its transport, which the core does not know.
             #[cfg(feature = "conditioner")]
             Command::Condition(_) => {}
+            #[cfg(feature = "tokio")]
+            Command::Rebind(_) => {}
             Command::Options { peer, channel, options } => {
                 self.endpoint.set_channel_options(peer, channel, options);
                 // The endpoint forgets the options with the connection. The session applies them to the next

@@ -11,7 +11,6 @@ use super::actions::Actions;
 use super::command::{Broadcast, Command};
 use super::core::Core;
 use super::pass::Worker;
-use super::sessions::SessionState;
 use super::sink::Sink;
 use crate::base::clock;
 use crate::message::event::Event;
@@ -93,9 +92,9 @@ impl<P: Placement> Worker<P> {
         Counted { left: self.core.peers.len(), ids: self.core.peers.ids() }
     }
 
-    /// Returns the state of a client's session.
-    pub(crate) fn session_state(&self, peer: PeerId) -> SessionState {
-        self.core.session_state(peer)
+    /// Whether the connection of a peer is open, also before the application has taken the events about it.
+    pub(crate) fn is_open(&self, peer: PeerId) -> bool {
+        self.core.endpoint.is_open(peer)
     }
 
     /// Runs passes until there is an event, but no longer than `timeout`. Returns whether there is one.

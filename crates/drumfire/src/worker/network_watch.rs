@@ -3,51 +3,9 @@
 //! A connected socket keeps the address that it had when it was connected, so a device that changes its network is silently cut off.
 //! The system has no portable notification of that. A new socket shows the address that the system would use now.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use drumfire_proto::Moment;
-use drumfire_socket::Socket;
-
-/// Creates a socket that is connected to a server.
-pub(crate) type MakeSocket = Box<dyn FnMut(SocketAddr) -> io::Result<Socket> + Send>;
-
-/// The source of the sockets of a client that connects its socket to its server.
-pub(crate) struct ConnectedSockets {
-    make: MakeSocket,
-    /// The address of the present socket, or `None` if the client does not follow changes of the network.
-    local: Option<IpAddr>,
-    pub(super) watch: NetworkWatch,
-}
-
-impl ConnectedSockets {
-    /// `local` is the address of the first socket, or `None` if the client does not follow changes of the network.
-    pub(crate) fn new(make: MakeSocket, local: Option<IpAddr>) -> Self {
-        Self { make, local, watch: NetworkWatch::default() }
-    }
-
-    /// Creates a socket for this server.
-    pub(super) fn connect(&mut self, server: SocketAddr) -> io::Result<Socket> {
-        let socket = (self.make)(server)?;
-        if let Some(local) = &mut self.local {
-            *local = socket.local_addr()?.ip();
-        }
-        Ok(socket)
-    }
-
-    /// Creates a socket for this server if it has another address than the present one. A host between two networks has no address,
-    /// and keeps its socket.
-    pub(super) fn connect_from_elsewhere(&mut self, server: SocketAddr) -> Option<Socket> {
-        let present = self.local?;
-        // Connecting a UDP socket sends nothing. The system only chooses the route and the local address, which is
-        // what this call needs to know.
-        let socket = (self.make)(server).ok()?;
-        let local = socket.local_addr().ok()?.ip();
-        self.local = Some(local);
-        (local != present).then_some(socket)
-    }
-}
 
 /// A path without datagrams for this long is looked at, and then as often as this while it stays silent. It is longer than a usual
 /// round trip, so a healthy path is never looked at.

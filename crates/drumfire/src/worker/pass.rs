@@ -11,26 +11,26 @@
 mod hosted;
 
 use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{CloseCode, ConnectError, Endpoint, Moment, PeerId, Placement};
-use drumfire_socket::Socket;
 
 use super::arena::Arena;
 use super::channel::WorkerChannel;
+use super::client_sockets::ClientSockets;
 use super::command::Command;
 use super::core::{Core, PeerLimits};
 use super::forward::ForwardQueue;
 #[cfg(feature = "conditioner")]
 use super::live_links::{self, LinkSettings};
-use super::network_watch::ConnectedSockets;
 use super::sessions::Sessions;
 use super::sink::Sink;
 use super::transport::{RETRY_AFTER, Transport};
 use crate::base::clock::{Clock, Reading};
-#[cfg(feature = "conditioner")]
 use crate::base::error::Error;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
@@ -72,8 +72,8 @@ pub(crate) struct Parts<P> {
 /// The components of a client's worker.
 pub(crate) struct ClientParts {
     pub(crate) sessions: Sessions,
-    /// `None` unless the socket is connected to the server of the only session.
-    pub(crate) sockets: Option<ConnectedSockets>,
+    /// `None` in a simulated world, which has no sockets.
+    pub(crate) sockets: Option<ClientSockets>,
 }
 
 /// A worker: one socket and one endpoint, used by one thread at a time.
@@ -89,8 +89,8 @@ pub(crate) struct Worker<P> {
     /// The payloads of events that [`Worker::next_event`] returned.
     pub(super) arena: Arena,
     make: Make<P>,
-    /// `None` unless the socket is connected to the server of a client's only session.
-    sockets: Option<ConnectedSockets>,
+    /// The source of a client's sockets. `None` at a server, and in a simulated world.
+    sockets: Option<ClientSockets>,
     sink: Box<dyn Sink<P>>,
     pub(super) link: Arc<WorkerChannel>,
     ring: ForwardQueue<WorkerChannel>,
@@ -149,21 +149,26 @@ impl<P: Placement> Worker<P> {
         self.transport.descriptor()
     }
 
-    /// Continues with this socket, and prepares the connections for its address. Datagrams in the old one are lost.
-    pub(crate) fn rebind(&mut self, socket: Socket) -> std::io::Result<()> {
-        self.transport.replace_socket(socket)?;
-        // This runs between two passes, so the time of the last pass is stale.
-        self.read_clock();
-        self.core.change_paths();
-        Ok(())
+    /// Returns the local address of a client's socket. `None` if it leads to no server yet, and in a simulated world.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        self.sockets.as_ref().and_then(ClientSockets::local_addr)
     }
 
-    /// Continues with a new socket that is connected to the server of the only session, as [`Worker::rebind`] does.
-    pub(crate) fn rebind_connected(&mut self) -> std::io::Result<()> {
-        if let (Some(sockets), Some((_, server))) = (&mut self.sockets, self.core.only_session()) {
-            self.transport.replace_socket(sockets.connect(server)?)?;
-        }
+    /// Continues with a new socket at another address, and prepares the connections for it. Messages that were queued before leave
+    /// through the present socket, and datagrams in it are lost. Without sockets, only the connections change.
+    pub(crate) fn rebind(&mut self) -> io::Result<()> {
+        self.flush();
+        // This runs between two passes, so the time of the last pass is stale.
         self.read_clock();
+        self.renew_socket()
+    }
+
+    /// Replaces the socket of a client, and prepares the connections for the new address.
+    fn renew_socket(&mut self) -> io::Result<()> {
+        if let Some(sockets) = &mut self.sockets {
+            let server = self.core.only_session().map(|(_, server)| server);
+            sockets.renew(server, |socket| self.transport.replace_socket(socket))?;
+        }
         self.core.change_paths();
         Ok(())
     }
@@ -172,10 +177,9 @@ impl<P: Placement> Worker<P> {
     /// may have changed its network, which a connected socket does not follow.
     pub(super) fn follow_attempt(&mut self) {
         let Some(next) = self.core.take_new_attempt() else { return };
-        let Some(sockets) = &mut self.sockets else { return };
-        let socket = sockets.connect(next.server);
-        let is_replaced = socket.and_then(|socket| self.transport.replace_socket(socket)).is_ok();
-        if !is_replaced && next.is_redirected {
+        let Some(sockets) = self.sockets.as_mut().filter(|sockets| sockets.are_connected()) else { return };
+        let renewed = sockets.renew(Some(next.server), |socket| self.transport.replace_socket(socket));
+        if renewed.is_err() && next.is_redirected {
             // The present socket is connected to another server.
             self.core.close(next.peer, CloseCode::Internal, 0);
         }
@@ -249,9 +253,24 @@ impl<P: Placement> Worker<P> {
     }
 
     /// Starts to connect to a server.
-    pub(crate) fn connect(&mut self, options: &ConnectOptions) -> Result<PeerId, ConnectError> {
+    pub(crate) fn connect(&mut self, options: &ConnectOptions) -> Result<PeerId, Error> {
+        if self.sockets.as_ref().is_some_and(ClientSockets::are_connected) {
+            self.connect_socket(options.server)?;
+        }
         self.read_clock();
-        self.core.connect(options)
+        Ok(self.core.connect(options)?)
+    }
+
+    /// Connects the socket of a client to the server of its next session.
+    fn connect_socket(&mut self, server: SocketAddr) -> Result<(), Error> {
+        // The socket belongs to its session until the application has taken the last event.
+        if self.core.only_session().is_some() {
+            return Err(ConnectError::TooManyConnections.into());
+        }
+        // The last session may have queued its close, which must leave through its own socket.
+        self.flush();
+        let Some(sockets) = &mut self.sockets else { return Ok(()) };
+        Ok(sockets.renew(Some(server), |socket| self.transport.replace_socket(socket))?)
     }
 
     /// Returns the newest token with which a client can reconnect to its server, also after the end of its last session.
@@ -310,14 +329,14 @@ impl<P: Placement> Worker<P> {
 
     /// Replaces the socket of a client when its path is silent and the system would use another local address now.
     fn follow_network(&mut self) {
-        let Some(sockets) = &mut self.sockets else { return };
+        let Some(sockets) = self.sockets.as_mut().filter(|sockets| sockets.are_connected()) else { return };
         let Some((peer, server)) = self.core.only_session() else { return };
         let (arrivals, awaits_ack) = (self.transport.arrivals(), self.core.endpoint.awaits_ack(peer));
         // The flag is taken in every pass, so that an old refusal does not count for a later path.
         let is_refused = self.transport.take_refused();
         if sockets.watch.is_due(self.now.now.monotonic, arrivals, awaits_ack, is_refused)
-            && let Some(socket) = sockets.connect_from_elsewhere(server)
-            && self.transport.replace_socket(socket).is_ok()
+            && let Some(socket) = sockets.open_elsewhere(server)
+            && sockets.replace(socket, |socket| self.transport.replace_socket(socket)).is_ok()
         {
             self.core.change_paths();
         }
@@ -408,13 +427,21 @@ impl<P: Placement> Worker<P> {
             if let Some(payload_bytes) = command.shared_bytes() {
                 self.link.give_room(payload_bytes);
             }
-            #[cfg(feature = "conditioner")]
-            if let Command::Condition(config) = &command {
-                // The sender of the command knows that there are links, and has checked the configuration.
-                let _ = self.set_conditioner(config);
-                continue;
+            match command {
+                #[cfg(feature = "conditioner")]
+                Command::Condition(config) => {
+                    // The sender of the command knows that there are links, and has checked the configuration.
+                    let _ = self.set_conditioner(&config);
+                }
+                #[cfg(feature = "tokio")]
+                Command::Rebind(part) => {
+                    // The messages of earlier commands leave through the present socket.
+                    self.transmit();
+                    let rebound = self.renew_socket();
+                    part.update(|result| *result = rebound.map_err(Error::from));
+                }
+                command => self.core.carry_out(command),
             }
-            self.core.carry_out(command);
         }
         self.core.fan_out();
     }

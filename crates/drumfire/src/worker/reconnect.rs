@@ -199,11 +199,6 @@ impl ReconnectState {
         self.closed.get_or_insert_with(|| (code, Bytes::copy_from_slice(text)));
     }
 
-    /// Whether an attempt or a connection has ended since the session began.
-    pub(super) const fn has_ended(&self) -> bool {
-        self.attempt > 0
-    }
-
     /// Whether the application has closed the session.
     pub(super) const fn is_closed(&self) -> bool {
         self.closed.is_some()

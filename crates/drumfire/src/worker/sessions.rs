@@ -26,6 +26,8 @@ use crate::message::event::{Event, ReconnectReason};
 /// The sessions of one client.
 pub(crate) struct Sessions {
     protocol_id: u64,
+    /// Whether the socket is bound to an IPv6 address. IPv4 addresses are mapped to IPv6 then, as the socket reports them.
+    is_ipv6: bool,
     policy: Reconnect,
     jitter: Jitter,
     sessions: PeerMap<Session>,
@@ -44,16 +46,6 @@ pub(super) struct NewAttempt {
     pub(super) is_redirected: bool,
 }
 
-/// The state of a client's session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SessionState {
-    Connecting,
-    Connected,
-    /// A connection or an attempt has ended, and another attempt follows or runs.
-    Reconnecting,
-    Ended,
-}
-
 struct Session {
     server: SocketAddr,
     key: ServerPublicKey,
@@ -62,9 +54,10 @@ struct Session {
 }
 
 impl Sessions {
-    pub(crate) fn new(config: &ClientConfig, jitter: Jitter) -> Self {
+    pub(crate) fn new(config: &ClientConfig, is_ipv6: bool, jitter: Jitter) -> Self {
         Self {
             protocol_id: config.protocol_id,
+            is_ipv6,
             policy: config.reconnect,
             jitter,
             sessions: PeerMap::default(),
@@ -170,7 +163,8 @@ impl<P: Placement> Core<P> {
     pub(super) fn connect(&mut self, options: &ConnectOptions) -> Result<PeerId, ConnectError> {
         debug_assert!(check_server(options.server).is_ok(), "options and redirects are checked");
         // The endpoint checks the request and draws the id. A request that fails leaves no session behind.
-        let peer = self.endpoint.connect_with(self.now, &options.request(Duration::ZERO))?;
+        let is_ipv6 = self.sessions.as_ref().is_some_and(|sessions| sessions.is_ipv6);
+        let peer = self.endpoint.connect_with(self.now, &options.request(Duration::ZERO, is_ipv6))?;
         if let Some(sessions) = &mut self.sessions {
             sessions.begin(self.now.monotonic, peer, options);
         }
@@ -189,30 +183,6 @@ impl<P: Placement> Core<P> {
     pub(super) fn connects_again(&self, peer: PeerId) -> bool {
         let session = self.sessions.as_ref().and_then(|sessions| sessions.sessions.get(peer));
         session.and_then(|session| session.reconnect.as_ref()).is_some_and(|reconnect| !reconnect.is_closed())
-    }
-
-    /// Returns the state of a session, also before the application has taken the events about it.
-    pub(crate) fn session_state(&self, peer: PeerId) -> SessionState {
-        // The endpoint is ahead of the events that the application has taken, so it decides. An attempt after an end
-        // is a connecting one too, so `is_reconnecting` is asked before `is_connecting`.
-        if self.endpoint.is_open(peer) {
-            SessionState::Connected
-        } else if self.is_reconnecting(peer) {
-            SessionState::Reconnecting
-        } else if self.endpoint.is_connecting(peer) {
-            SessionState::Connecting
-        } else if self.connects_again(peer) {
-            SessionState::Reconnecting
-        } else {
-            SessionState::Ended
-        }
-    }
-
-    /// Whether a connection or an attempt of a session has ended, and another attempt runs.
-    fn is_reconnecting(&self, peer: PeerId) -> bool {
-        let session = self.sessions.as_ref().and_then(|sessions| sessions.sessions.get(peer));
-        let reconnect = session.and_then(|session| session.reconnect.as_ref());
-        self.endpoint.is_connecting(peer) && reconnect.is_some_and(|reconnect| reconnect.has_ended())
     }
 
     /// Whether this is a client that reconnects. Its messages are refused until a connection is established, because a failed attempt
@@ -252,10 +222,11 @@ impl<P: Placement> Core<P> {
     fn connect_again(&mut self, peer: PeerId, delay: Duration) -> Result<Option<Arc<SendEdge>>, NextStep> {
         let closed = NextStep::Failed(ConnectError::Closed);
         let Some(sessions) = &mut self.sessions else { return Err(closed) };
+        let is_ipv6 = sessions.is_ipv6;
         let Some(session) = sessions.sessions.get_mut(peer) else { return Err(closed) };
         let Some(reconnect) = &mut session.reconnect else { return Err(closed) };
         let options = reconnect.options_of_attempt();
-        if let Err(error) = self.endpoint.connect_again(self.now, peer, &options.request(delay)) {
+        if let Err(error) = self.endpoint.connect_again(self.now, peer, &options.request(delay, is_ipv6)) {
             return Err(reconnect.give_up(error));
         }
         // A connected socket leads to one address. `Worker::follow_attempt` replaces it before the attempt sends.
@@ -287,7 +258,7 @@ impl<P: Placement> Core<P> {
         self.sessions.as_mut()?.new_attempt.take()
     }
 
-    /// Returns the session of a client with a connected socket, and its server.
+    /// Returns the session of a client with one connection, and its server.
     pub(super) fn only_session(&self) -> Option<(PeerId, SocketAddr)> {
         let (peer, session) = self.sessions.as_ref()?.sessions.iter().next()?;
         Some((*peer, session.server))

@@ -39,7 +39,8 @@ pub(crate) fn while_it_is_there() {
         rounds >= ROUNDS
     });
     for client in &mut world.clients {
-        client.send(Message::reliable_ordered(ChannelId(1), "the last")).expect("room");
+        let server = client.peers().next().expect("connected");
+        client.send(server, Message::reliable_ordered(ChannelId(1), "the last")).expect("room");
     }
     world.until("nothing of it was lost", |world| {
         world.events.iter().filter(|event| is_last(event)).count() == CLIENTS
@@ -72,7 +73,8 @@ fn play(world: &mut World) -> bool {
     let is_quiet = world.events.is_empty();
     if is_quiet {
         for client in &mut world.clients {
-            client.send(Message::unreliable(ChannelId(0), "here I am")).expect("room");
+            let server = client.peers().next().expect("connected");
+            client.send(server, Message::unreliable(ChannelId(0), "here I am")).expect("room");
         }
     }
     world.events.clear();
@@ -83,7 +85,8 @@ pub(crate) fn never_with_one_socket() {
     for workers in [Workers::Inline, Workers::Count(1), Workers::Shards { sockets: 1, threads: 1 }] {
         let mut world = World::connected(config(workers), 1);
         assert!(Other::start(world.server.local_addr()).is_none(), "{workers:?}");
-        world.clients[0].send(Message::reliable_ordered(ChannelId(0), "undisturbed")).expect("room");
+        let server = world.clients[0].peers().next().expect("connected");
+        world.clients[0].send(server, Message::reliable_ordered(ChannelId(0), "undisturbed")).expect("room");
         world.until("it came", |world| !world.events.is_empty());
         assert_eq!(world.server.control().stats().foreign_sockets, None);
     }

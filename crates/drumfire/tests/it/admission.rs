@@ -17,6 +17,8 @@ use drumfire::{
     ServerPublicKey,
 };
 
+use crate::single::Single as _;
+
 const ONE_WAY: Duration = Duration::from_millis(50);
 
 /// A world with access by token.
@@ -137,7 +139,7 @@ fn no_token_of_a_banned_player_is_accepted_until_the_ban_ends() {
     assert!(matches!(game.outcome(1).0, Event::Connected { .. }));
     game.world.advance(Duration::from_secs(1));
     assert_eq!(game.world.clients[0].polled().next(), None);
-    let resume = game.world.clients[0].resume_token().expect("it came by now");
+    let resume = game.world.clients[0].resume_token(game.world.clients[0].server()).expect("it came by now");
     let Some(Event::Connected { peer, .. }) = game.world.server.polled().next() else {
         panic!("no client connected")
     };
@@ -218,7 +220,8 @@ fn a_client_over_the_source_limit_is_refused_until_one_leaves() {
         }
         let stats = game.world.server.control().stats();
         assert_eq!((stats.dropped(DropReason::SourceFull), stats.connections()), (2, 6));
-        game.world.clients[0].close(0, "bye");
+        let server = game.world.clients[0].server();
+        game.world.clients[0].close(server, 0, "bye");
         game.world.advance(Duration::from_secs(10));
         assert!(matches!(game.outcome_from(2, "198.51.100.1:4").0, Event::Connected { .. }));
     }

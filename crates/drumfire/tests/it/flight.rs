@@ -8,6 +8,8 @@ use drumfire::stats::FlightRecord;
 use drumfire::testing::{self, World};
 use drumfire::{ChannelId, Client, ClientConfig, CloseReason, Event, Message};
 
+use crate::single::Single as _;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Returns a connected pair whose links lose everything while both ends send. `is_on` enables the recorders.
@@ -20,7 +22,7 @@ fn cut_off(is_on: bool) -> World {
     assert!(matches!(world.clients[0].polled().next(), Some(Event::Connected { .. })));
     world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
     world.server.send(peer, Message::reliable_ordered(ChannelId(0), "hello?")).unwrap();
-    world.clients[0].send(Message::reliable_ordered(ChannelId(0), "hello?")).unwrap();
+    world.clients[0].send_up(Message::reliable_ordered(ChannelId(0), "hello?")).unwrap();
     world.advance(11 * SECOND);
     world
 }
@@ -65,14 +67,16 @@ fn a_client_can_request_the_record_of_an_open_connection() {
             _ => None,
         })
     };
-    world.clients[1].request_flight_record();
+    let server = world.clients[1].server();
+    world.clients[1].request_flight_record(server);
     world.advance(SECOND);
     assert!(record(&mut world.clients[1]).is_none(), "there was no connection yet");
     for _ in 0..10 {
-        world.clients[1].send(Message::unreliable(ChannelId(0), "state")).unwrap();
+        world.clients[1].send_up(Message::unreliable(ChannelId(0), "state")).unwrap();
         world.advance(SECOND / 10);
     }
-    world.clients[1].request_flight_record();
+    let server = world.clients[1].server();
+    world.clients[1].request_flight_record(server);
     world.advance(SECOND / 10);
     let taken = record(&mut world.clients[1]).expect("a record");
     assert!(taken.reason.is_none() && taken.entries.len() >= 10, "{taken}");

@@ -8,5 +8,6 @@ mod asynchronous;
 #[cfg(feature = "testing")]
 mod flight;
 mod server;
+mod single;
 #[cfg(feature = "testing")]
 mod testing;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    ChannelId, Client, ClientConfig, Clients, ConnectToken, Event, Message, PeerId, Reconnect,
+    ChannelId, Client, ClientConfig, ConnectOptions, ConnectToken, Event, Message, PeerId, Reconnect,
     ServerPublicKey,
 };
 
@@ -32,9 +32,9 @@ pub(crate) struct Fate {
 }
 
 pub(crate) struct Crowd {
-    singles: Vec<Client>,
+    singles: Vec<(Client, PeerId)>,
     /// The shared sockets, each with the index of its clients in `fates`.
-    shared: Vec<(Clients, HashMap<PeerId, usize>)>,
+    shared: Vec<(Client, HashMap<PeerId, usize>)>,
     fates: Vec<Fate>,
     /// The time of the last messages. `None` before the first ones.
     spoken_at: Option<Instant>,
@@ -50,8 +50,7 @@ impl Crowd {
         let config = ClientConfig::default().reconnect(Reconnect::Within(PATIENCE));
         let mut shared = Vec::new();
         for socket in 0..SHARED_SOCKETS {
-            let own = "127.0.0.1:0".parse().expect("an address");
-            let mut clients = Clients::bind(own, 100, &config).expect("a socket");
+            let mut clients = Client::new(config.clone().connections(100)).expect("a socket");
             let mut peers = HashMap::new();
             for place in socket * PER_SOCKET..(socket + 1) * PER_SOCKET {
                 let peer = match token(place) {
@@ -62,9 +61,11 @@ impl Crowd {
             }
             shared.push((clients, peers));
         }
-        let singles = (SHARED_SOCKETS * PER_SOCKET..ALL).map(|place| match token(place) {
-            Some(token) => Client::connect(&token, &config).expect("a socket"),
-            None => Client::connect((address, key), &config).expect("a socket"),
+        let singles = (SHARED_SOCKETS * PER_SOCKET..ALL).map(|place| {
+            let mut client = Client::new(config.clone()).expect("a socket");
+            let to = token(place).map_or_else(|| (address, key).into(), ConnectOptions::from);
+            let peer = client.connect(to).expect("room");
+            (client, peer)
         });
         Self { singles: singles.collect(), shared, fates: vec![Fate::default(); ALL], spoken_at: None }
     }
@@ -114,7 +115,7 @@ impl Crowd {
                 self.fates[*place].is_safe |= clients.resume_token(*peer).is_some();
             }
         }
-        for (client, place) in self.singles.iter_mut().zip(SHARED_SOCKETS * PER_SOCKET..) {
+        for ((client, peer), place) in self.singles.iter_mut().zip(SHARED_SOCKETS * PER_SOCKET..) {
             let fate = &mut self.fates[place];
             client.poll(Duration::ZERO);
             while let Some(event) = client.next_event() {
@@ -125,7 +126,7 @@ impl Crowd {
                     event => panic!("{place}: {event:?}"),
                 }
             }
-            fate.is_safe |= fate.again == 0 && client.resume_token().is_some();
+            fate.is_safe |= fate.again == 0 && client.resume_token(*peer).is_some();
         }
     }
 
@@ -136,8 +137,8 @@ impl Crowd {
                 let _ = clients.send(*peer, Message::unreliable(ChannelId(0), "here"));
             }
         }
-        for client in &mut self.singles {
-            let _ = client.send(Message::unreliable(ChannelId(0), "here"));
+        for (client, peer) in &mut self.singles {
+            let _ = client.send(*peer, Message::unreliable(ChannelId(0), "here"));
         }
     }
 }

@@ -119,7 +119,7 @@ namespace Drumfire
             Check(Native.drumfire_client_forget_key(handle, channel, key));
         }
 
-        /// <summary>The state of the client as of the last poll.</summary>
+        /// <summary>The state of the client as of the last event that was taken.</summary>
         public State State
         {
             get

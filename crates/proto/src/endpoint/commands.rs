@@ -77,6 +77,13 @@ impl<P: Placement> Endpoint<P> {
     /// Same as [`Endpoint::connect`].
     pub fn connect_with(&mut self, now: Now, request: &ConnectRequest<'_>) -> Result<PeerId, ConnectError> {
         let now = self.advance(now);
+        // A socket without connection ids has room for one connection. The rest of one that closes is dropped, as
+        // `connect_again` does.
+        if let Some(only) =
+            self.only.filter(|only| self.connections.get(*only).is_some_and(Connection::is_closing))
+        {
+            self.remove(only);
+        }
         if self.connections.is_full() {
             return Err(ConnectError::TooManyConnections);
         }

@@ -103,9 +103,9 @@ impl Run<'_> {
     fn send_panic(&mut self, at: usize) {
         let options = SendOptions::reliable_unordered();
         // A connection that is over for the client ends without the panic.
-        if self.world.clients[at].send(Message::new(ChannelId(0), PANIC_PAYLOAD, options))
-            == Err(SendError::Full)
-        {
+        let client = &mut self.world.clients[at];
+        let Some(to) = client.peers().next() else { return };
+        if client.send(to, Message::new(ChannelId(0), PANIC_PAYLOAD, options)) == Err(SendError::Full) {
             self.clients[at].up.on_refused();
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drumfire::conditioner::Random;
-use drumfire::{Audience, ChannelId, ClientState, GroupId, Message, Mode, Priority, SendError, SendOptions};
+use drumfire::{Audience, ChannelId, GroupId, Message, Mode, Priority, SendError, SendOptions};
 
 use super::Run;
 use crate::client::Stage;
@@ -62,9 +62,10 @@ impl Run<'_> {
         let bytes = flow.next(options, length, &mut self.random);
         let message = Message::new(channel, bytes.clone(), options);
         let (client, server) = (&mut self.world.clients[at], &mut self.world.server);
+        let to = client.peers().next().ok_or(SendError::UnknownPeer);
         let sent = match (by, peer, wants_receipt) {
-            (Side::Client, _, true) => client.send_with_receipt(message).map(Some),
-            (Side::Client, _, false) => client.send(message).map(|()| None),
+            (Side::Client, _, true) => to.and_then(|to| client.send_with_receipt(to, message)).map(Some),
+            (Side::Client, _, false) => to.and_then(|to| client.send(to, message)).map(|()| None),
             (Side::Server, Some(peer), true) => server.send_with_receipt(peer, message).map(Some),
             (Side::Server, Some(peer), false) => server.send(peer, message).map(|()| None),
             (Side::Server, None, _) => return Ok(()),
@@ -143,12 +144,13 @@ impl Run<'_> {
             else {
                 continue;
             };
-            client.is_closed = match (closing.by, client.peer) {
-                (Side::Client, _) if self.world.clients[at].state() != ClientState::Closed => {
-                    self.world.clients[at].close(7, "bye");
+            let to = self.world.clients[at].peers().next();
+            client.is_closed = match (closing.by, to, client.peer) {
+                (Side::Client, Some(to), _) => {
+                    self.world.clients[at].close(to, 7, "bye");
                     true
                 }
-                (Side::Server, Some(peer)) if self.world.server.peers().any(|other| other == peer) => {
+                (Side::Server, _, Some(peer)) if self.world.server.peers().any(|other| other == peer) => {
                     self.world.server.close(peer, 8, "out");
                     true
                 }

@@ -51,7 +51,8 @@ fn a_player_connects_with_keys_and_a_token() {
         ),
     );
     let token: ConnectToken = token.parse().unwrap();
-    let mut client = Client::connect(&token, &ClientConfig::default().protocol_id(9)).unwrap();
+    let mut client = Client::new(ClientConfig::default().protocol_id(9)).unwrap();
+    client.connect(&token).unwrap();
     let connected = (0..10_000).find_map(|_| {
         client.poll(Duration::from_millis(1));
         server.poll(Duration::ZERO);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use drumfire::{Access, Client, Server, ServerConfig, ServerKey, Workers};
+use drumfire::{Access, Client, ClientConfig, Server, ServerConfig, ServerKey, Workers};
 use drumfire_control::ControlSocket;
 use drumfire_tools::clock;
 
@@ -43,14 +43,15 @@ impl Game {
         let over = Arc::clone(&is_over);
         let address = server.local_addr();
         let play = move || {
-            let mut clients: Vec<Client> = (0..3).map(|_| Client::connect_dev(address).unwrap()).collect();
+            let mut clients = Client::new(ClientConfig::default().connections(3)).unwrap();
+            for _ in 0..3 {
+                clients.connect((address, ServerKey::dev().public())).unwrap();
+            }
             while !over.load(Ordering::Acquire) {
                 server.poll(Duration::from_millis(1));
                 server.events().for_each(drop);
-                for client in &mut clients {
-                    client.poll(Duration::ZERO);
-                    client.events().for_each(drop);
-                }
+                clients.poll(Duration::ZERO);
+                clients.events().for_each(drop);
             }
         };
         Self { is_over, thread: Some(std::thread::spawn(play)), control, address }

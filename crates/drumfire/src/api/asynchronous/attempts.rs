@@ -6,6 +6,7 @@ use drumfire_proto::{ConnectError, PeerId};
 use tokio::sync::oneshot;
 
 use super::connection::Connection;
+use crate::base::error::Error;
 use crate::base::sync::{Mutex, lock};
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
@@ -14,7 +15,7 @@ use crate::credentials::connect_token::ConnectToken;
 const REQUESTS_MAX: usize = 65_536;
 
 /// The sender of the result of a connect.
-pub(super) type Answer = oneshot::Sender<Result<Connection, ConnectError>>;
+pub(super) type Answer = oneshot::Sender<Result<Connection, Error>>;
 
 /// A request to a client's thread.
 pub(super) enum DriverRequest {
@@ -72,7 +73,7 @@ impl Attempts {
     pub(super) fn fail(&self, peer: PeerId, error: ConnectError) {
         let answer = lock(&self.0).under_way.remove(&peer);
         if let Some(answer) = answer {
-            let _ = answer.send(Err(error));
+            let _ = answer.send(Err(error.into()));
         }
     }
 

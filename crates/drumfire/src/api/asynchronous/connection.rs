@@ -36,7 +36,8 @@ use crate::message::event::{Closed, Event, PeerInfo};
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// # let server = asynchronous::Server::bind(config)?;
-/// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
+/// # let client = asynchronous::Client::new(ClientConfig::default())?;
+/// # let connection = client.connect((server.local_addr(), ServerKey::dev().public())).await?;
 /// # let at_server = server.accept().await.ok_or("the server has ended")?;
 /// // One task receives, another one sends.
 /// let receiver = connection.clone();
@@ -183,7 +184,8 @@ impl Connection {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let server = asynchronous::Server::bind(config)?;
-    /// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
+    /// # let client = asynchronous::Client::new(ClientConfig::default())?;
+    /// # let connection = client.connect((server.local_addr(), ServerKey::dev().public())).await?;
     /// # let at_server = server.accept().await.ok_or("the server has ended")?;
     /// // 10 MB are more than all memory between the tasks.
     /// let sending = async {
@@ -225,7 +227,8 @@ impl Connection {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let server = asynchronous::Server::bind(config)?;
-    /// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
+    /// # let client = asynchronous::Client::new(ClientConfig::default())?;
+    /// # let connection = client.connect((server.local_addr(), ServerKey::dev().public())).await?;
     /// let bang = Message::reliable_unordered(ChannelId(2), "bang");
     /// let receipt = connection.send_with_receipt(bang).await?;
     /// assert_eq!(receipt.await, Outcome::Acknowledged);
@@ -252,7 +255,8 @@ impl Connection {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let server = asynchronous::Server::bind(config)?;
-    /// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
+    /// # let client = asynchronous::Client::new(ClientConfig::default())?;
+    /// # let connection = client.connect((server.local_addr(), ServerKey::dev().public())).await?;
     /// # let at_server = server.accept().await.ok_or("the server has ended")?;
     /// // The server receives none of these.
     /// let message = Message::reliable_ordered(ChannelId(0), vec![7; 1_000]);
@@ -292,7 +296,8 @@ impl Connection {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let server = asynchronous::Server::bind(config)?;
-    /// # let connection = asynchronous::Client::connect_dev(server.local_addr()).await?;
+    /// # let client = asynchronous::Client::new(ClientConfig::default())?;
+    /// # let connection = client.connect((server.local_addr(), ServerKey::dev().public())).await?;
     /// let stats = connection.stats().await?;
     /// println!("round trip {:?}, {} of {} packets lost", stats.round_trip, stats.packets_lost, stats.packets_sent);
     /// # Ok(())
@@ -313,8 +318,7 @@ impl Connection {
     /// Returns the newest token with which this player can connect to this server again: see
     /// [`Client::resume_token`](crate::Client::resume_token). `None` at a server, and before the server has sent a token.
     ///
-    /// With [`Client`](crate::asynchronous::Client), the token is known after the end of the connection too. With
-    /// [`Clients`](crate::asynchronous::Clients), it is then known only until another connection ends, so request it from time to time.
+    /// After the end of the connection, the token is known until another connection of the client ends.
     ///
     /// # Cancel safety
     ///
@@ -325,8 +329,7 @@ impl Connection {
     }
 
     /// Ends all sessions over the socket of this connection, because a copy of this process may exist: see
-    /// [`Client::invalidate_keys`](crate::Client::invalidate_keys). With [`Client`](crate::asynchronous::Client), this is the only
-    /// session; with [`Clients`](crate::asynchronous::Clients), all of them. At a server, call
+    /// [`Client::invalidate_keys`](crate::asynchronous::Client::invalidate_keys). At a server, call
     /// [`Control::invalidate_keys`](crate::Control::invalidate_keys) instead, because this method ends only the sessions of one worker.
     ///
     /// It blocks until the worker has finished its present pass. Then tasks receive the end of their connections, `KeysInvalidated`.
@@ -340,7 +343,7 @@ impl Connection {
     }
 
     /// Changes the simulated links of the socket of this connection in both directions, for datagrams that are sent from now on.
-    /// With [`Client`](crate::asynchronous::Client), no other connection has this socket. At a server, call
+    /// All connections of a client have the same socket. At a server, call
     /// [`Control::set_conditioner`](crate::Control::set_conditioner) instead.
     ///
     /// # Errors

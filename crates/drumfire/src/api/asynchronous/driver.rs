@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use drumfire_proto::{CloseCode, ConnectError, PeerId, SingleWorker};
 use tokio::sync::oneshot;
@@ -11,17 +12,17 @@ use super::connection::{ClientThread, Connection};
 use super::sink::{AcceptTarget, TaskSink};
 use super::task_queues::TaskQueues;
 use crate::base::error::Error;
-use crate::base::sync::{Mutex, WakeFlag, lock};
+use crate::base::sync::{Mutex, Pending, WakeFlag, lock};
 use crate::base::wake::Wake;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
-use crate::engine::client_socket::ClientSocket;
 use crate::engine::inline::single_link;
 use crate::engine::{inline, invalidate};
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 use crate::worker::channel::WorkerChannel;
+use crate::worker::command::Command;
 #[cfg(feature = "conditioner")]
 use crate::worker::live_links;
 use crate::worker::pass::Worker;
@@ -40,12 +41,8 @@ pub(super) struct ClientDriver {
 }
 
 impl ClientDriver {
-    /// Starts a thread for this socket, with at most this number of connections.
-    pub(super) fn start(
-        socket: ClientSocket,
-        config: &ClientConfig,
-        connections: u32,
-    ) -> Result<Arc<Self>, Error> {
+    /// Creates a socket, and starts its thread.
+    pub(super) fn start(config: ClientConfig) -> Result<Arc<Self>, Error> {
         let (link, ring) = single_link()?;
         link.observe();
         let (attempts, end) = (Arc::new(Attempts::default()), Arc::new(WakeFlag::default()));
@@ -53,7 +50,7 @@ impl ClientDriver {
         let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
         #[cfg(feature = "conditioner")]
         let has_links = config.conditioner.is_some();
-        let (worker, granted) = inline::worker(socket, config, connections, Box::new(sink), &link, ring)?;
+        let (worker, granted) = inline::worker(config, Box::new(sink), &link, ring)?;
         let run =
             DriverLoop { worker: Box::new(worker), attempts: Arc::clone(&attempts), end: Arc::clone(&end) };
         let thread = std::thread::Builder::new().name("drumfire-client".into());
@@ -70,25 +67,30 @@ impl ClientDriver {
     }
 
     /// Connects, and returns when the connection is established.
-    pub(super) async fn connect(
-        self: &Arc<Self>,
-        options: ConnectOptions,
-    ) -> Result<Connection, ConnectError> {
+    pub(super) async fn connect(self: &Arc<Self>, options: ConnectOptions) -> Result<Connection, Error> {
         let (answer, answered) = oneshot::channel();
         let request = DriverRequest::Connect { options: Box::new(options), answer };
         if !self.attempts.ask(request) {
-            return Err(ConnectError::TooManyConnections);
+            return Err(ConnectError::TooManyConnections.into());
         }
         self.link.nudge();
         match answered.await {
             Ok(answer) => answer.map(|connection| connection.with_thread(Arc::<Self>::clone(self))),
-            Err(_) => Err(ConnectError::Closed),
+            Err(_) => Err(ConnectError::Closed.into()),
         }
     }
 
     /// Invalidates the keys of all sessions over this socket, and waits until the thread has done so.
     pub(super) fn invalidate_keys(&self) -> Result<(), Error> {
         invalidate::at(&self.link)
+    }
+
+    /// Replaces the socket, and waits until the thread has done so.
+    pub(super) fn rebind(&self) -> Result<(), Error> {
+        let (mut pending, parts) = Pending::new(Ok(()), 1);
+        parts.into_iter().for_each(|part| self.link.command_at_once(Command::Rebind(part)));
+        // The wait has no limit, and a worker that ends completes its part.
+        pending.wait(Duration::MAX).unwrap_or(Ok(()))
     }
 
     /// Changes the simulated links of the socket.

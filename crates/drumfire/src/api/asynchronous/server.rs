@@ -30,7 +30,7 @@ use crate::worker::sink::Sink;
 /// informed the peers.
 ///
 /// ```
-/// use drumfire::{asynchronous, Access, ChannelId, Message, ServerConfig, ServerKey};
+/// use drumfire::{asynchronous, Access, ChannelId, ClientConfig, Message, ServerConfig, ServerKey};
 ///
 /// #[tokio::main]
 /// async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -48,7 +48,8 @@ use crate::worker::sink::Sink;
 ///         }
 ///     });
 ///
-///     let connection = asynchronous::Client::connect_dev(address).await?;
+///     let client = asynchronous::Client::new(ClientConfig::default())?;
+///     let connection = client.connect((address, ServerKey::dev().public())).await?;
 ///     connection.send(Message::reliable_ordered(ChannelId(0), "hello")).await?;
 ///     let answer = connection.recv().await?;
 ///     assert_eq!(answer, (ChannelId(0), "hello".into()));
@@ -125,7 +126,8 @@ impl Server {
     /// const RED: GroupId = GroupId(1);
     /// # let mut at_server = Vec::new();
     /// for _ in 0..2 {
-    ///     # clients.push(asynchronous::Client::connect_dev(server.local_addr()).await?);
+    ///     # let client = asynchronous::Client::new(ClientConfig::default())?;
+    ///     # clients.push(client.connect((server.local_addr(), ServerKey::dev().public())).await?);
     ///     let connection = server.accept().await.ok_or("the server is over")?;
     ///     server.join(&connection, RED);
     ///     # at_server.push(connection);
@@ -175,7 +177,8 @@ impl Server {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let server = asynchronous::Server::bind(config)?;
-    /// # let client = asynchronous::Client::connect_dev(server.local_addr()).await?;
+    /// # let client = asynchronous::Client::new(ClientConfig::default())?;
+    /// # let client = client.connect((server.local_addr(), ServerKey::dev().public())).await?;
     /// # let connection = server.accept().await.ok_or("the server has ended")?;
     /// connection.send(Message::reliable_ordered(ChannelId(0), vec![1; 60_000])).await?;
     /// let undelivered = server.control().shut_down(Duration::from_secs(5)).await;

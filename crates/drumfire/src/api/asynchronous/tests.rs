@@ -2,6 +2,7 @@
 //! worker.
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +25,7 @@ use crate::engine::threads::ThreadPool;
 use crate::message::event::Event;
 use crate::worker::pass::Worker;
 use crate::worker::sink::Sink;
-use crate::{Client, Workers};
+use crate::{Client, ClientConfig, PeerId, Workers};
 
 const CHANNEL: ChannelId = ChannelId(0);
 
@@ -35,6 +36,13 @@ struct Bench {
     core: ServerCore,
     accept_queue: Arc<AcceptQueue>,
     client: Client,
+    server: PeerId,
+}
+
+fn connect(address: SocketAddr) -> (Client, PeerId) {
+    let mut client = Client::new(ClientConfig::default()).unwrap();
+    let server = client.connect((address, ServerKey::dev().public())).unwrap();
+    (client, server)
 }
 
 impl Bench {
@@ -49,8 +57,8 @@ impl Bench {
                 as Box<dyn Sink<_>>]
         });
         let core = core.unwrap();
-        let client = Client::connect_dev(core.address).unwrap();
-        Self { core, accept_queue, client }
+        let (client, server) = connect(core.address);
+        Self { core, accept_queue, client, server }
     }
 
     fn worker(&mut self) -> &mut Worker<RegistryView> {
@@ -109,7 +117,7 @@ fn a_pass_wakes_a_task_once_for_all_its_messages() {
     let mut waiting = pin!(connection.recv());
     assert!(is_pending(waiting.as_mut(), &waker));
     for _ in 0..40 {
-        bench.client.send(Message::new(CHANNEL, vec![7; 200], OPTIONS)).unwrap();
+        bench.client.send(bench.server, Message::new(CHANNEL, vec![7; 200], OPTIONS)).unwrap();
     }
     bench.client.flush();
     assert_eq!(count.0.load(Ordering::Relaxed), 0);
@@ -135,8 +143,8 @@ fn a_task_that_takes_one_of_two_messages_wakes_the_next_task() {
     let waker = Waker::from(Arc::clone(&count));
     let (mut first, mut second) = (pin!(connection.recv()), pin!(connection.recv()));
     assert!(is_pending(first.as_mut(), Waker::noop()) && is_pending(second.as_mut(), &waker));
-    bench.client.send(Message::new(CHANNEL, "one", OPTIONS)).unwrap();
-    bench.client.send(Message::new(CHANNEL, "two", OPTIONS)).unwrap();
+    bench.client.send(bench.server, Message::new(CHANNEL, "one", OPTIONS)).unwrap();
+    bench.client.send(bench.server, Message::new(CHANNEL, "two", OPTIONS)).unwrap();
     bench.client.flush();
     bench.worker().wait(Some(Duration::from_secs(10)));
     bench.worker().work();
@@ -171,9 +179,9 @@ fn a_restarted_worker_ends_connections_once_and_accepts_others() {
     assert_eq!(bench.until("no stats", stats), Err(closed));
     assert_eq!(connection.try_send(Message::new(CHANNEL, "late", OPTIONS)), Err(SendError::Closed));
 
-    bench.client = Client::connect_dev(bench.core.address).unwrap();
+    (bench.client, bench.server) = connect(bench.core.address);
     let next = bench.accept();
-    bench.client.send(Message::new(CHANNEL, "hello", OPTIONS)).unwrap();
+    bench.client.send(bench.server, Message::new(CHANNEL, "hello", OPTIONS)).unwrap();
     let heard = bench.until("a message", next.recv());
     assert_eq!(heard, Ok((CHANNEL, "hello".into())));
 }
@@ -199,7 +207,10 @@ fn a_dropped_worker_leaves_no_task_waiting() {
 fn echo(bench: &mut Bench, connection: &Connection, batches: u32) {
     for _ in 0..batches {
         for _ in 0..16 {
-            bench.client.send(Message::new(CHANNEL, Bytes::from_static(&[7; 200]), OPTIONS)).unwrap();
+            bench
+                .client
+                .send(bench.server, Message::new(CHANNEL, Bytes::from_static(&[7; 200]), OPTIONS))
+                .unwrap();
         }
         bench.client.flush();
         let (mut there, mut back) = (0, 0);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{CloseCode, Moment, PeerId, SingleWorker};
+use drumfire_proto::{Moment, PeerId};
 
 use super::Handler;
 use super::remote::Remote;
@@ -14,26 +14,20 @@ use crate::base::error::Error;
 use crate::base::sync::Mailbox;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
-use crate::engine::client_socket::{ClientSocket, ReceiveBuffer};
-use crate::engine::inline::worker;
+use crate::engine::inline::{Inline, single_link};
 use crate::observe::stats::WorkerStats;
-use crate::worker::channel::WorkerChannel;
-use crate::worker::forward::forward_queues;
-use crate::worker::pass::Worker;
 
-/// Connections to servers over one socket, with a [`Handler`] for their events: for bots, gateways, and load tests.
+/// A client with a [`Handler`] for the events of its connections: for bots, gateways, and load tests.
 ///
 /// There is no thread: [`Client::poll`] does the work and calls the handler. Dropping the client closes its connections and informs
 /// the servers once.
 pub struct Client<N> {
-    worker: Box<Worker<SingleWorker>>,
+    inline: Inline,
     remote: Remote<N>,
-    address: SocketAddr,
-    protocol_id: u64,
 }
 
 impl<N: Send + 'static> Client<N> {
-    /// Binds a socket for at most `connections` connections to servers. Port 0 selects a free port.
+    /// Creates a client and its socket. It has at most [`ClientConfig::connections`] connections at the same time.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -66,7 +60,7 @@ impl<N: Send + 'static> Client<N> {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let server = handler::Server::bind(config.workers(Workers::Count(1)), |_worker| Echo)?;
-    /// let mut bots = handler::Client::bind("127.0.0.1:0".parse()?, 10, &ClientConfig::default(), Counts(0))?;
+    /// let mut bots = handler::Client::new(ClientConfig::default().connections(10), Counts(0))?;
     /// for _ in 0..10 {
     ///     bots.connect((server.local_addr(), ServerKey::dev().public()))?;
     /// }
@@ -80,33 +74,20 @@ impl<N: Send + 'static> Client<N> {
     /// # Errors
     ///
     /// [`Error`], which names the setting that cannot be used, or has the error of the system.
-    pub fn bind<H: Handler<Note = N>>(
-        address: SocketAddr,
-        connections: u32,
-        config: &ClientConfig,
-        handler: H,
-    ) -> Result<Self, Error> {
-        config.check()?;
-        let bound = ClientSocket::bind(address, ReceiveBuffer::new(config, connections));
-        let (socket, address) = bound.map_err(|error| Error::of_address(error, address))?;
-        let links: Arc<[_]> = Arc::from([Arc::new(WorkerChannel::new(Arc::default()))]);
-        let (Some(link), Some(ring)) = (links.first(), forward_queues(&links).pop()) else {
-            // One link has one ring.
-            return Err(Error::Io(std::io::ErrorKind::Other.into()));
-        };
-        let mailbox = Arc::new(Mailbox::default());
-        let engine = Box::new(HandlerSink::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
-        let (worker, _) = worker(socket, config, connections, engine, link, ring)?;
+    pub fn new<H: Handler<Note = N>>(config: ClientConfig, handler: H) -> Result<Self, Error> {
+        let (link, ring) = single_link()?;
+        let (links, mailbox) = (Arc::from([Arc::clone(&link)]), Arc::new(Mailbox::default()));
+        let sink = Box::new(HandlerSink::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
         let remote = Remote::new(links, Arc::from([mailbox]), config.message_max_bytes);
-        Ok(Self { worker: Box::new(worker), remote, address, protocol_id: config.protocol_id })
+        Ok(Self { inline: Inline::new(config, sink, &link, ring)?, remote })
     }
 }
 
 impl<N> Client<N> {
-    /// Returns the bound address, with its port.
+    /// Returns the local address of the socket, as [`Client::local_addr`](crate::Client::local_addr) does.
     #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.address
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.inline.worker.local_addr()
     }
 
     /// Starts to connect to a server: `(address, key)`, a [`ConnectToken`](crate::ConnectToken), or [`ConnectOptions`]. The handler
@@ -116,19 +97,21 @@ impl<N> Client<N> {
     ///
     /// # Errors
     ///
-    /// [`Error`]. Nothing was started then.
-    ///
-    /// - `Setting`: the address, the hello, or the protocol id of the token cannot be used here.
-    /// - `DevelopmentServer`: the address of a server with the development key is not a loopback address.
-    /// - `Connect`: `TooManyConnections` if the client has its maximum number of connections, `BadServerKey` if no server can have this
-    ///   key.
+    /// As [`Client::connect`](crate::Client::connect). Nothing was started then.
     pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, Error> {
-        let options = to.into();
-        options.check(self.protocol_id)?;
-        let begun = self.worker.connect(&options);
+        let begun = self.inline.connect(&to.into());
         // The Hello is sent immediately, and the attempt counts as a connection.
-        self.worker.flush();
-        Ok(begun?)
+        self.inline.worker.flush();
+        begun
+    }
+
+    /// Replaces the socket, as [`Client::rebind`](crate::Client::rebind) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]. The client then continues with its present socket.
+    pub fn rebind(&mut self) -> Result<(), Error> {
+        Ok(self.inline.worker.rebind()?)
     }
 
     /// Returns a handle that sends to the handler and its peers from any thread.
@@ -141,12 +124,12 @@ impl<N> Client<N> {
     pub fn poll(&mut self, timeout: Duration) {
         let start = clock::instant();
         loop {
-            self.worker.work();
+            self.inline.worker.work();
             let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
             if left.is_zero() {
                 return;
             }
-            self.worker.wait(Some(left));
+            self.inline.worker.wait(Some(left));
         }
     }
 
@@ -158,35 +141,29 @@ impl<N> Client<N> {
     /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed then.
     #[cfg(feature = "conditioner")]
     pub fn set_conditioner(&mut self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
-        self.worker.set_conditioner(link)
+        self.inline.worker.set_conditioner(link)
     }
 
     /// Returns the time of the client's clock. Servers know its offset.
     pub fn now(&mut self) -> Moment {
-        self.worker.time()
+        self.inline.worker.time()
     }
 
     /// Returns the number of connections, including attempts and connections that close.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.worker.stats().connections
+        self.inline.worker.stats().connections
     }
 
     /// Returns the counters of all connections together.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        self.worker.stats().clone()
-    }
-}
-
-impl<N> Drop for Client<N> {
-    fn drop(&mut self) {
-        self.worker.finish(CloseCode::Application);
+        self.inline.worker.stats().clone()
     }
 }
 
 impl<N> std::fmt::Debug for Client<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("handler::Client").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("handler::Client").field("address", &self.local_addr()).finish_non_exhaustive()
     }
 }

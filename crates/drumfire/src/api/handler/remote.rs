@@ -41,7 +41,8 @@ use crate::worker::send_edge::message_max_bytes_of;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
 /// let server = handler::Server::bind(config.workers(Workers::Count(1)), |_worker| Announcer)?;
-/// # let mut client = Client::connect_dev(server.local_addr())?;
+/// # let mut client = Client::new(ClientConfig::default())?;
+/// # client.connect((server.local_addr(), ServerKey::dev().public()))?;
 /// # while !client.events().any(|event| matches!(event, Event::Message { .. })) {
 /// #     client.poll(Duration::from_millis(1));
 /// # }

@@ -150,33 +150,26 @@ impl Serialize for ServerConfig {
         fields.serialize_field("congestion", &Form(self.congestion))?;
         fields.serialize_field("silent_timeout", &Human(self.silent_timeout))?;
         fields.serialize_field("unacknowledged_timeout", &Human(self.unacknowledged_timeout))?;
-        write_receive_buffer(&mut fields, self.receive_buffer_bytes)?;
+        write_some(&mut fields, "receive_buffer_bytes", self.receive_buffer_bytes)?;
         fields.serialize_field("flight_recorder", &self.flight_recorder)?;
         // Tables come last, because TOML requires it.
         fields.serialize_field("access", &self.access)?;
         fields.serialize_field("admission", &self.admission)?;
         #[cfg(feature = "conditioner")]
-        write_conditioner(&mut fields, self.conditioner.as_ref())?;
+        write_some(&mut fields, "conditioner", self.conditioner.as_ref())?;
         fields.end()
     }
 }
 
-/// Writes the size of the receive buffer. Skips the field if there is none, because some formats have no null value.
-fn write_receive_buffer<S: SerializeStruct>(fields: &mut S, bytes: Option<usize>) -> Result<(), S::Error> {
-    match bytes {
-        Some(bytes) => fields.serialize_field("receive_buffer_bytes", &bytes),
-        None => fields.skip_field("receive_buffer_bytes"),
-    }
-}
-
-#[cfg(feature = "conditioner")]
-fn write_conditioner<S: SerializeStruct>(
+/// Writes a setting that has no default. Skips the field if there is no value, because some formats have no null value.
+fn write_some<S: SerializeStruct, T: Serialize>(
     fields: &mut S,
-    link: Option<&crate::conditioner::LinkConfig>,
+    name: &'static str,
+    value: Option<T>,
 ) -> Result<(), S::Error> {
-    match link {
-        Some(link) => fields.serialize_field("conditioner", link),
-        None => fields.skip_field("conditioner"),
+    match value {
+        Some(value) => fields.serialize_field(name, &value),
+        None => fields.skip_field(name),
     }
 }
 
@@ -191,6 +184,8 @@ impl<'de> TableForm<'de> for ClientForm {
     const EXPECTED: &'static str = "the settings of a client";
     const FIELDS: &'static [&'static str] = &[
         "protocol_id",
+        "connections",
+        "address",
         "send_memory_bytes",
         "receive_memory_bytes",
         "message_max_bytes",
@@ -210,6 +205,8 @@ impl<'de> TableForm<'de> for ClientForm {
         let settings = &mut self.settings;
         match field {
             "protocol_id" => Form(settings.protocol_id) = map.next_value()?,
+            "connections" => settings.connections = map.next_value()?,
+            "address" => settings.address = map.next_value()?,
             "send_memory_bytes" => settings.send_memory_bytes = map.next_value()?,
             "receive_memory_bytes" => settings.receive_memory_bytes = map.next_value()?,
             "message_max_bytes" => self.message_max_bytes = map.next_value()?,
@@ -244,6 +241,8 @@ impl Serialize for ClientConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("ClientConfig", ClientForm::FIELDS.len())?;
         fields.serialize_field("protocol_id", &Form(self.protocol_id))?;
+        fields.serialize_field("connections", &self.connections)?;
+        write_some(&mut fields, "address", self.address)?;
         fields.serialize_field("send_memory_bytes", &self.send_memory_bytes)?;
         fields.serialize_field("receive_memory_bytes", &self.receive_memory_bytes)?;
         fields.serialize_field("message_max_bytes", &self.message_max_bytes)?;
@@ -251,12 +250,12 @@ impl Serialize for ClientConfig {
         fields.serialize_field("congestion", &Form(self.congestion))?;
         fields.serialize_field("silent_timeout", &Human(self.silent_timeout))?;
         fields.serialize_field("unacknowledged_timeout", &Human(self.unacknowledged_timeout))?;
-        write_receive_buffer(&mut fields, self.receive_buffer_bytes)?;
+        write_some(&mut fields, "receive_buffer_bytes", self.receive_buffer_bytes)?;
         fields.serialize_field("reconnect", &Form(self.reconnect))?;
         fields.serialize_field("follow_network", &self.follow_network)?;
         fields.serialize_field("flight_recorder", &self.flight_recorder)?;
         #[cfg(feature = "conditioner")]
-        write_conditioner(&mut fields, self.conditioner.as_ref())?;
+        write_some(&mut fields, "conditioner", self.conditioner.as_ref())?;
         fields.end()
     }
 }

@@ -259,7 +259,7 @@ fn every_field_is_read_and_all_but_the_secret_ones_are_written() {
     for name in names {
         assert_eq!(table.contains_key(&name), name != "key", "{name} in\n{written}");
     }
-    let config = ClientConfig::default().receive_buffer_bytes(8_192);
+    let config = ClientConfig::default().receive_buffer_bytes(8_192).address("[::]:0".parse().unwrap());
     #[cfg(feature = "conditioner")]
     let config = config.conditioner(crate::conditioner::LinkConfig::lte());
     let table: toml::Table = toml::to_string(&config).unwrap().parse().unwrap();
@@ -285,10 +285,11 @@ fn written_settings_can_be_read_and_contain_no_secret() {
     }
     let config = client(
         "silent_timeout = \"1500ms\"\nprotocol_id = 3\ncongestion = \"cubic\"\nreconnect = { within = \"90s\" }
-         receive_buffer_bytes = 65536",
+         connections = 7\naddress = \"127.0.0.1:0\"\nreceive_buffer_bytes = 65536",
     )
     .unwrap();
-    assert_eq!(config.receive_buffer_bytes, Some(65_536));
+    assert_eq!((config.receive_buffer_bytes, config.connections), (Some(65_536), 7));
+    assert_eq!(config.address, Some("127.0.0.1:0".parse().unwrap()));
     assert_eq!(config.reconnect, crate::Reconnect::Within(Duration::from_secs(90)));
     let written = toml::to_string(&config).unwrap();
     assert_eq!(format!("{:?}", client(&written).unwrap()), format!("{config:?}"));

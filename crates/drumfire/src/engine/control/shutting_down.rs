@@ -22,7 +22,8 @@ impl Control {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
     /// # let mut server = Server::bind(config)?;
-    /// # let mut client = Client::connect_dev(server.local_addr())?;
+    /// # let mut client = Client::new(ClientConfig::default())?;
+    /// # client.connect((server.local_addr(), ServerKey::dev().public()))?;
     /// # let peer = loop {
     /// #     client.poll(Duration::from_millis(1));
     /// #     server.poll(Duration::ZERO);
@@ -61,8 +62,9 @@ impl Control {
     /// let mut server = Server::bind(at("127.0.0.1:0".parse()?))?;
     /// let address = server.local_addr();
     /// let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
-    /// let mut client = Client::connect((address, ServerKey::dev().public()), &config)?;
-    /// # while client.state() != ClientState::Connected || server.control().stats().connections() == 0 {
+    /// let mut client = Client::new(config)?;
+    /// let peer = client.connect((address, ServerKey::dev().public()))?;
+    /// # while !client.is_connected(peer) || server.control().stats().connections() == 0 {
     /// #     client.poll(Duration::from_millis(1));
     /// #     server.poll(Duration::from_millis(1));
     /// #     (client.events().count(), server.events().count());

@@ -214,7 +214,8 @@ impl<P: Placement> Node<P> {
         let receiver = Receiver::new(&mut wire, &ReceiverConfig::default()).unwrap();
         let waiter = Waiter::new(Wait::Notify).unwrap();
         let endpoint = make().unwrap();
-        let sessions = || Sessions::new(&crate::config::client::ClientConfig::default(), Jitter::new(0));
+        let sessions =
+            || Sessions::new(&crate::config::client::ClientConfig::default(), false, Jitter::new(0));
         let client = (!endpoint.is_server()).then(|| ClientParts { sessions: sessions(), sockets: None });
         let sink: Box<dyn Sink<P>> =
             if is_direct { Box::new(Direct) } else { Box::new(EventQueue::new(link)) };

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use drumfire::{ClientConfig, Message, Outcome, SendOptions, ServerKey, asynchronous};
 
-use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
+use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, open_dev, soon};
 
 /// Polls a future once and drops it.
 pub(super) fn try_once<F: Future>(future: F) -> Option<F::Output> {
@@ -150,10 +150,9 @@ async fn a_canceled_request_does_not_affect_later_requests() {
 async fn a_canceled_connect_leaves_no_connection() {
     let server = asynchronous::Server::bind(config()).unwrap();
     // On a busy machine, the first poll can find a connection that is complete. Dropping it closes it too.
-    drop(try_once(asynchronous::Client::connect_dev(server.local_addr())));
+    drop(try_once(open_dev(server.local_addr())));
 
-    let clients =
-        asynchronous::Clients::bind("127.0.0.1:0".parse().unwrap(), 4, &ClientConfig::default()).unwrap();
+    let clients = asynchronous::Client::new(ClientConfig::default().connections(4)).unwrap();
     let key = ServerKey::dev().public();
     for _ in 0..3 {
         drop(try_once(clients.connect((server.local_addr(), key))));

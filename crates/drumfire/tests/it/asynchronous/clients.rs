@@ -10,22 +10,24 @@ use drumfire::{
     ServerKey, asynchronous,
 };
 
-use super::world::{CHANNEL, PATIENCE, accept, config, connect, message, number_of, numbered, soon};
+use super::world::{
+    CHANNEL, PATIENCE, accept, config, connect, message, number_of, numbered, open, open_dev, soon,
+};
 
-fn many(count: u32) -> asynchronous::Clients {
-    asynchronous::Clients::bind("127.0.0.1:0".parse().unwrap(), count, &ClientConfig::default()).unwrap()
+fn many(count: u32) -> asynchronous::Client {
+    asynchronous::Client::new(ClientConfig::default().connections(count)).unwrap()
 }
 
 #[tokio::test]
 async fn connections_over_one_socket_receive_their_own_messages() {
     let server = asynchronous::Server::bind(config()).unwrap();
     let clients = many(40);
-    let mut bots = Vec::new();
+    let (mut bots, mut address) = (Vec::new(), None);
     for number in 0..40 {
         let bot = clients.connect((server.local_addr(), ServerKey::dev().public()));
         let bot = soon("connect", bot).await.unwrap();
         let at_server = accept(&server).await;
-        assert_eq!(at_server.info().address, clients.local_addr());
+        assert_eq!(at_server.info().address, *address.get_or_insert(at_server.info().address));
         for part in 0..20 {
             let message = numbered(number * 20 + part, 300);
             at_server.send(Message::reliable_ordered(CHANNEL, message)).await.unwrap();
@@ -62,9 +64,8 @@ async fn connections_over_one_socket_receive_their_own_messages() {
 #[tokio::test]
 async fn failed_attempts_have_a_reason() {
     let server = asynchronous::Server::bind(config().connections(1)).unwrap();
-    let _first = soon("connect", asynchronous::Client::connect_dev(server.local_addr())).await.unwrap();
-    let full =
-        soon("the refusal", asynchronous::Client::connect_dev(server.local_addr())).await.err().unwrap();
+    let _first = soon("connect", open_dev(server.local_addr())).await.unwrap();
+    let full = soon("the refusal", open_dev(server.local_addr())).await.err().unwrap();
     let reason = |error| match error {
         Error::Connect(ConnectError::Refused(refusal)) => Some(refusal.reason),
         _ => None,
@@ -72,13 +73,12 @@ async fn failed_attempts_have_a_reason() {
     assert_eq!(reason(full), Some(RefuseReason::Full));
 
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let silent = asynchronous::Client::connect_dev(nobody.local_addr().unwrap());
+    let silent = open_dev(nobody.local_addr().unwrap());
     let silent = soon("the timeout", silent).await.err();
     assert!(matches!(silent, Some(Error::Connect(ConnectError::Timeout))), "{silent:?}");
 
     let tight = ClientConfig::default().memory_bytes(1, 1);
-    let refused =
-        asynchronous::Client::connect((server.local_addr(), ServerKey::dev().public()), &tight).await;
+    let refused = open((server.local_addr(), ServerKey::dev().public()), &tight).await;
     assert!(matches!(refused, Err(Error::Setting { .. })));
 }
 
@@ -97,7 +97,7 @@ async fn a_player_resumes_with_a_token_after_the_connection_ended() {
     let request = TokenRequest::new(PlayerId(77), server.local_addr(), public).user_data(b"red");
     let token = request.issue(&token_key()).unwrap();
     let settings = ClientConfig::default();
-    let first = soon("connect", asynchronous::Client::connect(&token, &settings)).await.unwrap();
+    let first = soon("connect", open(&token, &settings)).await.unwrap();
     let at_server = accept(&server).await;
     let info = at_server.info();
     assert_eq!((info.player, &info.user_data[..]), (Some(PlayerId(77)), &b"red"[..]));
@@ -113,7 +113,7 @@ async fn a_player_resumes_with_a_token_after_the_connection_ended() {
     soon("the end", first.closed()).await;
     assert!(first.resume_token().await.is_some(), "the first request asks the worker for it");
     assert!(at_server.resume_token().await.is_none());
-    let second = soon("connect", asynchronous::Client::connect(&resume, &settings)).await;
+    let second = soon("connect", open(&resume, &settings)).await;
     let _second = second.unwrap();
     assert_eq!(accept(&server).await.info().player, Some(PlayerId(77)));
 }
@@ -166,4 +166,38 @@ async fn a_client_that_invalidates_its_keys_ends_and_can_be_replaced() {
     next.send(Message::reliable_ordered(CHANNEL, "next")).await.unwrap();
     assert_eq!(message(&accept(&server).await).await, "next");
     assert_eq!(at_server.try_recv(), Ok(None), "the server was not informed");
+}
+
+#[tokio::test]
+async fn connections_continue_from_another_socket() {
+    let server = asynchronous::Server::bind(config()).unwrap();
+    for count in [1, 2] {
+        let clients = many(count);
+        clients.rebind().unwrap();
+        let client = clients.connect((server.local_addr(), ServerKey::dev().public()));
+        let client = soon("connect", client).await.unwrap();
+        let at_server = accept(&server).await;
+        for round in 0..3 {
+            clients.rebind().unwrap();
+            client.send(Message::reliable_ordered(CHANNEL, numbered(round, 100))).await.unwrap();
+            assert_eq!(number_of(&message(&at_server).await), round);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_connects_again_after_the_end() {
+    let (one, other) =
+        (asynchronous::Server::bind(config()).unwrap(), asynchronous::Server::bind(config()).unwrap());
+    let client = many(1);
+    for server in [&one, &other, &one] {
+        let to = (server.local_addr(), ServerKey::dev().public());
+        let connection = soon("connect", client.connect(to)).await.unwrap();
+        let full = client.connect(to).await.err();
+        assert!(matches!(full, Some(Error::Connect(ConnectError::TooManyConnections))), "{full:?}");
+        let at_server = accept(server).await;
+        connection.close(3, "next");
+        soon("the end", connection.closed()).await;
+        assert_eq!(soon("the close", at_server.closed()).await.text, "next");
+    }
 }

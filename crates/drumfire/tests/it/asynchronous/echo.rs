@@ -7,7 +7,7 @@ use drumfire::asynchronous::Connection;
 use drumfire::error::CloseCode;
 use drumfire::{CloseReason, Message, Workers, asynchronous};
 
-use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
+use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, open_dev, soon};
 
 /// Echoes all messages until the connection ends. Returns the reason of the end.
 async fn echo(connection: Connection) -> CloseReason {
@@ -45,7 +45,7 @@ async fn echoes(workers: Workers) {
     let clients: Vec<_> = (0..6)
         .map(|_| {
             tokio::spawn(async move {
-                let connection = asynchronous::Client::connect_dev(address).await.unwrap();
+                let connection = open_dev(address).await.unwrap();
                 assert_eq!((connection.info().address, connection.info().player), (address, None));
                 soon("the echoes", talk(&connection, 1_000)).await;
                 connection.close(3, "done");
@@ -102,7 +102,7 @@ fn no_tokio_runtime_is_needed() {
         })
     });
     pollster::block_on(async {
-        let connection = asynchronous::Client::connect_dev(address).await.unwrap();
+        let connection = open_dev(address).await.unwrap();
         for number in 0..100 {
             connection.send(Message::reliable_ordered(CHANNEL, numbered(number, 100))).await.unwrap();
         }
@@ -197,6 +197,6 @@ fn handles_can_be_shared_between_threads() {
     fn is_shared<T: Send + Sync + 'static>() {}
     is_shared::<Connection>();
     is_shared::<asynchronous::Server>();
-    is_shared::<drumfire::asynchronous::Clients>();
+    is_shared::<drumfire::asynchronous::Client>();
     is_shared::<drumfire::asynchronous::Receipt>();
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use drumfire::config::CLOSE_TEXT_MAX_BYTES;
 use drumfire::error::CloseCode;
-use drumfire::{Client, ClientState, CloseReason, Error, Event, Message, SendError, ServerKey, asynchronous};
+use drumfire::{CloseReason, Error, Event, Message, SendError, ServerKey, asynchronous};
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
+use crate::single::{Single as _, connect_dev};
 
 fn remote(code: CloseCode, application_code: u32) -> CloseReason {
     CloseReason::Remote { code, application_code }
@@ -162,8 +163,10 @@ async fn the_queue_keeps_the_newest_ended_connections() {
     let staying = connect(&server).await;
     staying.send(Message::reliable_ordered(CHANNEL, "staying")).await.unwrap();
     let address = "127.0.0.1:0".parse().unwrap();
-    let clients =
-        drumfire::asynchronous::Clients::bind(address, 1_000, &drumfire::ClientConfig::default()).unwrap();
+    let clients = drumfire::asynchronous::Client::new(
+        drumfire::ClientConfig::default().connections(1_000).address(address),
+    )
+    .unwrap();
     for number in 0..KEPT + 10 {
         let client = clients.connect((server.local_addr(), ServerKey::dev().public()));
         let client = soon("connect", client).await.unwrap();
@@ -202,14 +205,14 @@ async fn clients_of_other_interfaces_are_served() {
     let server = asynchronous::Server::bind(config()).unwrap();
     let address = server.local_addr();
     let ticking = std::thread::spawn(move || {
-        let mut client = Client::connect_dev(address).unwrap();
-        client.send(Message::reliable_ordered(CHANNEL, "tick")).unwrap();
+        let mut client = connect_dev(address).unwrap();
+        client.send_up(Message::reliable_ordered(CHANNEL, "tick")).unwrap();
         let mut answer = None;
-        while client.state() != ClientState::Closed {
+        while !client.is_over() {
             client.poll(Duration::from_millis(1));
             while let Some(event) = client.next_event() {
                 if let Event::Message { payload, .. } = event {
-                    client.close(1, "");
+                    client.close(client.server(), 1, "");
                     answer = Some(payload);
                 }
             }
@@ -227,12 +230,12 @@ async fn clients_of_other_interfaces_are_served() {
 async fn a_broken_connection_has_a_flight_record() {
     let brief = Duration::from_secs(3);
     let server = asynchronous::Server::bind(config().timeouts(brief, brief).flight_recorder(true)).unwrap();
-    let mut client = Client::connect_dev(server.local_addr()).unwrap();
-    while client.state() != ClientState::Connected {
+    let mut client = connect_dev(server.local_addr()).unwrap();
+    while !client.is_up() {
         client.poll(Duration::from_millis(1));
         client.polled().for_each(drop);
     }
-    client.send(Message::reliable_ordered(CHANNEL, "hello")).unwrap();
+    client.send_up(Message::reliable_ordered(CHANNEL, "hello")).unwrap();
     client.flush();
     let connection = accept(&server).await;
     assert_eq!(message(&connection).await, "hello");

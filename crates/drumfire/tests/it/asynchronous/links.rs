@@ -41,7 +41,7 @@ async fn many_connections_over_one_socket_share_its_links() {
     let (address, key) = (server.local_addr(), ServerKey::dev().public());
     let any = "127.0.0.1:0".parse().unwrap();
     let with_links = ClientConfig::default().conditioner(LinkConfig::default());
-    let clients = asynchronous::Clients::bind(any, 2, &with_links).unwrap();
+    let clients = asynchronous::Client::new(with_links.clone().connections(2).address(any)).unwrap();
     for _ in 0..2 {
         let connection = soon("connect", clients.connect((address, key))).await.unwrap();
         let at_server = accept(&server).await;
@@ -51,7 +51,7 @@ async fn many_connections_over_one_socket_share_its_links() {
     }
     is_refused(&clients.set_conditioner(&LinkConfig::default().corrupt(-1.0)));
 
-    let without = asynchronous::Clients::bind(any, 2, &ClientConfig::default()).unwrap();
+    let without = asynchronous::Client::new(ClientConfig::default().connections(2).address(any)).unwrap();
     is_refused(&without.set_conditioner(&LinkConfig::default()));
     let connection = soon("connect", without.connect((address, key))).await.unwrap();
     is_refused(&connection.set_conditioner(&LinkConfig::default()));

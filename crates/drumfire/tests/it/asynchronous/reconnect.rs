@@ -12,7 +12,7 @@ use drumfire::{
     ServerConfig, ServerKey, Workers, asynchronous,
 };
 
-use super::world::{CHANNEL, accept, message, soon};
+use super::world::{CHANNEL, accept, message, open, soon};
 use crate::server::own_address::own_address;
 
 const ANNOUNCED: CloseReason = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 1 };
@@ -33,9 +33,9 @@ fn serve(address: SocketAddr) -> asynchronous::Server {
 async fn connect(server: &asynchronous::Server, has_own_socket: bool) -> Connection {
     let to = (server.local_addr(), ServerKey::dev().public());
     if has_own_socket {
-        return soon("connect", asynchronous::Client::connect(to, &config())).await.unwrap();
+        return soon("connect", open(to, &config())).await.unwrap();
     }
-    let clients = asynchronous::Clients::bind("127.0.0.1:0".parse().unwrap(), 9, &config()).unwrap();
+    let clients = asynchronous::Client::new(config().connections(9)).unwrap();
     soon("connect", clients.connect(to)).await.unwrap()
 }
 

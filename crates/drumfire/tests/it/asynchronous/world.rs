@@ -1,9 +1,13 @@
 //! The common part of the tests of the async interface. Nothing here sleeps: a test waits for events until a deadline.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire::asynchronous::Connection;
-use drumfire::{Access, Bytes, ChannelId, ClientConfig, ServerConfig, ServerKey, Workers, asynchronous};
+use drumfire::{
+    Access, Bytes, ChannelId, ClientConfig, ConnectOptions, Error, ServerConfig, ServerKey, Workers,
+    asynchronous,
+};
 
 /// The time after which an awaited event counts as missing.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,10 +34,19 @@ pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
 }
 
+/// Connects with a client of its own.
+pub(crate) async fn open(to: impl Into<ConnectOptions>, config: &ClientConfig) -> Result<Connection, Error> {
+    asynchronous::Client::new(config.clone())?.connect(to).await
+}
+
+/// Connects to a server with the development key.
+pub(crate) async fn open_dev(server: SocketAddr) -> Result<Connection, Error> {
+    open((server, ServerKey::dev().public()), &ClientConfig::default()).await
+}
+
 pub(crate) async fn connect(server: &asynchronous::Server) -> Connection {
-    let (key, config) = (ServerKey::dev().public(), client_config());
-    let connecting = asynchronous::Client::connect((server.local_addr(), key), &config);
-    soon("connect", connecting).await.expect("a connection")
+    let to = (server.local_addr(), ServerKey::dev().public());
+    soon("connect", open(to, &client_config())).await.expect("a connection")
 }
 
 pub(crate) async fn accept(server: &asynchronous::Server) -> Connection {
@@ -55,7 +68,7 @@ impl Pair {
     pub(crate) async fn with(config: ServerConfig, client: &ClientConfig) -> Self {
         let server = asynchronous::Server::bind(config).expect("a free port on the loopback");
         let key = ServerKey::dev().public();
-        let connecting = asynchronous::Client::connect((server.local_addr(), key), client);
+        let connecting = open((server.local_addr(), key), client);
         let client = soon("connect", connecting).await.expect("a connection");
         let at_server = accept(&server).await;
         Self { server, client, at_server }

@@ -13,9 +13,11 @@ use super::world::{config, now};
 use drumfire::config::Congestion;
 use drumfire::stats::DropReason;
 use drumfire::{
-    ChannelId, Client, ClientConfig, ClientState, Clients, Event, Message, PeerId, SendError, SendOptions,
-    Server, ServerKey, Workers,
+    ChannelId, Client, ClientConfig, Event, Message, PeerId, SendError, SendOptions, Server, ServerKey,
+    Workers,
 };
+
+use crate::single::{Single as _, connect};
 
 /// Returns the number of junk datagrams, and also the number of messages of the abuser.
 fn abuse() -> u64 {
@@ -109,7 +111,7 @@ struct Counts {
 
 struct Scene {
     server: Server,
-    players: Clients,
+    players: Client,
     peers: Vec<PeerId>,
     /// The number of messages that the players have sent per channel. It selects the next sender.
     turn: usize,
@@ -127,7 +129,8 @@ impl Scene {
         let server = Server::bind(config(Workers::Inline).timeouts(PATIENCE, PATIENCE)).expect("a server");
         let address = server.local_addr();
         let local = "127.0.0.1:0".parse().expect("an address");
-        let mut players = Clients::bind(local, 200, &ClientConfig::default()).expect("a socket");
+        let mut players =
+            Client::new(ClientConfig::default().connections(200).address(local)).expect("a socket");
         for _ in 0..PLAYERS {
             players.connect((address, ServerKey::dev().public())).expect("a place");
         }
@@ -138,7 +141,7 @@ impl Scene {
             .congestion(Congestion::Fixed { bytes_per_second: 1_000_000_000 })
             .timeouts(PATIENCE, PATIENCE);
         let at = relay.socket.local_addr().expect("bound");
-        let abuser = Client::connect((at, ServerKey::dev().public()), &config).expect("a client");
+        let abuser = connect((at, ServerKey::dev().public()), &config).expect("a client");
         let mut scene = Self {
             server,
             players,
@@ -152,7 +155,7 @@ impl Scene {
             abuser_heard: 0,
         };
         scene.until("all are connected", |scene| {
-            let is_ready = scene.abuser.state() == ClientState::Connected && scene.relay.packet.is_some();
+            let is_ready = scene.abuser.is_up() && scene.relay.packet.is_some();
             scene.peers.len() == PLAYERS && is_ready
         });
         scene
@@ -233,7 +236,7 @@ impl Scene {
             self.relay.send_junk();
         }
         for _ in 0..ABUSE_PER_TURN.min(abuse() - self.abuser_said) {
-            match self.abuser.send(Message::unreliable(UNRELIABLE, vec![b'a'; 64])) {
+            match self.abuser.send_up(Message::unreliable(UNRELIABLE, vec![b'a'; 64])) {
                 Ok(_) => self.abuser_said += 1,
                 Err(SendError::Full) => break,
                 Err(error) => panic!("{error}"),

@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::world::{PATIENCE, config, now, possible};
 use drumfire::tokens::{TokenAccess, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, ChannelId, ClientConfig, Clients, CloseReason, ConnectError, Error, Event, Message, PeerId,
+    Access, ChannelId, Client, ClientConfig, CloseReason, ConnectError, Error, Event, Message, PeerId,
     PlayerId, Server, ServerConfig, ServerKey, Workers,
 };
 
 /// Echo servers, and one client socket with connections to them.
 struct Bots {
     servers: Vec<Server>,
-    bots: Clients,
+    bots: Client,
     /// The events of each connection, in order.
     heard: HashMap<PeerId, Vec<Event>>,
     /// The addresses of the connections at the servers.
@@ -25,7 +25,11 @@ struct Bots {
 impl Bots {
     fn new(servers: Vec<Server>, connections: u32) -> Self {
         let address = "127.0.0.1:0".parse().expect("an address");
-        let bots = Clients::bind(address, connections, &ClientConfig::default()).expect("a socket");
+        Self::with(servers, ClientConfig::default().connections(connections).address(address))
+    }
+
+    fn with(servers: Vec<Server>, config: ClientConfig) -> Self {
+        let bots = Client::new(config).expect("a socket");
         let (addresses, players) = (BTreeSet::new(), BTreeSet::new());
         Self { servers, bots, heard: HashMap::new(), addresses, players }
     }
@@ -108,7 +112,7 @@ fn many_connections_of_one_socket_receive_their_own_messages() {
         assert!(bots.is_connected(*peer));
         assert_eq!(bots.texts(*peer), [format!("I am {number}")]);
     }
-    assert_eq!(bots.addresses, [bots.bots.local_addr()].into());
+    assert_eq!(bots.addresses, bots.bots.local_addr().into_iter().collect());
     assert_eq!(bots.bots.stats().connections, 200);
     assert_eq!(bots.bots.stats().unexplained(), 0);
 }
@@ -156,12 +160,52 @@ fn the_end_of_a_connection_makes_room_for_another() {
 }
 
 #[test]
+fn a_client_connects_to_one_server_after_another() {
+    let servers = vec![server(Workers::Inline), server(Workers::Inline)];
+    let mut bots = Bots::with(servers, ClientConfig::default());
+    assert_eq!(bots.bots.local_addr(), None, "the socket leads to no server yet");
+    for round in 0..4 {
+        let peer = bots.connect(round % 2);
+        let (address, key) = (bots.servers[0].local_addr(), ServerKey::dev().public());
+        let one_more = bots.bots.connect((address, key));
+        assert!(matches!(one_more, Err(Error::Connect(ConnectError::TooManyConnections))), "{one_more:?}");
+        bots.say(peer, "hello");
+        bots.until("it is answered", |bots| bots.texts(peer) == ["hello"]);
+        assert!(bots.bots.is_connected(peer) && bots.bots.local_addr().is_some());
+        // The close is not flushed, so the next connect has to send it.
+        bots.bots.close(peer, 4, "next");
+        assert!(bots.bots.events().any(|event| matches!(event, Event::Disconnected { .. })));
+        assert!(!bots.bots.is_connected(peer) && bots.bots.peers().len() == 0);
+    }
+    bots.bots.flush();
+    // A server that misses a close keeps its peer for ten seconds.
+    let start = now();
+    bots.until("each server received its closes", |bots| {
+        bots.servers.iter().all(|server| server.peers().len() == 0)
+    });
+    assert!(now().duration_since(start) < Duration::from_secs(9));
+}
+
+#[test]
+fn a_client_without_an_address_reaches_servers_of_both_families() {
+    let address = |text: &str| text.parse().expect("an address");
+    let bind = |text| Server::bind(ServerConfig::new(address(text), ServerKey::dev(), Access::Open));
+    let mut servers = vec![bind("127.0.0.1:0").expect("a server")];
+    // A host can be without IPv6.
+    servers.extend(bind("[::1]:0").ok());
+    let count = servers.len();
+    let mut bots = Bots::with(servers, ClientConfig::default().connections(2));
+    let peers: Vec<PeerId> = (0..count).map(|server| bots.connect(server)).collect();
+    bots.until("all are connected", |bots| peers.iter().all(|peer| bots.is_connected(*peer)));
+}
+
+#[test]
 fn all_connections_continue_from_another_socket() {
     let mut bots = Bots::new(vec![server(Workers::Count(2))], 20);
     let peers: Vec<PeerId> = (0..20).map(|_| bots.connect(0)).collect();
     bots.until("all are connected", |bots| peers.iter().all(|peer| bots.is_connected(*peer)));
     let before = bots.bots.local_addr();
-    bots.bots.rebind("127.0.0.1:0".parse().expect("an address")).expect("another socket");
+    bots.bots.rebind().expect("another socket");
     assert_ne!(bots.bots.local_addr(), before);
     for peer in &peers {
         bots.say(*peer, "from here");

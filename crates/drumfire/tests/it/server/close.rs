@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::world::{Polled, World, config};
 use drumfire::error::CloseCode;
-use drumfire::{ChannelId, ClientState, CloseReason, Event, Message, SendError, Workers};
+use drumfire::{ChannelId, CloseReason, Event, Message, SendError, Workers};
+
+use crate::single::Single as _;
 
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
 
@@ -44,13 +46,14 @@ fn the_server_receives_the_close_code_and_text_of_a_client() {
     for workers in ALL {
         let mut world = World::connected(config(workers), 1);
         let peer = world.peers[0];
-        world.clients[0].close(3, "bored");
+        let server = world.clients[0].server();
+        world.clients[0].close(server, 3, "bored");
         world.until("the server received the close", |world| world.comings[&peer] == (1, 1));
         let reason = CloseReason::Remote { code: CloseCode::Application, application_code: 3 };
         let [Event::Disconnected { closed, .. }] = &world.events[..] else { panic!("{:?}", world.events) };
         assert_eq!((closed.reason, &closed.text[..]), (reason, &b"bored"[..]));
-        assert_eq!(world.clients[0].state(), ClientState::Closed);
-        let late = world.clients[0].send(Message::unreliable(ChannelId(0), "late"));
+        assert!(world.clients[0].is_over());
+        let late = world.clients[0].send(server, Message::unreliable(ChannelId(0), "late"));
         assert_eq!(late, Err(SendError::UnknownPeer));
     }
 }
@@ -69,7 +72,7 @@ fn a_dropped_server_closes_its_clients() {
         let World { server, mut clients, .. } = World::connected(config(workers), 5);
         drop(server);
         for client in &mut clients {
-            while client.state() != ClientState::Closed {
+            while !client.is_over() {
                 assert!(client.poll(Duration::from_secs(60)), "no close arrived");
                 let shutdown = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
                 let Some(Event::Disconnected { closed, .. }) = client.polled().last() else {

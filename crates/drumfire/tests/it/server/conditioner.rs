@@ -5,11 +5,12 @@ use std::time::Duration;
 use drumfire::conditioner::{Delay, LinkConfig, LinkCounts, Loss};
 use drumfire::stats::{DropReason, WorkerStats};
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientState, Clients, Context, Error, Event, Handler, Message,
-    PeerId, Server, ServerConfig, ServerKey, Workers, handler,
+    Access, ChannelId, Client, ClientConfig, Context, Error, Event, Handler, Message, PeerId, Server,
+    ServerConfig, ServerKey, Workers, handler,
 };
 
 use super::world::{PATIENCE, Polled, config, now, shares_ports};
+use crate::single::{Single as _, connect};
 
 const TALK: ChannelId = ChannelId(0);
 
@@ -50,9 +51,9 @@ impl Pair {
     fn new(server: ServerConfig, client: &ClientConfig) -> Self {
         let mut server = Server::bind(server).expect("a free port on the loopback");
         let (address, key) = (server.local_addr(), ServerKey::dev().public());
-        let mut client = Client::connect((address, key), client).expect("a client");
+        let mut client = connect((address, key), client).expect("a client");
         let until = now() + PATIENCE;
-        while client.state() != ClientState::Connected || server.peers().len() == 0 {
+        while !client.is_up() || server.peers().len() == 0 {
             assert!(now() < until, "the client connects");
             server.poll(Duration::from_millis(1));
             server.events().for_each(drop);
@@ -87,7 +88,7 @@ impl Pair {
     fn send(&mut self, numbers: std::ops::Range<u64>) {
         for number in numbers {
             let message = || Message::reliable_ordered(TALK, number.to_be_bytes().to_vec());
-            self.client.send(message()).expect("room");
+            self.client.send_up(message()).expect("room");
             self.server.send(self.peer, message()).expect("room");
         }
         self.client.flush();
@@ -256,9 +257,10 @@ fn handlers_and_many_connections_have_links_too() {
     let (address, key) = (server.local_addr(), ServerKey::dev().public());
     let any = "127.0.0.1:0".parse().expect("an address");
     let (answer, answers) = std::sync::mpsc::channel();
-    let mut bots = handler::Client::bind(any, 2, &client_config(), OneWord(answer)).expect("a client");
+    let mut bots =
+        handler::Client::new(client_config().connections(2).address(any), OneWord(answer)).expect("a client");
     bots.set_conditioner(&rough()).expect("it has links");
-    let mut clients = Clients::bind(any, 2, &client_config()).expect("a client");
+    let mut clients = Client::new(client_config().connections(2).address(any)).expect("a client");
     clients.set_conditioner(&rough()).expect("it has links");
     for _ in 0..2 {
         bots.connect((address, key)).expect("room");
@@ -290,9 +292,9 @@ fn answers_leave_from_the_address_that_the_client_knows() {
     let config = ServerConfig::new("0.0.0.0:0".parse().expect("an address"), key, Access::Open);
     let mut server = Server::bind(config.server_id("links").conditioner(rough())).expect("a server");
     let address = ([127, 0, 0, 77], server.local_addr().port()).into();
-    let mut client = Client::connect((address, public), &ClientConfig::default()).expect("a client");
+    let mut client = connect((address, public), &ClientConfig::default()).expect("a client");
     let until = now() + PATIENCE;
-    while client.state() != ClientState::Connected {
+    while !client.is_up() {
         assert!(now() < until, "the client connects");
         server.poll(Duration::from_millis(1));
         server.events().for_each(drop);
@@ -316,8 +318,8 @@ fn an_invalid_configuration_is_refused_by_its_name() {
     let mut live = pair.client;
     for error in [
         Server::bind(config(Workers::Inline).conditioner(wrong())).err(),
-        Client::connect((pair.server.local_addr(), key), &client).err(),
-        Clients::bind(any, 1, &client).err(),
+        connect((pair.server.local_addr(), key), &client).err(),
+        Client::new(client.clone().connections(1).address(any)).err(),
         live.set_conditioner(&wrong()).err(),
         pair.server.control().set_conditioner(&wrong()).err(),
     ] {
@@ -330,8 +332,10 @@ fn an_invalid_configuration_is_refused_by_its_name() {
 fn links_that_were_not_set_at_the_start_cannot_be_changed() {
     let pair = Pair::new(config(Workers::Inline), &ClientConfig::default());
     let mut live = pair.client;
-    let mut clients = Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &ClientConfig::default())
-        .expect("clients");
+    let mut clients = Client::new(
+        ClientConfig::default().connections(1).address("127.0.0.1:0".parse().expect("an address")),
+    )
+    .expect("clients");
     for error in [
         live.set_conditioner(&perfect()).err(),
         clients.set_conditioner(&perfect()).err(),

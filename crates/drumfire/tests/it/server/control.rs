@@ -8,6 +8,8 @@ use drumfire::control::{Survey, SurveyOrder};
 use drumfire::error::{CloseCode, RefuseReason};
 use drumfire::{ChannelId, CloseReason, ConnectError, Error, Event, Message, Workers};
 
+use crate::single::Single as _;
+
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
 
 /// Returns a survey, and steps the world until it is complete.
@@ -52,7 +54,7 @@ fn a_survey_of_an_unpolled_server_is_incomplete() {
 #[test]
 fn a_survey_counts_the_events_that_wait_for_a_poll() {
     let mut world = World::connected(config(Workers::Count(1)), 1);
-    world.clients[0].send(Message::reliable_ordered(ChannelId(0), "hello?")).expect("room");
+    world.clients[0].send_up(Message::reliable_ordered(ChannelId(0), "hello?")).expect("room");
     world.clients[0].flush();
     let control = world.server.control();
     let deadline = now() + PATIENCE;
@@ -113,7 +115,7 @@ fn the_application_is_notified_of_closes_by_an_operator() {
 fn a_flight_record_goes_to_the_operator_that_requested_it() {
     let mut world = World::connected(config(Workers::Count(2)).flight_recorder(true), 1);
     let (peer, control) = (world.peers[0], world.server.control());
-    world.clients[0].send(Message::reliable_ordered(ChannelId(0), "hello")).expect("room");
+    world.clients[0].send_up(Message::reliable_ordered(ChannelId(0), "hello")).expect("room");
     world.until("it came", |world| world.events.iter().any(|event| matches!(event, Event::Message { .. })));
     let record = control.flight_record(peer).wait(PATIENCE).flatten().expect("it is busy");
     assert!(record.is_server && record.to_string().contains("received"), "{record}");

@@ -6,9 +6,11 @@ use super::world::{Polled, World, config, possible, shares_ports};
 use std::net::SocketAddr;
 
 use drumfire::{
-    Access, Bytes, ChannelId, Client, ClientConfig, Event, Message, Outcome, SendOptions, ServerConfig,
-    ServerKey, Workers,
+    Access, Bytes, ChannelId, ClientConfig, Event, Message, Outcome, SendOptions, ServerConfig, ServerKey,
+    Workers,
 };
+
+use crate::single::{Single as _, connect};
 
 const RELIABLE: ChannelId = ChannelId(0);
 const UNRELIABLE: ChannelId = ChannelId(1);
@@ -57,7 +59,7 @@ fn echo(workers: Workers) {
         for number in 0..MESSAGES {
             for channel in [RELIABLE, UNRELIABLE] {
                 client
-                    .send(Message::new(channel, numbered_payload(at, number), options(channel)))
+                    .send_up(Message::new(channel, numbered_payload(at, number), options(channel)))
                     .expect("room");
             }
         }
@@ -97,7 +99,7 @@ fn messages_come_back_from_one_thread_per_core() {
 #[test]
 fn messages_sent_while_connecting_arrive_after_connected() {
     let mut world = World::new(config(Workers::Count(2)), 1);
-    world.clients[0].send(Message::new(RELIABLE, "early", options(RELIABLE))).expect("room");
+    world.clients[0].send_up(Message::new(RELIABLE, "early", options(RELIABLE))).expect("room");
     world.until("the message arrived", |world| world.events.len() == 2);
     assert!(matches!(world.events[0], Event::Connected { .. }));
     assert!(matches!(&world.events[1], Event::Message { payload, .. } if payload == "early"));
@@ -108,7 +110,7 @@ fn events_left_by_a_loop_come_with_the_next_poll() {
     let mut world = World::connected(config(Workers::Inline), 1);
     for number in 0..10 {
         world.clients[0]
-            .send(Message::new(RELIABLE, numbered_payload(0, number), options(RELIABLE)))
+            .send_up(Message::new(RELIABLE, numbered_payload(0, number), options(RELIABLE)))
             .expect("room");
     }
     world.clients[0].flush();
@@ -137,9 +139,7 @@ fn a_server_on_all_addresses_replies_from_the_requested_one() {
         let port = world.server.local_addr().port();
         for ip in reached {
             let server = SocketAddr::from((*ip, port));
-            world
-                .clients
-                .push(Client::connect((server, public), &ClientConfig::default()).expect("a client"));
+            world.clients.push(connect((server, public), &ClientConfig::default()).expect("a client"));
             world.heard.push(Vec::new());
         }
         world.until("all are connected", |world| {
@@ -155,10 +155,11 @@ fn receipts_report_outcomes_and_end_with_the_connection() {
         let sent: Vec<_> = (0..10)
             .map(|number| {
                 let message = Message::reliable_ordered(RELIABLE, numbered_payload(0, number));
-                world.clients[0].send_with_receipt(message).expect("room")
+                let server = world.clients[0].server();
+                world.clients[0].send_with_receipt(server, message).expect("room")
             })
             .collect();
-        assert_eq!(world.clients[0].send(Message::reliable_ordered(RELIABLE, "none")), Ok(()));
+        assert_eq!(world.clients[0].send_up(Message::reliable_ordered(RELIABLE, "none")), Ok(()));
         let answered = |world: &World| -> Vec<_> {
             let receipts = world.heard[0].iter().filter_map(|event| match event {
                 Event::Receipt { receipt, outcome, .. } => Some((*receipt, *outcome)),
@@ -172,8 +173,10 @@ fn receipts_report_outcomes_and_end_with_the_connection() {
         );
         // The receipt of a message in flight comes before the end of the connection.
         let message = Message::reliable_ordered(RELIABLE, "and gone");
-        let last = world.clients[0].send_with_receipt(message).expect("room");
-        world.clients[0].close(1, "bye");
+        let server = world.clients[0].server();
+        let last = world.clients[0].send_with_receipt(server, message).expect("room");
+        let server = world.clients[0].server();
+        world.clients[0].close(server, 1, "bye");
         world.until("it is over", |world| matches!(world.heard[0].last(), Some(Event::Disconnected { .. })));
         assert_eq!(answered(&world).len(), 11);
         assert_eq!(answered(&world)[10].0, last);

@@ -3,12 +3,11 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use drumfire::{
-    ChannelId, Client, ClientConfig, ClientState, Clients, Event, Message, Server, ServerKey, Workers,
-};
+use drumfire::{ChannelId, Client, ClientConfig, Event, Message, Server, ServerKey, Workers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::world::{PATIENCE, Polled, config, now};
+use crate::single::{Single as _, connect_dev};
 
 /// Returns whether the descriptor is readable, after at most `timeout`.
 fn is_readable(client: &impl AsFd, timeout: Duration) -> bool {
@@ -19,9 +18,9 @@ fn is_readable(client: &impl AsFd, timeout: Duration) -> bool {
 /// Polls both sides until the server has a connected peer and the client has nothing left to receive.
 fn connected() -> (Server, Client) {
     let mut server = Server::bind(config(Workers::Inline)).expect("a server");
-    let mut client = Client::connect_dev(server.local_addr()).expect("a client");
+    let mut client = connect_dev(server.local_addr()).expect("a client");
     let until = now() + PATIENCE;
-    while client.state() != ClientState::Connected || server.peers().len() == 0 {
+    while !client.is_up() || server.peers().len() == 0 {
         assert!(now() < until, "the client connects");
         server.polled().for_each(drop);
         client.polled().for_each(drop);
@@ -85,16 +84,16 @@ fn events_that_are_left_make_the_next_poll_due() {
 #[test]
 fn calls_with_a_message_or_an_event_make_a_poll_due() {
     let (mut server, mut client) = connected();
-    client.send(Message::reliable_ordered(ChannelId(0), "not flushed")).expect("room");
+    client.send_up(Message::reliable_ordered(ChannelId(0), "not flushed")).expect("room");
     assert_eq!(client.poll_timeout(), Some(Duration::ZERO));
     quiet(&mut server, &mut client);
     // The flush carries the request out, and no datagram follows that would wake the loop.
-    client.request_stats();
+    client.request_stats(client.server());
     client.flush();
     assert!(!is_readable(&client, Duration::ZERO));
     assert_eq!(client.poll_timeout(), Some(Duration::ZERO));
     assert!(matches!(client.polled().collect::<Vec<_>>()[..], [Event::Stats { .. }]));
-    client.close(1, "done");
+    client.close(client.server(), 1, "done");
     client.flush();
     assert_eq!(client.poll_timeout(), Some(Duration::ZERO));
     assert!(matches!(client.polled().last(), Some(Event::Disconnected { .. })));
@@ -107,7 +106,7 @@ fn the_descriptor_stays_the_same_when_the_socket_is_replaced() {
     let before = number(&client);
     client.rebind().expect("another socket");
     // The server learns the new address from a packet.
-    client.send(Message::reliable_ordered(ChannelId(0), "from here")).expect("room");
+    client.send_up(Message::reliable_ordered(ChannelId(0), "from here")).expect("room");
     let until = now() + PATIENCE;
     while !server.polled().any(|event| matches!(event, Event::Message { .. })) {
         assert!(now() < until, "the server follows");
@@ -124,7 +123,7 @@ fn the_descriptor_stays_the_same_when_the_socket_is_replaced() {
 fn descriptor_and_due_time_drive_many_connections() {
     let mut server = Server::bind(config(Workers::Inline)).expect("a server");
     let address = "127.0.0.1:0".parse().expect("an address");
-    let mut clients = Clients::bind(address, 8, &ClientConfig::default()).expect("a socket");
+    let mut clients = Client::new(ClientConfig::default().connections(8).address(address)).expect("a socket");
     for _ in 0..8 {
         clients.connect((server.local_addr(), ServerKey::dev().public())).expect("an attempt");
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::world::{PATIENCE, config, granted, now};
 use drumfire::stats::SocketGrants;
-use drumfire::{Client, ClientConfig, Clients, Server, ServerKey, Workers};
+use drumfire::{Client, ClientConfig, Server, ServerKey, Workers};
+
+use crate::single::{connect, connect_dev};
 
 /// Returns the receive buffer that the system grants to another socket for the same request.
 fn ask(receive: usize) -> usize {
@@ -63,15 +65,16 @@ fn clients_request_a_buffer_for_their_connections() {
     const KIB: usize = 1_024;
     let (to, config) = ("127.0.0.1:9".parse().expect("an address"), ClientConfig::default());
     let has = |granted: Option<SocketGrants>| granted.expect("there is a socket").receive_buffer_bytes;
-    let mut client = Client::connect((to, ServerKey::dev().public()), &config).expect("a client");
+    let mut client = connect((to, ServerKey::dev().public()), &config).expect("a client");
     assert_eq!(has(client.granted()), raised(256 * KIB));
     client.rebind().expect("another socket");
     assert_eq!(has(client.granted()), raised(256 * KIB));
     let address = "127.0.0.1:0".parse().expect("an address");
     for (connections, least) in [(1, 256), (4, 256), (5, 320), (64, 4_096), (300, 4_096), (1 << 22, 4_096)] {
-        let mut clients = Clients::bind(address, connections, &config).expect("a socket");
+        let mut clients =
+            Client::new(config.clone().connections(connections).address(address)).expect("a socket");
         assert_eq!(has(clients.granted()), raised(least * KIB), "{connections}");
-        clients.rebind(address).expect("another socket");
+        clients.rebind().expect("another socket");
         assert_eq!(has(clients.granted()), raised(least * KIB), "{connections}");
     }
 }
@@ -85,15 +88,15 @@ fn clients_report_grants_again_after_a_change_of_sockets() {
         assert_eq!(granted.has_gso, server.control().stats().sockets[0].has_gso);
         assert_eq!(granted.is_never_fragmented, server.control().stats().sockets[0].is_never_fragmented);
     };
-    let mut client = Client::connect_dev(server.local_addr()).expect("a client");
+    let mut client = connect_dev(server.local_addr()).expect("a client");
     is_told(client.granted());
     client.rebind().expect("another socket");
     is_told(client.granted());
     let address = "127.0.0.1:0".parse().expect("an address");
-    let mut clients = Clients::bind(address, 2, &ClientConfig::default()).expect("a socket");
+    let mut clients = Client::new(ClientConfig::default().connections(2).address(address)).expect("a socket");
     clients.connect((server.local_addr(), ServerKey::dev().public())).expect("room");
     is_told(clients.granted());
-    clients.rebind(address).expect("another socket");
+    clients.rebind().expect("another socket");
     is_told(clients.granted());
 }
 
@@ -107,16 +110,17 @@ fn clients_request_their_buffer_again_for_another_socket() {
         assert_eq!(granted.receive_buffer_bytes, ask(65_536), "{granted}");
     };
     let (to, key) = (server.local_addr(), ServerKey::dev().public());
-    let mut client = Client::connect((to, key), &config).expect("a client");
+    let mut client = connect((to, key), &config).expect("a client");
     is_asked(client.granted());
     client.rebind().expect("another socket");
     is_asked(client.granted());
     let address = "127.0.0.1:0".parse().expect("an address");
-    let mut clients = Clients::bind(address, 2, &config).expect("a socket");
+    let mut clients = Client::new(config.clone().connections(2).address(address)).expect("a socket");
     is_asked(clients.granted());
-    clients.rebind(address).expect("another socket");
+    clients.rebind().expect("another socket");
     is_asked(clients.granted());
-    let plain = Clients::bind(address, 2, &ClientConfig::default()).expect("a socket").granted();
+    let plain =
+        Client::new(ClientConfig::default().connections(2).address(address)).expect("a socket").granted();
     assert_eq!(plain.expect("there is a socket").receive_buffer_asked_bytes, None);
 }
 
@@ -166,10 +170,11 @@ fn kernel_drops_before_a_busy_server_are_counted() {
 fn kernel_drops_before_clients_are_counted() {
     let config = ClientConfig::default().receive_buffer_bytes(65_536);
     let mut clients =
-        Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &config).expect("a socket");
+        Client::new(config.clone().connections(1).address("127.0.0.1:0".parse().expect("an address")))
+            .expect("a socket");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     for _ in 0..SENT {
-        socket.send_to(&[0; 1_000], clients.local_addr()).expect("room");
+        socket.send_to(&[0; 1_000], clients.local_addr().expect("bound")).expect("room");
     }
     until_counted(|| {
         clients.poll(Duration::ZERO);

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use super::world::{Polled, config, granted, now};
 use drumfire::{
-    Audience, ChannelId, Client, ClientConfig, ClientState, CloseReason, Context, Event, GroupId, Handler,
-    Message, Outcome, PeerId, ReceiptId, SendError, ServerKey, Workers, handler,
+    Audience, ChannelId, Client, ClientConfig, CloseReason, Context, Event, GroupId, Handler, Message,
+    Outcome, PeerId, ReceiptId, SendError, ServerKey, Workers, handler,
 };
+
+use crate::single::{Single, connect_dev};
 
 const TALK: ChannelId = ChannelId(0);
 const ALL: GroupId = GroupId(7);
@@ -108,14 +110,12 @@ impl World {
         let calls = Calls::default();
         let make = |_| CommandHandler { calls: Arc::clone(&calls), period };
         let server = handler::Server::bind(config(workers), make).expect("a free port on the loopback");
-        let connect = |_| Client::connect_dev(server.local_addr()).expect("a client");
+        let connect = |_| connect_dev(server.local_addr()).expect("a client");
         let clients: Vec<Client> = (0..clients).map(connect).collect();
         let heard = clients.iter().map(|_| Vec::new()).collect();
         let is_inline = workers == Workers::Inline;
         let mut world = Self { server, clients, heard, calls, is_inline };
-        world.until("all are connected", |world| {
-            world.clients.iter().all(|client| client.state() == ClientState::Connected)
-        });
+        world.until("all are connected", |world| world.clients.iter().all(Single::is_up));
         world
     }
 
@@ -134,7 +134,7 @@ impl World {
     }
 
     fn say(&mut self, client: usize, text: &'static str) {
-        self.clients[client].send(Message::reliable_ordered(TALK, text)).expect("room");
+        self.clients[client].send_up(Message::reliable_ordered(TALK, text)).expect("room");
         self.clients[client].flush();
     }
 
@@ -276,8 +276,8 @@ fn each_panic_of_a_handler_costs_one_connection_only() {
     let server = world.server.local_addr();
     let mut lost = 0;
     for round in 0..panics {
-        let mut victim = Client::connect_dev(server).expect("a client");
-        victim.send(Message::reliable_ordered(TALK, "panic")).expect("room");
+        let mut victim = connect_dev(server).expect("a client");
+        victim.send_up(Message::reliable_ordered(TALK, "panic")).expect("room");
         victim.flush();
         world.say(round % 8, "echo");
         world.until("the one is gone", |_| {
@@ -337,10 +337,8 @@ fn a_client_with_a_handler_receives_all_events() {
     let (address, key) = (server.local_addr(), ServerKey::dev().public());
     let heard = Arc::new(Mutex::new(Vec::new()));
     let player = Player(Arc::clone(&heard));
-    let mut bots = handler::Client::bind(
-        "127.0.0.1:0".parse().expect("an address"),
-        2,
-        &ClientConfig::default(),
+    let mut bots = handler::Client::new(
+        ClientConfig::default().connections(2).address("127.0.0.1:0".parse().expect("an address")),
         player,
     )
     .expect("a socket");
@@ -352,21 +350,24 @@ fn a_client_with_a_handler_receives_all_events() {
         }
         std::mem::take(&mut *heard.lock().expect("no panic"))
     };
-    // A message can be sent before the handshake completes.
+    // A message can be sent before the handshake completes, and the socket can be replaced.
     let first = bots.connect((address, key)).expect("a place");
+    let before = bots.local_addr();
+    bots.rebind().expect("another socket");
+    assert!(before.is_some() && bots.local_addr() != before);
     bots.remote().tell(0, first).expect("room");
     let calls = lines(&mut bots, 4);
     assert_eq!(calls[0], "connected");
     assert!(calls.contains(&"heard early".to_owned()) && calls.contains(&"gone".to_owned()), "{calls:?}");
     assert_eq!(calls.iter().filter(|line| ["Acknowledged", "Lost"].contains(&line.as_str())).count(), 1);
     assert_eq!(calls.last().map(String::as_str), Some("gone"), "{calls:?}");
-    let mut other = Client::connect_dev(address).expect("a client");
-    while other.state() != ClientState::Connected {
+    let mut other = connect_dev(address).expect("a client");
+    while !other.is_up() {
         other.poll(Duration::from_millis(1));
         bots.poll(Duration::from_millis(1));
         if let Some(Event::ConnectFailed { .. }) = other.polled().last() {
             // The server may not have released the previous connection yet.
-            other = Client::connect_dev(address).expect("a client");
+            other = connect_dev(address).expect("a client");
         }
     }
     bots.connect((address, key)).expect("a place");

@@ -6,6 +6,8 @@ use super::world::{Polled, World, config};
 use drumfire::config::MESSAGE_MAX_BYTES;
 use drumfire::{Bytes, ChannelId, Event, Message, SendError, SendOptions, Workers};
 
+use crate::single::Single as _;
+
 const ALL: [Workers; 2] = [Workers::Inline, Workers::Count(2)];
 
 #[test]
@@ -20,7 +22,10 @@ fn the_largest_message_arrives_and_a_larger_one_is_refused() {
             world.server.send(peer, Message::new(ChannelId(0), message(most + 1), options)),
             too_large
         );
-        assert_eq!(world.clients[0].send(Message::new(ChannelId(0), message(most + 1), options)), too_large);
+        assert_eq!(
+            world.clients[0].send_up(Message::new(ChannelId(0), message(most + 1), options)),
+            too_large
+        );
         for bytes in [most, MESSAGE_MAX_BYTES, 0] {
             assert_eq!(world.server.send(peer, Message::new(ChannelId(0), message(bytes), options)), Ok(()));
         }
@@ -99,7 +104,8 @@ fn an_application_that_does_not_poll_loses_nothing_reliable() {
     while world.server.control().stats().workers[0].events_held == 0 {
         assert!(super::world::now() < deadline, "the event queue did not fill");
         let message = Bytes::copy_from_slice(&sent.to_be_bytes());
-        if sent < MESSAGES && world.clients[0].send(Message::reliable_ordered(ChannelId(0), message)).is_ok()
+        if sent < MESSAGES
+            && world.clients[0].send_up(Message::reliable_ordered(ChannelId(0), message)).is_ok()
         {
             sent += 1;
         } else {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::world::{Polled, World, config};
 use drumfire::config::Cookie;
 use drumfire::error::RefuseReason;
-use drumfire::{Client, ConnectError, Context, Error, Event, Handler, Workers, handler};
+use drumfire::{ConnectError, Context, Error, Event, Handler, Workers, handler};
+
+use crate::single::connect_dev;
 
 /// Asserts that the client that joined last was refused because the server is full.
 fn is_refused(world: &mut World) {
@@ -65,7 +67,7 @@ fn servers_with_handlers_apply_a_change() {
         server.control().stats().workers.iter().map(|worker| worker.protocol.retry_bytes).sum()
     };
     let connect = |server: &drumfire::handler::Server<()>| {
-        let mut client = Client::connect_dev(server.local_addr()).expect("a client");
+        let mut client = connect_dev(server.local_addr()).expect("a client");
         assert!(client.poll(Duration::from_secs(60)), "no event arrived");
         assert!(matches!(client.polled().next(), Some(Event::Connected { .. })));
     };

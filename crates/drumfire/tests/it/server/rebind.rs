@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::world::{PATIENCE, config, granted, now};
-use drumfire::{
-    ChannelId, Client, ClientState, Event, Message, PeerId, SendError, Server, ServerConfig, Workers,
-};
+use drumfire::{ChannelId, Client, Event, Message, PeerId, SendError, Server, ServerConfig, Workers};
+
+use crate::single::{Single as _, connect_dev};
 
 const CLIENTS: usize = 20;
 
@@ -54,7 +54,7 @@ impl Game {
     fn new(config: ServerConfig) -> Self {
         let server = Server::bind(config).expect("a server");
         let address = server.local_addr();
-        let client = |_| (Client::connect_dev(address).expect("a client"), Talk::default());
+        let client = |_| (connect_dev(address).expect("a client"), Talk::default());
         let mut game = Self { server, clients: (0..CLIENTS).map(client).collect(), peers: HashMap::new() };
         game.until("all ends receive messages", |game| game.least() > AHEAD);
         game
@@ -106,9 +106,9 @@ impl Game {
                 other => panic!("{other:?}"),
             }
         }
-        while client.state() == ClientState::Connected && talk.said < talk.heard + AHEAD {
+        while client.is_up() && talk.said < talk.heard + AHEAD {
             let number = (talk.said + 1).to_be_bytes().to_vec();
-            match client.send(Message::reliable_ordered(UP, number)) {
+            match client.send_up(Message::reliable_ordered(UP, number)) {
                 Ok(_) => talk.said += 1,
                 Err(SendError::Full) => break,
                 Err(error) => panic!("{error}"),

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use super::world::{Polled, World, config};
 use drumfire::stats::DropReason;
-use drumfire::{
-    ChannelId, Client, ClientConfig, ClientState, ConnectError, Event, Message, Server, ServerKey, Workers,
-};
+use drumfire::{ChannelId, Client, ClientConfig, ConnectError, Event, Message, Server, ServerKey, Workers};
+
+use crate::single::{Single as _, connect, connect_dev};
 
 fn is_refused(client: &mut Client) {
     assert!(client.poll(Duration::from_secs(60)), "no event arrived");
     let events: Vec<Event> = client.polled().collect();
     assert!(matches!(events[..], [Event::ConnectFailed { error: ConnectError::Timeout, .. }]), "{events:?}");
-    assert_eq!(client.state(), ClientState::Closed);
+    assert!(client.is_over());
 }
 
 #[test]
 fn a_server_that_does_not_answer_is_a_timeout() {
     let silent = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    let mut client = Client::connect_dev(silent.local_addr().expect("bound")).expect("a client");
-    assert_eq!(client.state(), ClientState::Connecting);
+    let mut client = connect_dev(silent.local_addr().expect("bound")).expect("a client");
+    assert!(!client.is_up() && !client.is_over());
     is_refused(&mut client);
 }
 
@@ -29,15 +29,14 @@ fn a_closed_port_is_a_timeout() {
     let address = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
     // The server of another test can take the port now. It does not answer a client that expects another key.
     let key = ServerKey::generate().expect("randomness").public();
-    is_refused(&mut Client::connect((address, key), &ClientConfig::default()).expect("a client"));
+    is_refused(&mut connect((address, key), &ClientConfig::default()).expect("a client"));
 }
 
 #[test]
 fn a_wrong_key_is_a_timeout() {
     let server = Server::bind(config(Workers::Count(2))).expect("a server");
     let other = ServerKey::generate().expect("randomness").public();
-    let mut client =
-        Client::connect((server.local_addr(), other), &ClientConfig::default()).expect("a client");
+    let mut client = connect((server.local_addr(), other), &ClientConfig::default()).expect("a client");
     is_refused(&mut client);
     let stats = server.control().stats();
     assert!(stats.dropped(DropReason::BadMac1) > 0);
@@ -49,7 +48,7 @@ fn a_wrong_protocol_id_is_refused_with_its_reason() {
     let server = Server::bind(config(Workers::Count(1)).protocol_id(1)).expect("a server");
     let config = ClientConfig::default().protocol_id(2);
     let key = ServerKey::dev().public();
-    let mut client = Client::connect((server.local_addr(), key), &config).expect("a client");
+    let mut client = connect((server.local_addr(), key), &config).expect("a client");
     assert!(client.poll(Duration::from_secs(60)), "no event arrived");
     let Some(Event::ConnectFailed { error: error @ ConnectError::Refused(_), .. }) = client.polled().next()
     else {
@@ -89,7 +88,7 @@ fn junk_is_counted_by_name_and_disturbs_no_client() {
         });
         assert_eq!(world.server.control().stats().unexplained(), 0);
         for client in &mut world.clients {
-            client.send(Message::reliable_ordered(ChannelId(0), "still here")).expect("room");
+            client.send_up(Message::reliable_ordered(ChannelId(0), "still here")).expect("room");
         }
         world.until("both still talk", |world| world.events.len() == 2);
         assert!(world.events.iter().all(|event| matches!(event, Event::Message { .. })));

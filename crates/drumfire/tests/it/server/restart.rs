@@ -9,10 +9,12 @@ use super::world::{PATIENCE, Polled, now, possible};
 use drumfire::error::CloseCode;
 use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, ChannelId, Client, ClientConfig, ClientState, Clients, CloseReason, ConnectError, Context, Event,
-    Handler, Message, PeerId, PlayerId, Reconnect, ReconnectReason, SendError, Server, ServerConfig,
-    ServerKey, Workers, handler,
+    Access, ChannelId, Client, ClientConfig, CloseReason, ConnectError, Context, Event, Handler, Message,
+    PeerId, PlayerId, Reconnect, ReconnectReason, SendError, Server, ServerConfig, ServerKey, Workers,
+    handler,
 };
+
+use crate::single::{Single as _, connect};
 
 const ANNOUNCED: CloseReason = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 1 };
 
@@ -70,7 +72,7 @@ fn each_connection_of_a_socket_reconnects_as_its_own_player() {
     let mut server = serve(own_address(1), &tokens);
     let (address, public) = (server.local_addr(), ServerKey::from_bytes([7; 32]).public());
     let own = "127.0.0.1:0".parse().expect("an address");
-    let mut bots = Clients::bind(own, 60, &back_within(30)).expect("a socket");
+    let mut bots = Client::new(back_within(30).connections(60).address(own)).expect("a socket");
     let mut names: HashMap<PeerId, u128> = HashMap::new();
     for player in 0..BOTS {
         let token = TokenRequest::new(PlayerId(player), address, public).issue(&tokens).expect("a token");
@@ -123,7 +125,7 @@ fn a_connection_that_cannot_be_established_again_ends_once() {
     let mut server = serve(own_address(2), &tokens);
     let (address, public) = (server.local_addr(), ServerKey::from_bytes([7; 32]).public());
     let own = "127.0.0.1:0".parse().expect("an address");
-    let mut bots = Clients::bind(own, 1, &back_within(1)).expect("a socket");
+    let mut bots = Client::new(back_within(1).connections(1).address(own)).expect("a socket");
     let token = TokenRequest::new(PlayerId(1), address, public).issue(&tokens).expect("a token");
     let peer = bots.connect(&token).expect("room");
     until("it is connected", || {
@@ -179,7 +181,9 @@ fn connections_of_a_handler_reconnect_under_their_ids() {
     let (address, public) = (server.local_addr(), ServerKey::from_bytes([7; 32]).public());
     let heard = Arc::new(Mutex::new(Vec::new()));
     let own = "127.0.0.1:0".parse().expect("an address");
-    let mut bots = handler::Client::bind(own, 9, &back_within(30), Keeper(Arc::clone(&heard))).unwrap();
+    let mut bots =
+        handler::Client::new(back_within(30).connections(9).address(own), Keeper(Arc::clone(&heard)))
+            .unwrap();
     let mut ids = BTreeSet::new();
     for player in 0..9 {
         let token = TokenRequest::new(PlayerId(player), address, public).issue(&tokens).expect("a token");
@@ -219,11 +223,11 @@ fn a_client_that_blocks_in_poll_reconnects_on_time() {
     let mut server = serve(own_address(3), &tokens);
     let (address, public) = (server.local_addr(), ServerKey::from_bytes([7; 32]).public());
     let token = TokenRequest::new(PlayerId(1), address, public).issue(&tokens).expect("a token");
-    let mut client = Client::connect(&token, &back_within(30)).expect("a client");
+    let mut client = connect(&token, &back_within(30)).expect("a client");
     until("it can come back", || {
         echo(&mut server, &mut Vec::new());
         client.polled().for_each(drop);
-        client.resume_token().is_some()
+        client.resume_token(client.server()).is_some()
     });
     shut_down_for_restart(server);
     let server = serve(address, &tokens);
@@ -232,7 +236,7 @@ fn a_client_that_blocks_in_poll_reconnects_on_time() {
     until("it is back", || {
         assert!(client.poll(PATIENCE), "no event arrived");
         heard.extend(client.polled());
-        client.state() == ClientState::Connected
+        client.is_up()
     });
     let [Event::Reconnecting { .. }, Event::Connected { .. }] = &heard[..] else { panic!("{heard:?}") };
     drop(server);
@@ -245,7 +249,7 @@ fn a_redirected_client_connects_from_another_socket() {
     let (address, public) = (full.local_addr(), ServerKey::from_bytes([7; 32]).public());
     full.control().close_gate(Some(free.local_addr()));
     let token = TokenRequest::new(PlayerId(1), address, public).issue(&tokens).expect("a token");
-    let mut client = Client::connect(&token, &back_within(60)).expect("a client");
+    let mut client = connect(&token, &back_within(60)).expect("a client");
     let mut heard = Vec::new();
     until("it is connected", || {
         for server in [&mut full, &mut free] {
@@ -253,7 +257,7 @@ fn a_redirected_client_connects_from_another_socket() {
         }
         client.poll(Duration::from_millis(1));
         heard.extend(client.events());
-        client.state() == ClientState::Connected
+        client.is_up()
     });
     let [Event::Reconnecting { peer, .. }, Event::Connected { peer: same, info }] = &heard[..] else {
         panic!("{heard:?}")
@@ -262,11 +266,11 @@ fn a_redirected_client_connects_from_another_socket() {
     until("a token for the other server came", || {
         echo(&mut free, &mut Vec::new());
         client.poll(Duration::from_millis(1));
-        client.resume_token().is_some()
+        client.resume_token(client.server()).is_some()
     });
-    assert_eq!(client.resume_token().map(|token| token.address()), Some(free.local_addr()));
+    assert_eq!(client.resume_token(client.server()).map(|token| token.address()), Some(free.local_addr()));
     client.rebind().expect("a socket");
-    client.send(Message::reliable_ordered(ChannelId(0), "still there")).expect("room");
+    client.send_up(Message::reliable_ordered(ChannelId(0), "still there")).expect("room");
     until("the other server echoed", || {
         echo(&mut free, &mut Vec::new());
         client.poll(Duration::from_millis(1));

@@ -11,10 +11,12 @@ use drumfire::admission::AdmissionConfig;
 use drumfire::config::{Congestion, Cookie, Wait};
 use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, Client, ClientConfig, Clients, ConnectOptions, ConnectToken, Error, PlayerId, Server,
+    Access, Client, ClientConfig, ConnectError, ConnectOptions, ConnectToken, Error, PlayerId, Server,
     ServerConfig, ServerKey, ServerPublicKey, Workers,
 };
 use drumfire_socket::ReuseportGroup;
+
+use crate::single::{connect, connect_dev};
 
 /// A setting as a function of a number, with numbers that are accepted and refused.
 struct Range<C> {
@@ -232,18 +234,21 @@ fn server_settings_are_checked_at_their_bounds() {
 fn client_settings_are_checked_at_their_bounds() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let (address, key) = (silent.local_addr().expect("bound"), ServerKey::dev().public());
-    check(CLIENT, |config| Client::connect((address, key), &config));
-    check(CLIENT, |config| Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &config));
+    check(CLIENT, |config| connect((address, key), &config));
+    check(CLIENT, |config| {
+        Client::new(config.clone().connections(1).address("127.0.0.1:0".parse().expect("an address")))
+    });
     let range =
         Range { field: "connections", with: |n| n, refused: &[0, 4_194_305], taken: &[1, 2, 4_194_304] };
     check(&[range], |count| {
         let count = u32::try_from(count).expect("a count");
-        Clients::bind("127.0.0.1:0".parse().expect("an address"), count, &client())
+        Client::new(client().connections(count).address("127.0.0.1:0".parse().expect("an address")))
     });
     let nobody = ServerPublicKey::from_bytes([0; 32]);
-    assert_eq!(named(Client::connect((address, nobody), &client())), Some("key"));
+    let refused = connect((address, nobody), &client());
+    assert!(matches!(refused, Err(Error::Connect(ConnectError::BadServerKey))), "{refused:?}");
     let nowhere = SocketAddr::new(address.ip(), 0);
-    assert_eq!(named(Client::connect((nowhere, key), &client())), Some("server"));
+    assert_eq!(named(connect((nowhere, key), &client())), Some("server"));
 }
 
 #[test]
@@ -268,10 +273,9 @@ fn bind_to(address: &str) -> Error {
 fn unusable_connect_options_are_refused_and_named() {
     let key = ServerKey::from_bytes([9; 32]).public();
     let local = "127.0.0.1:0".parse().expect("an address");
-    let mut clients = Clients::bind(local, 1, &client()).expect("a socket");
+    let mut clients = Client::new(client().connections(1).address(local)).expect("a socket");
     let mut text = |options: ConnectOptions| {
-        let one =
-            Client::connect(options.clone(), &ClientConfig::default()).expect_err("refused").to_string();
+        let one = connect(options.clone(), &ClientConfig::default()).expect_err("refused").to_string();
         assert_eq!(clients.connect(options).expect_err("refused").to_string(), one);
         one
     };
@@ -294,7 +298,7 @@ fn a_port_that_is_in_use_is_refused_and_named() {
         assert!(matches!(again, Error::AddressInUse { address: taken } if taken == address), "{again:?}");
         let text = again.to_string();
         assert!(text.starts_with(&format!("address: another program has {address}")), "{text}");
-        let client = Clients::bind(address, 1, &client()).expect_err("refused");
+        let client = Client::new(client().connections(1).address(address)).expect_err("refused");
         assert!(matches!(client, Error::AddressInUse { .. }), "{client:?}");
     }
 }
@@ -324,10 +328,12 @@ fn an_address_of_another_host_is_refused_and_named() {
 fn an_address_that_no_server_can_have_is_refused() {
     let public = ServerKey::dev().public();
     let config = ClientConfig::default();
-    let mut many = Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &config).expect("a socket");
+    let mut many =
+        Client::new(config.clone().connections(1).address("127.0.0.1:0".parse().expect("an address")))
+            .expect("a socket");
     for address in ["0.0.0.0:7777", "[::]:7777", "[::ffff:0.0.0.0]:7777", "224.0.0.1:7777", "127.0.0.1:0"] {
         let server: SocketAddr = address.parse().expect("an address");
-        assert_eq!(named(Client::connect((server, public), &config)), Some("server"), "{address}");
+        assert_eq!(named(connect((server, public), &config)), Some("server"), "{address}");
         assert_eq!(named(many.connect((server, public))), Some("server"), "{address}");
     }
 }
@@ -335,11 +341,11 @@ fn an_address_that_no_server_can_have_is_refused() {
 #[test]
 fn connect_dev_refuses_an_address_of_another_host() {
     for address in ["203.0.113.9:7777", "[2001:db8::1]:7777"] {
-        let error = Client::connect_dev(address.parse().expect("an address")).expect_err(address);
+        let error = connect_dev(address.parse().expect("an address")).expect_err(address);
         assert!(matches!(error, Error::DevelopmentServer { .. }), "{error}");
         assert!(error.to_string().contains(address), "{error}");
     }
-    assert!(Client::connect_dev("[::ffff:127.0.0.1]:7777".parse().expect("an address")).is_ok());
+    assert!(connect_dev("[::ffff:127.0.0.1]:7777".parse().expect("an address")).is_ok());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::world::{PATIENCE, Polled, config, now, shares_ports};
 use drumfire::config::Wait;
 use drumfire::error::CloseCode;
 use drumfire::{
-    ChannelId, ClientConfig, Clients, CloseReason, ConnectError, Error, Event, Message, PeerId, SendError,
+    ChannelId, Client, ClientConfig, CloseReason, ConnectError, Error, Event, Message, PeerId, SendError,
     Server, ServerConfig, ServerKey, Workers,
 };
 
@@ -16,7 +16,7 @@ use drumfire::{
 struct Game {
     server: Server,
     /// The sockets of the clients, with some connections each.
-    players: Vec<Clients>,
+    players: Vec<Client>,
     /// The number in flight, by socket and connection.
     said: HashMap<(usize, PeerId), u64>,
     /// The last number that arrived, by connection of the server.
@@ -50,7 +50,7 @@ impl Game {
         let mut game = Self { server, players: Vec::new(), said, heard, ended: Vec::new() };
         for socket in 0..sockets {
             let local = "127.0.0.1:0".parse().expect("an address");
-            let players = Clients::bind(local, connections, &ClientConfig::default());
+            let players = Client::new(ClientConfig::default().connections(connections).address(local));
             game.players.push(players.expect("a socket"));
             for _ in 0..connections {
                 game.join(socket);

@@ -7,6 +7,8 @@ use drumfire::control::Undelivered;
 use drumfire::error::{CloseCode, RefuseReason};
 use drumfire::{ChannelId, Client, CloseReason, ConnectError, Event, Message, SendOptions, Server, Workers};
 
+use crate::single::connect_dev;
+
 const RELIABLE: SendOptions = SendOptions::reliable_ordered();
 
 /// Polls a client until its connection ends. Returns the number of messages that arrived, and the reason for the end.
@@ -88,7 +90,7 @@ fn no_client_is_accepted_while_a_server_shuts_down() {
     let end = std::thread::spawn(move || shut_down(server, PATIENCE));
     let mut late = None;
     for _ in 0..200 {
-        let mut client = Client::connect_dev(address).expect("a client");
+        let mut client = connect_dev(address).expect("a client");
         client.poll(PATIENCE);
         match client.polled().next() {
             // The client connected before the worker processed the shutdown.

@@ -3,6 +3,8 @@
 use super::world::{World, config, granted};
 use drumfire::{ChannelId, Message, Workers};
 
+use crate::single::Single as _;
+
 /// Asserts that the busiest worker has at most five percent more clients than its share.
 #[track_caller]
 fn assert_even(world: &World, workers: usize) {
@@ -42,7 +44,7 @@ fn assert_straight(world: &mut World, clients: usize) {
     let before = world.server.control().stats();
     for _ in 0..3 {
         for client in &mut world.clients {
-            client.send(Message::reliable_ordered(ChannelId(0), "to my worker")).expect("room");
+            client.send_up(Message::reliable_ordered(ChannelId(0), "to my worker")).expect("room");
         }
         world.events.clear();
         world.until("all messages arrived", |world| world.events.len() == clients);

@@ -6,9 +6,11 @@ use super::world::{World, possible};
 use drumfire::error::{CloseCode, RefuseReason};
 use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{
-    Access, Client, ClientConfig, CloseReason, ConnectError, ConnectToken, Event, PlayerId, ServerConfig,
-    ServerKey, ServerPublicKey, Workers,
+    Access, ClientConfig, CloseReason, ConnectError, ConnectToken, Event, PlayerId, ServerConfig, ServerKey,
+    ServerPublicKey, Workers,
 };
+
+use crate::single::{Single as _, connect};
 
 pub(crate) struct Backend {
     key: TokenKey,
@@ -40,7 +42,7 @@ impl Backend {
 }
 
 pub(crate) fn join(world: &mut World, token: &ConnectToken) {
-    let client = Client::connect(token, &ClientConfig::default()).expect("a client");
+    let client = connect(token, &ClientConfig::default()).expect("a client");
     world.clients.push(client);
     world.heard.push(Vec::new());
 }
@@ -116,7 +118,7 @@ fn clients_without_a_valid_token_are_refused_with_the_reason() {
     let foreign = Backend { key: other, public: backend.public }.token(&world, 1);
     join(&mut world, &foreign);
     let config = ClientConfig::default();
-    let open = Client::connect((world.server.local_addr(), backend.public), &config).expect("a client");
+    let open = connect((world.server.local_addr(), backend.public), &config).expect("a client");
     world.clients.push(open);
     world.heard.push(Vec::new());
     world.until("both were answered", |world| world.heard.iter().all(|heard| !heard.is_empty()));
@@ -127,7 +129,7 @@ fn clients_without_a_valid_token_are_refused_with_the_reason() {
         };
         assert_eq!(refusal.reason, reason);
     }
-    let wrong_build = Client::connect(&foreign, &config.protocol_id(9));
+    let wrong_build = connect(&foreign, &config.protocol_id(9));
     let error = wrong_build.expect_err("another protocol id").to_string();
     assert!(error.starts_with("protocol_id: must be the token's"), "{error}");
     let late = TokenRequest::new(PlayerId(2), world.server.local_addr(), backend.public);
@@ -146,8 +148,10 @@ fn a_resume_token_replaces_the_old_session() {
     let (mut world, backend) = world(Workers::Count(2));
     let token = backend.token(&world, 7);
     join(&mut world, &token);
-    world.until("a resume token came", |world| world.clients[0].resume_token().is_some());
-    let resume = world.clients[0].resume_token().expect("a token");
+    world.until("a resume token came", |world| {
+        world.clients[0].resume_token(world.clients[0].server()).is_some()
+    });
+    let resume = world.clients[0].resume_token(world.clients[0].server()).expect("a token");
     assert_ne!(resume, token);
     assert_eq!((resume.address(), resume.server()), (token.address(), token.server()));
     // A resume token has the same text form as a connect token.

@@ -5,9 +5,11 @@ use std::time::Duration;
 use super::world::{config, now};
 use drumfire::typed::{ChannelError, Codec};
 use drumfire::{
-    Channel, ChannelId, Client, ClientConfig, Clients, Event, Message, SendError, SendOptions, Server,
-    ServerKey, Workers,
+    Channel, ChannelId, Client, ClientConfig, Event, Message, SendError, SendOptions, Server, ServerKey,
+    Workers,
 };
+
+use crate::single::{Single as _, connect_dev};
 
 /// A codec for numbers of four bytes.
 #[derive(Clone, Copy)]
@@ -42,14 +44,16 @@ const NUMBERS: Channel<u32, Four> = Channel::with_codec(ChannelId(4), SendOption
 #[test]
 fn values_travel_both_ways_and_invalid_bytes_are_errors() {
     let mut server = Server::bind(config(Workers::Inline)).expect("a server");
-    let mut client = Client::connect_dev(server.local_addr()).expect("a client");
-    let mut bots = Clients::bind("127.0.0.1:0".parse().expect("an address"), 1, &ClientConfig::default())
-        .expect("a socket");
+    let mut client = connect_dev(server.local_addr()).expect("a client");
+    let mut bots = Client::new(
+        ClientConfig::default().connections(1).address("127.0.0.1:0".parse().expect("an address")),
+    )
+    .expect("a socket");
     let bot = bots.connect((server.local_addr(), ServerKey::dev().public())).expect("room");
     let message = |number| NUMBERS.message(&number).expect("four bytes");
-    client.send(message(7)).expect("room");
+    client.send_up(message(7)).expect("room");
     bots.send(bot, message(8)).expect("room");
-    client.send(Message::reliable_ordered(NUMBERS.id(), "five.")).expect("room");
+    client.send_up(Message::reliable_ordered(NUMBERS.id(), "five.")).expect("room");
     let (mut answers, mut errors, deadline) = (Vec::new(), Vec::new(), now() + Duration::from_secs(30));
     while answers.len() < 2 || errors.is_empty() {
         assert!(now() < deadline, "{answers:?} {errors:?}");

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use drumfire::stats::DropReason;
-use drumfire::{Access, Client, Clients, Event, PeerId, Server, ServerConfig, ServerKey, Workers};
+use drumfire::{Access, Client, ClientConfig, Event, PeerId, Server, ServerConfig, ServerKey, Workers};
 use drumfire_socket::ReuseportGroup;
 
 /// The time after which a test gives up on a condition.
@@ -27,13 +27,6 @@ impl Polled for Server {
 }
 
 impl Polled for Client {
-    fn polled(&mut self) -> impl Iterator<Item = Event> {
-        self.poll(Duration::ZERO);
-        self.events()
-    }
-}
-
-impl Polled for Clients {
     fn polled(&mut self) -> impl Iterator<Item = Event> {
         self.poll(Duration::ZERO);
         self.events()
@@ -94,7 +87,9 @@ impl World {
     }
 
     pub(crate) fn join(&mut self) {
-        self.clients.push(Client::connect_dev(self.server.local_addr()).expect("a client"));
+        let mut client = Client::new(ClientConfig::default()).expect("a client");
+        client.connect((self.server.local_addr(), ServerKey::dev().public())).expect("room");
+        self.clients.push(client);
         self.heard.push(Vec::new());
     }
 

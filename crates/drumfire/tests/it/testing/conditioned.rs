@@ -3,7 +3,9 @@
 use super::*;
 use drumfire::conditioner::{Delay, Loss};
 use drumfire::stats::WorkerStats;
-use drumfire::{ChannelId, ClientState, CloseReason, Event, Message, Reconnect};
+use drumfire::{ChannelId, CloseReason, Event, Message, Reconnect};
+
+use crate::single::Single as _;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -18,7 +20,7 @@ fn connected(server: ServerConfig, client: &ClientConfig) -> World {
     world.advance(Duration::from_secs(2));
     world.server.polled().for_each(drop);
     world.clients[0].polled().for_each(drop);
-    assert_eq!(world.clients[0].state(), ClientState::Connected);
+    assert!(world.clients[0].is_up());
     world
 }
 
@@ -34,7 +36,7 @@ fn messages(events: impl Iterator<Item = Event>) -> usize {
 fn a_delayed_datagram_wakes_its_worker_exactly_when_it_is_due() {
     let mut world = connected(server_config(), &ClientConfig::default().conditioner(delayed(MS(50))));
     // The acknowledgments of the handshake have passed.
-    world.clients[0].send(say("up")).unwrap();
+    world.clients[0].send_up(say("up")).unwrap();
     world.advance(MS(49));
     assert_eq!(messages(world.server.polled()), 0);
     world.advance(MS(1));
@@ -54,7 +56,7 @@ fn a_foreign_loop_learns_when_a_delayed_datagram_is_due() {
     let mut world = connected(server_config(), &ClientConfig::default().conditioner(delayed(MS(5))));
     world.advance(Duration::from_secs(1));
     world.clients[0].polled().for_each(drop);
-    world.clients[0].send(say("up")).unwrap();
+    world.clients[0].send_up(say("up")).unwrap();
     world.clients[0].flush();
     assert_eq!(world.clients[0].poll_timeout(), Some(MS(5)));
 }
@@ -63,7 +65,7 @@ fn a_foreign_loop_learns_when_a_delayed_datagram_is_due() {
 fn a_client_whose_link_loses_all_ends_as_documented() {
     let mut world = connected(server_config(), &ClientConfig::default().conditioner(LinkConfig::default()));
     world.clients[0].set_conditioner(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
-    world.clients[0].send(say("nothing of this arrives")).unwrap();
+    world.clients[0].send_up(say("nothing of this arrives")).unwrap();
     world.advance(Duration::from_secs(60));
     let end = world.clients[0].polled().find_map(|event| match event {
         Event::Disconnected { closed, .. } => Some(closed.reason),
@@ -84,10 +86,10 @@ fn links_outlive_the_connections_of_their_socket() {
     let mut world = connected(server_config(), &config);
     world.restart_server();
     let before = world.clients[0].stats().outbound_link;
-    world.clients[0].send(say("hello?")).unwrap();
+    world.clients[0].send_up(say("hello?")).unwrap();
     world.advance(Duration::from_secs(10));
     world.clients[0].polled().for_each(drop);
-    assert_eq!(world.clients[0].state(), ClientState::Connected);
+    assert!(world.clients[0].is_up());
     let after = world.clients[0].stats();
     assert!(after.outbound_link.pushed > before.pushed);
     assert_eq!(after.outbound_link.pushed, after.protocol.datagrams_sent);
@@ -112,7 +114,7 @@ fn counters_agree_with_trains_over_rough_links() {
                 world.server.send(*peer, say("down")).unwrap();
             }
             world.server.flush();
-            world.clients.iter_mut().for_each(|client| client.send(say("up")).unwrap());
+            world.clients.iter_mut().for_each(|client| client.send_up(say("up")).unwrap());
             world.advance(MS(50));
         }
         world.advance(Duration::from_secs(20));

@@ -5,9 +5,11 @@ use std::time::Duration;
 use super::restarts::{end, ended};
 use super::{Polled, World, pair, server_config};
 use drumfire::{
-    Bytes, ChannelId, ClientConfig, ClientState, CloseReason, Closed, Event, Message, PeerId, Reconnect,
-    ReconnectReason, SendError,
+    Bytes, ChannelId, ClientConfig, CloseReason, Closed, Event, Message, PeerId, Reconnect, ReconnectReason,
+    SendError,
 };
+
+use crate::single::Single as _;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -64,12 +66,12 @@ fn all_players_reconnect_after_a_server_invalidates_keys() {
     world.advance(SECOND);
     assert!(world.take_seen().iter().all(|seen| seen.from != address));
     for client in 0..50 {
-        world.clients[client].send(Message::reliable_ordered(ChannelId(0), "there?")).unwrap();
+        world.clients[client].send_up(Message::reliable_ordered(ChannelId(0), "there?")).unwrap();
     }
     world.advance(SECOND);
     for client in 0..50 {
         assert_eq!(why_again(&mut world, client), [ended(CloseReason::Reset)]);
-        assert_eq!(world.clients[client].state(), ClientState::Connected);
+        assert!(world.clients[client].is_up());
     }
     assert_eq!(who_came(&mut world).len(), 50);
 }
@@ -80,7 +82,7 @@ fn a_client_that_invalidates_keys_reconnects_silently() {
     world.clients[0].invalidate_keys().unwrap();
     world.advance(SECOND);
     assert_eq!(why_again(&mut world, 0), [ended(CloseReason::KeysInvalidated)]);
-    assert_eq!(world.clients[0].state(), ClientState::Connected);
+    assert!(world.clients[0].is_up());
     let back = who_came(&mut world);
     assert!(back.len() == 1 && back != peers, "{back:?}");
     // The old connection has no client any more, so it ends by silence.
@@ -98,7 +100,7 @@ fn a_client_without_reconnect_receives_the_end_once() {
     world.clients[0].invalidate_keys().unwrap();
     let heard: Vec<_> = world.clients[0].polled().collect();
     assert_eq!(*end(&heard), Closed::new(CloseReason::KeysInvalidated, Bytes::new()));
-    assert_eq!(world.clients[0].state(), ClientState::Closed);
+    assert!(world.clients[0].is_over());
     world.advance(60 * SECOND);
     assert_eq!(world.clients[0].polled().next(), None);
 }
@@ -111,5 +113,5 @@ fn an_attempt_to_connect_starts_again() {
     world.advance(SECOND);
     let failed = ReconnectReason::Failed(drumfire::ConnectError::KeysInvalidated);
     assert_eq!(why_again(&mut world, 0), [failed]);
-    assert_eq!((world.clients[0].state(), who_came(&mut world).len()), (ClientState::Connected, 1));
+    assert_eq!((world.clients[0].is_up(), who_came(&mut world).len()), (true, 1));
 }

@@ -3,6 +3,8 @@
 use super::*;
 use drumfire::{ChannelId, Context, Event, Handler, Message, PeerId, Reconnect, handler};
 
+use crate::single::Single as _;
+
 /// A handler that counts its events, messages, and ticks, and broadcasts its notes to all peers.
 #[derive(Default)]
 struct Town {
@@ -56,7 +58,7 @@ fn a_world_runs_ticks_and_notes_and_restarts_the_handler() {
     }
     world.advance(Duration::from_secs(5));
     let ask = |world: &mut World<handler::Server<&'static str>>| {
-        world.clients[0].send(Message::reliable_ordered(ChannelId(0), "?")).unwrap();
+        world.clients[0].send_up(Message::reliable_ordered(ChannelId(0), "?")).unwrap();
         world.advance(Duration::from_millis(20));
         heard(world, 0)
     };
@@ -72,7 +74,7 @@ fn a_world_runs_ticks_and_notes_and_restarts_the_handler() {
         (vec![b"fire".to_vec()], vec![b"fire".to_vec()])
     );
     world.restart_server();
-    world.clients[1].send(Message::reliable_ordered(ChannelId(0), "?")).unwrap();
+    world.clients[1].send_up(Message::reliable_ordered(ChannelId(0), "?")).unwrap();
     world.advance(Duration::from_secs(20));
     heard(&mut world, 0);
     let ticks = ask(&mut world);

@@ -2,10 +2,12 @@
 
 use super::restarts::{SECOND, config, connected, events, reasons, say};
 use super::*;
-use drumfire::{ChannelId, ClientState, ConnectError, Event, Message, Outcome, ReconnectReason, SendError};
+use drumfire::{ChannelId, ConnectError, Event, Message, Outcome, ReconnectReason, SendError};
+
+use crate::single::Single as _;
 
 fn try_to_say(world: &mut World, text: &'static str) -> Result<(), SendError> {
-    world.clients[0].send(Message::reliable_ordered(ChannelId(0), text))
+    world.clients[0].send_up(Message::reliable_ordered(ChannelId(0), text))
 }
 
 /// Returns the messages that the server received.
@@ -22,10 +24,11 @@ fn a_message_sent_before_the_loss_is_noticed_is_answered_lost() {
     let mut world = connected(1, 6);
     world.restart_server();
     let message = Message::reliable_ordered(ChannelId(0), "before");
-    let before = world.clients[0].send_with_receipt(message).unwrap();
+    let server = world.clients[0].server();
+    let before = world.clients[0].send_with_receipt(server, message).unwrap();
     let mut heard = Vec::new();
     // The client notices the loss when a Reset of the server arrives.
-    while world.clients[0].state() == ClientState::Connected {
+    while world.clients[0].is_up() {
         world.advance(Duration::from_millis(1));
         heard.extend(events(&mut world, 0));
     }
@@ -54,7 +57,7 @@ fn send_returns_not_connected_before_the_loss_is_polled() {
     say(&mut world, 0, "lost with the connection");
     // The client notices the loss and connects again, and the application has not taken the event.
     world.advance(12 * SECOND);
-    assert_eq!(world.clients[0].state(), ClientState::Reconnecting);
+    assert!(!world.clients[0].is_up() && !world.clients[0].is_over());
     assert_eq!(try_to_say(&mut world, "too early"), Err(SendError::NotConnected));
     assert!(matches!(events(&mut world, 0).last(), Some(Event::Reconnecting { .. })));
     assert_eq!(try_to_say(&mut world, "too early"), Err(SendError::NotConnected));
@@ -69,7 +72,7 @@ fn send_is_refused_while_attempts_wait_and_fail() {
     for _ in 0..300 {
         world.advance(Duration::from_millis(100));
         heard.extend(events(&mut world, 0));
-        if world.clients[0].state() == ClientState::Reconnecting {
+        if !world.clients[0].is_up() {
             refused += 1;
             assert_eq!(try_to_say(&mut world, "too early"), Err(SendError::NotConnected));
         }
@@ -80,7 +83,7 @@ fn send_is_refused_while_attempts_wait_and_fail() {
     world.restart_server();
     world.advance(12 * SECOND);
     assert!(matches!(events(&mut world, 0).last(), Some(Event::Connected { .. })));
-    assert_eq!(world.clients[0].state(), ClientState::Connected);
+    assert!(world.clients[0].is_up());
     say(&mut world, 0, "at last");
     world.advance(SECOND);
     assert_eq!(heard_by_server(&mut world), [b"at last".to_vec()]);

@@ -5,9 +5,11 @@ use drumfire::conditioner::{Delay, Loss};
 use drumfire::error::{CloseCode, RefuseReason};
 use drumfire::tokens::{TokenAccess, TokenMasterKey};
 use drumfire::{
-    Bytes, ChannelId, ChannelOptions, ClientState, CloseReason, Closed, ConnectError, ConnectOptions, Event,
-    Message, PlayerId, Reconnect, ReconnectReason, SendError, ServerPublicKey, WhenFull,
+    Bytes, ChannelId, ChannelOptions, CloseReason, Closed, ConnectError, ConnectOptions, Event, Message,
+    PlayerId, Reconnect, ReconnectReason, SendError, ServerPublicKey, WhenFull,
 };
+
+use crate::single::Single as _;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -60,7 +62,7 @@ fn players(count: u128, seed: u64) -> World {
 }
 
 pub(super) fn say(world: &mut World, client: usize, text: &'static str) {
-    world.clients[client].send(Message::reliable_ordered(ChannelId(0), text)).unwrap();
+    world.clients[client].send_up(Message::reliable_ordered(ChannelId(0), text)).unwrap();
 }
 
 pub(super) fn events(world: &mut World, client: usize) -> Vec<Event> {
@@ -170,7 +172,7 @@ fn a_restart_at_any_time_of_the_handshake_is_survived() {
         assert_eq!(shutdown.try_take(), Some(Vec::new()));
         world.advance(MINUTE);
         let heard = events(&mut world, 0);
-        assert_eq!(world.clients[0].state(), ClientState::Connected, "after {milliseconds} ms: {heard:?}");
+        assert!(world.clients[0].is_up(), "after {milliseconds} ms: {heard:?}");
         reconnected[usize::from(!reasons(&heard).is_empty())] += 1;
     }
     assert!(reconnected.iter().all(|count| *count > 10), "{reconnected:?}");
@@ -202,7 +204,7 @@ fn an_idle_client_learns_of_a_restart_within_its_keep_alive() {
     world.restart_server();
     world.advance(10 * SECOND);
     assert_eq!(reasons(&events(&mut world, 0)), [ended(CloseReason::Reset)]);
-    assert_eq!(world.clients[0].state(), ClientState::Connected);
+    assert!(world.clients[0].is_up());
 }
 
 #[test]
@@ -215,7 +217,7 @@ fn a_client_retries_until_the_server_is_back() {
     world.advance(20 * SECOND);
     let mut heard: Vec<_> = (0..5).map(|client| events(&mut world, client)).collect();
     for client in &world.clients {
-        assert_eq!(client.state(), ClientState::Reconnecting);
+        assert!(!client.is_up() && !client.is_over());
     }
     world.restart_server();
     world.advance(12 * SECOND);
@@ -231,6 +233,7 @@ fn a_client_retries_until_the_server_is_back() {
 #[test]
 fn a_client_gives_up_once_and_disconnected_comes_last() {
     let mut world = connected(3, 5);
+    let server = world.clients[0].server();
     world.crash_server();
     for client in 0..3 {
         say(&mut world, client, "x");
@@ -245,12 +248,15 @@ fn a_client_gives_up_once_and_disconnected_comes_last() {
         let closed = end(std::slice::from_ref(last));
         assert_eq!(closed.reason, CloseReason::Unacknowledged);
         assert_eq!(closed.reconnect_error, Some(ConnectError::Timeout));
-        assert_eq!(world.clients[client].state(), ClientState::Closed);
+        assert!(world.clients[client].is_over());
     }
     world.restart_server();
     world.advance(10 * MINUTE);
     assert_eq!(events(&mut world, 0), [], "a client that gave up must stay silent");
-    assert_eq!(world.clients[0].send(Message::unreliable(ChannelId(0), "x")), Err(SendError::UnknownPeer));
+    assert_eq!(
+        world.clients[0].send(server, Message::unreliable(ChannelId(0), "x")),
+        Err(SendError::UnknownPeer)
+    );
 }
 
 #[test]
@@ -283,7 +289,8 @@ fn a_full_server_is_retried_after_the_requested_time() {
     let ConnectError::Refused(refusal) = error else { panic!("{error:?}") };
     assert_eq!(refusal.reason, RefuseReason::Full);
     assert!(*delay >= refusal.retry_after.unwrap(), "{heard:?}");
-    world.clients[0].close(0, "");
+    let server = world.clients[0].server();
+    world.clients[0].close(server, 0, "");
     world.advance(*delay);
     assert!(matches!(events(&mut world, 1)[..], [Event::Connected { .. }]));
 }
@@ -346,7 +353,8 @@ fn a_client_closed_by_either_application_does_not_reconnect() {
     let mut world = connected(3, 12);
     let kicked = server_peer(&mut world, 0);
     world.server.close(kicked, 4, "cheater");
-    world.clients[1].close(5, "bored");
+    let server = world.clients[1].server();
+    world.clients[1].close(server, 5, "bored");
     world.advance(2 * MINUTE);
     let application = |code, is_remote| {
         let (code, application_code) = (CloseCode::Application, code);
@@ -381,18 +389,19 @@ fn a_close_while_reconnecting_ends_with_its_own_reason() {
     say(&mut world, 0, "x");
     world.advance(12 * SECOND);
     assert_eq!(events(&mut world, 0).len(), 1);
-    assert_eq!(world.clients[0].state(), ClientState::Reconnecting);
-    world.clients[0].close(9, "enough");
+    assert!(!world.clients[0].is_up() && !world.clients[0].is_over());
+    let server = world.clients[0].server();
+    world.clients[0].close(server, 9, "enough");
     world.advance(MINUTE);
     let reason = CloseReason::Local { code: CloseCode::Application, application_code: 9 };
     assert_eq!(*end(&events(&mut world, 0)), Closed::new(reason, "enough".into()));
-    assert_eq!(world.clients[0].state(), ClientState::Closed);
+    assert!(world.clients[0].is_over());
 }
 
 #[test]
 fn a_client_replaced_by_its_own_player_does_not_reconnect() {
     let mut world = players(1, 14);
-    let resume = world.clients[0].resume_token().unwrap();
+    let resume = world.clients[0].resume_token(world.clients[0].server()).unwrap();
     world.join_with(&resume, &config()).unwrap();
     world.advance(2 * MINUTE);
     let reason = CloseReason::Remote { code: CloseCode::Replaced, application_code: 0 };
@@ -419,13 +428,14 @@ fn a_client_without_reconnect_receives_the_end() {
 fn channel_options_survive_a_reconnect() {
     let mut world = connected(1, 16);
     let drops = ChannelOptions::default().when_full(WhenFull::DropNewest);
-    world.clients[0].set_channel_options(ChannelId(3), drops);
+    let server = world.clients[0].server();
+    world.clients[0].set_channel_options(server, ChannelId(3), drops);
     world.restart_server();
     world.advance(10 * SECOND);
     assert_eq!(reasons(&events(&mut world, 0)), [ended(CloseReason::Reset)]);
     let mut send = |channel| {
         (0..1_200).try_for_each(|_| {
-            let sent = world.clients[0].send(Message::unreliable(ChannelId(channel), vec![0; 1_000]));
+            let sent = world.clients[0].send_up(Message::unreliable(ChannelId(channel), vec![0; 1_000]));
             sent.map(drop)
         })
     };
@@ -448,7 +458,7 @@ fn the_same_seed_reconnects_with_the_same_datagrams() {
 #[test]
 fn a_server_process_accepts_a_resume_token_once() {
     let mut world = players(1, 18);
-    let resume = world.clients[0].resume_token().unwrap();
+    let resume = world.clients[0].resume_token(world.clients[0].server()).unwrap();
     for life in 0..2 {
         for is_taken in [true, false] {
             let place = world.join_with(&resume, &config()).unwrap();
@@ -468,7 +478,10 @@ fn a_server_process_accepts_a_resume_token_once() {
         }
         // All clients close, so that no client reconnects by itself after the restart.
         for client in &mut world.clients {
-            client.close(0, "");
+            let server = client.peers().next();
+            if let Some(server) = server {
+                client.close(server, 0, "");
+            }
         }
         world.advance(SECOND);
         world.restart_server();
@@ -489,7 +502,7 @@ fn with_the_resume_token_of(other_id: &str, id: &str) -> Option<Event> {
     other.join_with(&token, &ClientConfig::default()).unwrap();
     other.advance(SECOND);
     other.clients[0].poll(Duration::ZERO);
-    let resume = other.clients[0].resume_token().expect("the server sent one");
+    let resume = other.clients[0].resume_token(other.clients[0].server()).expect("the server sent one");
     let (mut world, ..) = start(id, 62);
     world.join_with(&resume, &ClientConfig::default()).unwrap();
     world.advance(10 * SECOND);

@@ -8,6 +8,8 @@ use super::*;
 use drumfire::stats::WorkerStats;
 use drumfire::{ChannelId, CloseReason, Event, Message, PeerId, SendOptions};
 
+use crate::single::Single as _;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Returns a server with this number of workers, its connected clients, and their ids at the server.
@@ -34,7 +36,7 @@ fn talk(world: &mut World, peers: &[PeerId]) -> (usize, usize) {
     for round in 0..35 {
         for _ in 0..if round < 25 { 4 } else { 0 } {
             for client in &mut world.clients {
-                client.send(Message::new(ChannelId(0), vec![1; 900], reliable)).unwrap();
+                client.send_up(Message::new(ChannelId(0), vec![1; 900], reliable)).unwrap();
                 up += 1;
             }
             for peer in peers {
@@ -215,7 +217,7 @@ fn a_worker_with_a_blocked_socket_rarely_wakes_up() {
     for client in &mut world.clients {
         // The messages use so much of the receive memory that the worker has to send credit while its socket is blocked.
         for _ in 0..30 {
-            client.send(Message::reliable_ordered(ChannelId(0), vec![1; 5_000])).unwrap();
+            client.send_up(Message::reliable_ordered(ChannelId(0), vec![1; 5_000])).unwrap();
         }
     }
     for _ in 0..100 {

@@ -4,6 +4,8 @@ use super::*;
 use drumfire::conditioner::{Delay, Loss};
 use drumfire::{ChannelId, Event, Message};
 
+use crate::single::Single as _;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 fn rough() -> LinkConfig {
@@ -29,7 +31,7 @@ fn run(seed: u64) -> (Vec<Vec<u8>>, u64) {
     let mut got = Vec::new();
     for round in 0..100_u8 {
         for client in &mut world.clients {
-            client.send(Message::reliable_ordered(ChannelId(0), vec![round; 40])).unwrap();
+            client.send_up(Message::reliable_ordered(ChannelId(0), vec![round; 40])).unwrap();
         }
         world.advance(Duration::from_millis(20));
         got.extend(messages(&mut world));
@@ -48,7 +50,7 @@ fn a_pair_connects_and_talks_both_ways() {
     assert_eq!(info.address, world.client_address(0));
     assert!(matches!(world.clients[0].polled().collect::<Vec<_>>()[..], [Event::Connected { .. }]));
     world.server.send(*peer, Message::unreliable(ChannelId(3), "down")).unwrap();
-    world.clients[0].send(Message::reliable_ordered(ChannelId(4), "up")).unwrap();
+    world.clients[0].send_up(Message::reliable_ordered(ChannelId(4), "up")).unwrap();
     world.advance(SECOND);
     assert_eq!(messages(&mut world), [b"up"]);
     let heard: Vec<Event> = world.clients[0].polled().collect();
@@ -74,7 +76,7 @@ fn a_message_takes_the_delay_of_its_link() {
     assert_eq!(world.server.polled().count(), 1);
     let late = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(70)));
     world.set_up(0, &late).unwrap();
-    world.clients[0].send(Message::unreliable(ChannelId(0), "x")).unwrap();
+    world.clients[0].send_up(Message::unreliable(ChannelId(0), "x")).unwrap();
     world.advance(Duration::from_millis(70) - Duration::from_nanos(1));
     assert_eq!(messages(&mut world).len(), 0);
     world.advance(Duration::from_nanos(1));
@@ -98,7 +100,7 @@ fn each_client_has_a_link_for_each_direction() {
     assert_eq!(world.server.polled().count(), 2);
     world.set_up(1, &LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
     for client in &mut world.clients {
-        client.send(Message::unreliable(ChannelId(0), "x")).unwrap();
+        client.send_up(Message::unreliable(ChannelId(0), "x")).unwrap();
     }
     world.advance(Duration::from_millis(100));
     assert_eq!(messages(&mut world).len(), 1);
@@ -186,10 +188,11 @@ fn transfer(world: &mut World, seconds: u32) -> (u16, Vec<Vec<u8>>, usize) {
     for step in 0..seconds * 50 {
         let message = [&step.to_be_bytes()[..], &[7; 9_996]].concat();
         // The send fails while the memory is full.
-        let taken = world.clients[0].send(Message::reliable_ordered(ChannelId(0), message));
+        let taken = world.clients[0].send_up(Message::reliable_ordered(ChannelId(0), message));
         sent += usize::from(taken.is_ok());
         if step % 50 == 49 {
-            world.clients[0].request_stats();
+            let server = world.clients[0].server();
+            world.clients[0].request_stats(server);
         }
         world.advance(Duration::from_millis(20));
         got.extend(messages(world));
@@ -238,10 +241,11 @@ fn a_smaller_mtu_loses_no_reliable_message() {
 fn short_messages_cause_no_mtu_probes() {
     let mut world = pair(7);
     for _ in 0..300 {
-        world.clients[0].send(Message::unreliable(ChannelId(0), vec![1; 200])).unwrap();
+        world.clients[0].send_up(Message::unreliable(ChannelId(0), vec![1; 200])).unwrap();
         world.advance(Duration::from_millis(16));
     }
-    world.clients[0].request_stats();
+    let server = world.clients[0].server();
+    world.clients[0].request_stats(server);
     world.advance(Duration::from_millis(1));
     let size = world.clients[0].polled().find_map(|event| match event {
         Event::Stats { stats, .. } => Some(stats.datagram_max_bytes),
@@ -265,9 +269,9 @@ fn a_transfer_of_16_mib_does_not_disturb_a_game() {
     let (mut got, mut delays) = (Vec::new(), Vec::new());
     for tick in 0..1_500_u64 {
         let client = &mut world.clients[0];
-        upload.step(|message| client.send(message)).unwrap();
+        upload.step(|message| client.send_up(message)).unwrap();
         let input = tick.to_be_bytes().to_vec();
-        client.send(Message::reliable_ordered(ChannelId(0), input).priority(Priority::Urgent)).unwrap();
+        client.send_up(Message::reliable_ordered(ChannelId(0), input).priority(Priority::Urgent)).unwrap();
         for _ in 0..8 {
             world.advance(Duration::from_millis(2));
             let now = tick * 16 + 16;
