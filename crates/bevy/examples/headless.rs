@@ -164,7 +164,8 @@ fn read_events(
             Event::Message { channel: SNAPSHOTS, payload, .. } => {
                 position.0 = u32::from_be_bytes(payload.as_ref().try_into()?);
                 if position.0 == GOAL {
-                    client.get().close(0, "goal reached");
+                    let peer = client.peer();
+                    client.get().close(peer, 0, "goal reached");
                 }
             }
             Event::Disconnected { .. } if position.0 == GOAL => {
