@@ -63,8 +63,8 @@ pub const IN_FLIGHT_BYTES: usize = 4 * 1_024 * 1_024;
 /// buffer of sockets.
 pub const IN_FLIGHT_START_BYTES: usize = 128 * 1_024;
 
-/// The most packets in flight of a connection.
-pub const PACKETS_IN_FLIGHT_MAX: usize = 4_096;
+/// The most packets in flight of a connection. The largest limit on bytes in flight has 3,500 full packets.
+pub const PACKETS_IN_FLIGHT_MAX: usize = 5_000;
 
 /// The time between two timestamps of this end's clock.
 pub(crate) const STAMP_INTERVAL: Duration = Duration::from_secs(1);
