@@ -170,13 +170,19 @@ impl Rate {
             Congestion::Cubic => Algorithm::Cubic(Cubic::default()),
             Congestion::Fixed { bytes_per_second } => Algorithm::Fixed(Fixed::new(bytes_per_second)),
         };
+        // A fixed rate says what the path delivers, so nothing has to be measured.
+        let most = in_flight_bytes.end();
+        let limit = match choice {
+            Congestion::Fixed { .. } => FlightLimit::new(&(*most..=*most)),
+            Congestion::Delay | Congestion::Cubic => FlightLimit::new(in_flight_bytes),
+        };
         // Before the first sample, the first window is spread over the assumed round trip.
         let pacer = Pacer::new(controller.get().pacing_rate(ROUND_TRIP_INITIAL));
         Self {
             controller,
             pacer,
             bandwidth: Bandwidth::default(),
-            limit: FlightLimit::new(in_flight_bytes),
+            limit,
             smoothed: Micros::new(ROUND_TRIP_INITIAL),
             path_from: Moment::ORIGIN,
             held: None,
