@@ -105,6 +105,7 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the encoding as [`Self::encoding`] does, for bodies that are not validated or follow separately.
+    #[inline]
     pub(super) fn head_encoding(
         &self,
         last_id: Option<MessageId>,
@@ -136,6 +137,7 @@ impl<'a> Bodies<'a> {
 
     /// Returns the length in bytes of the body of a message.
     #[must_use]
+    #[inline]
     pub fn encoded_bytes(payload_bytes: usize) -> usize {
         varint::encoded_bytes(payload_bytes as u64).saturating_add(payload_bytes)
     }
@@ -143,6 +145,7 @@ impl<'a> Bodies<'a> {
     /// Splits the first payload from bodies that were validated. Returns the payload and the other bodies, or `None` if the bytes
     /// have no whole body.
     #[must_use]
+    #[inline]
     pub fn split_first(bytes: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
         let mut reader = Reader::new(bytes);
         let payload = read_payload(&mut reader).ok()?;

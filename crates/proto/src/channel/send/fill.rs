@@ -180,8 +180,7 @@ impl SendQueue {
         filled: &mut FillCounts,
     ) -> bool {
         self.check_first(queue_key);
-        let Some(scheduler) = &mut self.scheduler else { return false };
-        if scheduler.begins_run(queue_key)
+        if self.scheduler.as_ref().is_some_and(|scheduler| scheduler.begins_run(queue_key))
             && let Some(ids) = self.write_reliable_run(queue_key, class, packet, writer)
         {
             carry(ids.book_id());
@@ -237,6 +236,7 @@ impl SendQueue {
 
     /// Writes the first messages of a reliable queue as a run. Returns their ids, or `None` if there is only one that
     /// fits, which is shorter as a message.
+    #[inline(never)]
     fn write_reliable_run<B: BufMut>(
         &mut self,
         queue_key: QueueKey,

@@ -236,6 +236,7 @@ impl Reliable {
     }
 
     /// Keeps the message that [`Self::write_first`] wrote. Returns its ids.
+    #[inline]
     pub(super) fn keep(&mut self, waiting: QueuedMessage, order: Order, send: SendPriority) -> RunIds {
         debug_assert!(
             u32::try_from(waiting.payload.len()).is_ok() && send.class < Priority::COUNT,
@@ -312,6 +313,7 @@ impl Reliable {
     }
 
     /// Keeps a run that was written with the next ids. Returns its ids.
+    #[inline]
     fn keep_run(&mut self, run: SentRun) -> RunIds {
         let ids = run.ids;
         debug_assert_eq!(ids.first, self.next_id, "a message was written under another id");

@@ -31,7 +31,10 @@ pub(in crate::channel::send) struct RunLimits {
 impl ChannelScheduler {
     /// Whether the first two messages of the current queue can be in one run.
     pub(in crate::channel::send) fn begins_run(&self, key: QueueKey) -> bool {
-        // In the usual case one message waits, and this is one look at its link.
+        // In the usual case one message waits.
+        if self.queue(key).is_none_or(|queue| queue.first == queue.last) {
+            return false;
+        }
         let mut entries = self.entries(key);
         let (Some(first), Some(second)) = (entries.next(), entries.next()) else { return false };
         can_join(first, first) && can_join(first, second)
@@ -114,6 +117,7 @@ impl ChannelScheduler {
     }
 
     /// Returns the current queue.
+    #[inline]
     fn queue(&self, key: QueueKey) -> Option<&ChannelQueue> {
         match &self.only {
             Some((_, queue)) => Some(queue),
