@@ -44,9 +44,9 @@ pub struct DrumfireConfig {
     pub unacknowledged_timeout_ms: u32,
     /// Identifies the game and its build. It must equal the protocol id of the server.
     pub protocol_id: u64,
-    /// The maximum size of all messages that wait to be sent, in bytes, at least 4,096. Zero: 262,144.
+    /// The maximum size of all messages that wait to be sent, in bytes, at least 4,096. Zero: 1,048,576.
     pub send_memory_bytes: usize,
-    /// The maximum size of all messages that wait for the application, in bytes, at least 4,096. Zero: 262,144.
+    /// The maximum size of all messages that wait for the application, in bytes, at least 4,096. Zero: 2,097,152.
     pub receive_memory_bytes: usize,
     /// The maximum size of a reliable message, in bytes, from 1,024 to 16 MiB, and at most a quarter of
     /// `send_memory_bytes` and of `receive_memory_bytes`. Zero: 65,536. Use the same value on the server.

@@ -409,7 +409,7 @@ fn messages_and_texts_that_are_too_long_are_refused() {
     }
     assert_eq!(
         (queued, send(client, &[0; 60_000], mode(DrumfireMode::ReliableOrdered)).0),
-        (4, DrumfireStatus::Full)
+        (17, DrumfireStatus::Full)
     );
     let long = CString::new([b'a'; 129]).unwrap();
     assert_eq!(close(client, 0, &long), DrumfireStatus::TextTooLong);
