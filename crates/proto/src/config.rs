@@ -47,7 +47,8 @@ pub struct Config {
     /// memory.
     pub event_memory_bytes: usize,
     /// The most bytes in flight of a connection, whatever its congestion window allows; at least 2,400. A connection
-    /// begins with 128 KiB at most, and raises its limit to twice what its path delivers in a round trip and 25 ms.
+    /// begins with 128 KiB at most, and raises its limit to twice what its path delivers in a round trip and 25 ms. With
+    /// [`Congestion::Fixed`], all of it may be in flight from the start.
     /// `send_memory_bytes` is a limit too.
     pub in_flight_bytes: usize,
     /// The UDP payload of the largest datagram that this end sends and accepts, in bytes: 1,200 to 1,472. A

@@ -59,8 +59,8 @@ pub const EVENT_MEMORY_BYTES: usize = 8 * 1_024 * 1_024;
 /// send memory limits them too.
 pub const IN_FLIGHT_BYTES: usize = 4 * 1_024 * 1_024;
 
-/// The bytes that a new connection may have in flight, and the least limit of any path. They fit the default receive
-/// buffer of sockets.
+/// The bytes that a new connection may have in flight, and the least limit of a path whose rate is measured. They fit the
+/// default receive buffer of sockets.
 pub const IN_FLIGHT_START_BYTES: usize = 128 * 1_024;
 
 /// The most packets in flight of a connection. The largest limit on bytes in flight has 3,500 full packets.

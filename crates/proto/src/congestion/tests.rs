@@ -205,6 +205,15 @@ fn after_an_outage_the_window_grows_from_the_first_ack() {
 }
 
 #[test]
+fn a_fixed_rate_has_all_of_its_limit_from_the_start() {
+    let fixed = Congestion::Fixed { bytes_per_second: 125_000_000 };
+    let mut rate = Rate::new(fixed, &(131_072..=4_194_304));
+    assert_eq!(rate.window_bytes(), 4_194_304);
+    rate.on_path_changed(at(1_000));
+    assert_eq!(rate.window_bytes(), 4_194_304);
+}
+
+#[test]
 fn a_fixed_rate_is_kept_whatever_is_lost() {
     for bytes_per_second in [2_000, 500_000, 5_000_000] {
         for (loss_per_mille, packet_bytes) in [(0, 1_200), (0, 200), (200, 1_200)] {
