@@ -27,6 +27,11 @@ pub(crate) enum AckUrgency {
     High,
 }
 
+/// The longest delay of an ack for reliable data: short against the round trip, after which the sender probes.
+pub(crate) fn reliable_ack_delay(round_trip: Duration) -> Duration {
+    part(round_trip, 4).clamp(ACK_DELAY_MIN, ACK_DELAY_MAX)
+}
+
 /// An inclusive range of packet numbers.
 type Span = (u64, u64);
 
@@ -90,7 +95,7 @@ impl Acks {
             AckUrgency::None => return,
             AckUrgency::Late if count < ACK_SOON_FROM => round_trip.max(ACK_DELAY_LATE),
             AckUrgency::Late | AckUrgency::Low => round_trip.max(ACK_DELAY_MAX),
-            AckUrgency::High => part(round_trip, 4).clamp(ACK_DELAY_MIN, ACK_DELAY_MAX),
+            AckUrgency::High => reliable_ack_delay(round_trip),
         };
         self.owed_count = self.owed_count.saturating_add(1);
         let mut due = now.after(wait);

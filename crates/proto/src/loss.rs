@@ -10,7 +10,7 @@ use std::time::Duration;
 use drumfire_wire::{Ack, MessageId, PacketNumber};
 
 use self::in_flight::InFlightPackets;
-use crate::acks::AckUrgency;
+use crate::acks::{AckUrgency, reliable_ack_delay};
 use crate::convert::saturated;
 use crate::limits::{
     ACK_DELAY_LATE, ACK_DELAY_MAX, KEY_CHANGE_PROBES, PERSISTENT_PROBES, PROBE_INTERVAL_MAX,
@@ -251,7 +251,6 @@ impl Loss {
         if let Some(packets) = packets
             && (news.acknowledged_count > 0 || is_newer)
         {
-            packets.progress_at = now;
             packets.probe_count = 0;
         }
         self.check_acked(ack, next_number, news.acknowledged_count > 0 || is_newer);
@@ -284,10 +283,10 @@ impl Loss {
             return packets.loss_at;
         }
         // The peer delays an ack by the content of its packet, so the probe waits for as long as the peer may (the
-        // `max_ack_delay` of RFC 9002 section 6.2.1). One packet with reliable data makes the wait short for all.
+        // `max_ack_delay` of RFC 9002 section 6.2.1). With reliable data in flight, only such packets count.
         let smoothed = self.round_trip.smoothed();
         let ack_delay = match packets.in_flight.urgency() {
-            AckUrgency::High => ACK_DELAY_MAX,
+            AckUrgency::High => reliable_ack_delay(smoothed),
             AckUrgency::Low | AckUrgency::None => smoothed.max(ACK_DELAY_MAX),
             AckUrgency::Late => smoothed.max(ACK_DELAY_LATE),
         };
@@ -312,7 +311,7 @@ impl Loss {
             Some(packets) => {
                 // No packet is declared lost: a probe timeout alone is no evidence of a loss (RFC 9002 section 6.2).
                 packets.probe_count = packets.probe_count.saturating_add(1);
-                packets.progress_at = now;
+                packets.probed_at = Some(now);
                 Due::Probe
             }
         }
@@ -322,7 +321,7 @@ impl Loss {
     pub(crate) fn restart_probing(&mut self, now: Moment) {
         if let Some(packets) = &mut self.packets {
             packets.probe_count = 0;
-            packets.progress_at = now;
+            packets.probed_at = Some(now);
         }
     }
 

@@ -29,14 +29,16 @@ pub(super) struct InFlightPackets {
     pub(super) skipped: Option<Box<Skipped>>,
     /// The totals of the packets in the ring that are not settled.
     pub(super) in_flight: InFlight,
+    /// The index in the ring of the oldest packet with reliable data that is not settled, or the length of the ring.
+    oldest_carrying: usize,
 
     // Timers
     /// When the next packet below the largest acknowledged number will be declared lost. `None` when there is no
     /// such packet.
     pub(super) loss_at: Option<Moment>,
-    /// When an ack last made progress, or a probe last became due.
-    pub(super) progress_at: Moment,
-    /// The number of probes since the last progress.
+    /// When a probe last became due. `None` before the first one.
+    pub(super) probed_at: Option<Moment>,
+    /// The number of probes since the last ack that made progress.
     pub(super) probe_count: u32,
 }
 
@@ -86,7 +88,7 @@ impl InFlightPackets {
     #[inline]
     pub(super) fn prefetch(&self) -> impl Copy + use<> {
         let ends = [self.ring.front(), self.ring.back()].map(|entry| entry.map(|entry| entry.is_settled));
-        (ends, self.in_flight.bytes, self.progress_at)
+        (ends, self.in_flight.bytes, self.probed_at)
     }
 
     pub(super) fn oldest_sent_at(&self) -> Option<Moment> {
@@ -109,12 +111,22 @@ impl InFlightPackets {
         debug_assert!(u64::from(packet.carried) <= all, "packet {} carries unknown messages", packet.number);
         let carried_from = all.saturating_sub(u64::from(packet.carried));
         self.ring.push_back(RingEntry { packet, carried_from, is_settled: false });
+        self.find_oldest_carrying();
+    }
+
+    /// Moves [`Self::oldest_carrying`] to the next packet after a change of the ring. All packets before it are settled or
+    /// without reliable data, and stay so. Each is passed once.
+    fn find_oldest_carrying(&mut self) {
+        while let Some(entry) = self.ring.get(self.oldest_carrying)
+            && (entry.is_settled || entry.packet.urgency != AckUrgency::High)
+        {
+            self.oldest_carrying = self.oldest_carrying.saturating_add(1);
+        }
     }
 
     pub(super) fn oldest_carried(&self) -> Option<impl Iterator<Item = MessageId>> {
         // The oldest data is the likeliest to be lost, and the most urgent for the peer: later data may wait for it.
-        let oldest =
-            self.ring.iter().find(|entry| !entry.is_settled && entry.packet.urgency == AckUrgency::High)?;
+        let oldest = self.ring.get(self.oldest_carrying)?;
         Some(self.carried.as_ref()?.of(oldest))
     }
 
@@ -125,9 +137,10 @@ impl InFlightPackets {
         let doublings = self.probe_count.saturating_sub(even).min(PROBE_DOUBLINGS_MAX);
         const { assert!(PROBE_DOUBLINGS_MAX < u32::BITS, "a wait that is doubled too often starts over") };
         let wait = first.saturating_mul(1_u32.wrapping_shl(doublings));
-        // Counted from the last progress, where RFC 9002 section 6.2.1 counts from the last packet. A game sends all
-        // the time, and would never notice that its path is dead.
-        let since = self.oldest_sent_at().map_or(self.progress_at, |oldest| oldest.max(self.progress_at));
+        // Counted from the oldest packet, where RFC 9002 section 6.2.1 counts from the last one. A game sends all the time,
+        // and would never notice that its path is dead.
+        let oldest = self.ring.get(self.oldest_carrying).or(self.ring.front()).map(|entry| entry.packet.at);
+        let since = oldest.max(self.probed_at).unwrap_or_default();
         since.after(wait.min(longest))
     }
 
@@ -146,6 +159,7 @@ impl InFlightPackets {
             }
             self.acknowledge(range, news, fate, &mut on_packet);
         }
+        self.find_oldest_carrying();
     }
 
     /// Settles the packets of one range.
@@ -235,6 +249,7 @@ impl InFlightPackets {
             let since = *lost_since.get_or_insert(packet.at);
             news.is_persistent |= packet.at.since(since) >= persistent;
         }
+        self.find_oldest_carrying();
         news
     }
 
@@ -242,6 +257,7 @@ impl InFlightPackets {
     pub(super) fn forget_settled(&mut self) {
         // A settled packet behind an older one stays, so that the ids of both can be removed at the front.
         while let Some(entry) = self.ring.pop_front_if(|entry| entry.is_settled) {
+            self.oldest_carrying = self.oldest_carrying.saturating_sub(1);
             if let Some(carried) = &mut self.carried {
                 carried.forget(&entry);
             }
@@ -265,6 +281,12 @@ impl InFlightPackets {
         debug_assert!(
             self.ring.front().is_none_or(|oldest| !oldest.is_settled),
             "the oldest packet is settled, and still remembered"
+        );
+        let is_carrying = |entry: &RingEntry| !entry.is_settled && entry.packet.urgency == AckUrgency::High;
+        debug_assert_eq!(
+            self.oldest_carrying,
+            self.ring.iter().position(is_carrying).unwrap_or(self.ring.len()),
+            "the probe timer counts from a packet that is not the oldest one with reliable data"
         );
         // Each id belongs to one packet, and the ids are in the order of the packets.
         let mut next = self.carried.as_ref().map_or(0, |carried| carried.gone);

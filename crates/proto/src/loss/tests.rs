@@ -8,20 +8,24 @@ fn ms(milliseconds: u64) -> Moment {
     Moment::from_nanos(milliseconds * 1_000_000)
 }
 
-/// Sends packets `from..to`, packet n at n ms with 100 bytes and message n inside.
+/// Packet n, sent at n ms, with 100 bytes and one message.
+fn sent(number: u64) -> SentPacket {
+    SentPacket {
+        number,
+        at: ms(number),
+        bytes: 100,
+        carried: 1,
+        acks_up_to: None,
+        urgency: AckUrgency::High,
+        is_mtu_probe: false,
+    }
+}
+
+/// Sends packets `from..to`, with message n in packet n.
 fn send(loss: &mut Loss, numbers: std::ops::Range<u64>) {
     for number in numbers {
         loss.carry(MessageId(number));
-        let packet = SentPacket {
-            number,
-            at: ms(number),
-            bytes: 100,
-            carried: 1,
-            acks_up_to: None,
-            urgency: AckUrgency::High,
-            is_mtu_probe: false,
-        };
-        loss.on_sent(packet);
+        loss.on_sent(sent(number));
     }
 }
 
@@ -151,7 +155,7 @@ fn a_probe_waits_for_the_delay_of_the_most_urgent_ack() {
     assert_eq!(loss.deadline(), None);
     let margin = 40 + 4 * 20;
     for (number, urgency, wait) in
-        [(1, AckUrgency::Late, 150), (2, AckUrgency::Low, 40), (3, AckUrgency::High, 25)]
+        [(1, AckUrgency::Late, 150), (2, AckUrgency::Low, 40), (3, AckUrgency::High, 10)]
     {
         let (at, bytes, acks_up_to) = (ms(100), 30, None);
         loss.on_sent(SentPacket { number, at, bytes, carried: 0, acks_up_to, urgency, is_mtu_probe: false });
@@ -174,7 +178,8 @@ fn one_long_round_trip_does_not_slow_down_probes() {
     }
     let timeout = loss.probe_timeout();
     assert!(timeout > PROBE_INTERVAL_MAX && loss.round_trip().smoothed() < PROBE_INTERVAL_MAX, "{timeout:?}");
-    send(&mut loss, 4..5);
+    loss.carry(MessageId(4));
+    loss.on_sent(SentPacket { at: ms(3_100), ..sent(4) });
     assert_eq!(loss.deadline(), Some(ms(3_100).after(PROBE_INTERVAL_MAX)));
 }
 
@@ -195,8 +200,8 @@ fn an_ack_of_what_was_never_sent_or_skipped_is_an_error() {
 }
 
 #[test]
-fn probes_double_after_a_second_or_seventeen_of_them_up_to_700_ms() {
-    for (round_trip, even) in [(10, 17), (60, 5)] {
+fn probes_double_after_a_second_or_sixteen_of_them_up_to_700_ms() {
+    for (round_trip, even) in [(10, 16), (60, 5)] {
         probe_waits(round_trip, even);
     }
 }
@@ -207,11 +212,11 @@ fn probe_waits(round_trip: u64, even: usize) {
     send(&mut loss, 0..1);
     ack(&mut loss, round_trip, &[(0, 0)], 1).unwrap();
     send(&mut loss, 1..2);
-    let first = loss.probe_timeout().as_millis();
+    let first = loss.deadline().unwrap().since(ms(1)).as_millis();
     let mut waits = Vec::new();
     for _ in 0..40 {
         let due = loss.deadline().unwrap();
-        waits.push(due.since(packets(&loss).progress_at).as_millis());
+        waits.push(due.since(packets(&loss).probed_at.unwrap_or(ms(1))).as_millis());
         assert_eq!(loss.on_timeout(due, |_, _, _| unreachable!()), Due::Probe);
     }
     let later = |doublings: u32| (first << doublings).min(700);
@@ -228,13 +233,29 @@ fn probe_waits(round_trip: u64, even: usize) {
 }
 
 #[test]
-fn an_ack_of_older_packets_restarts_the_probe_timer() {
+fn acks_of_other_packets_do_not_postpone_a_probe() {
     let mut loss = Loss::default();
     send(&mut loss, 0..4);
     ack(&mut loss, 41, &[(2, 2)], 4).unwrap();
     ack(&mut loss, 45, &[(0, 1)], 4).unwrap();
     assert!(loss.has_in_flight());
-    assert_eq!(loss.deadline(), Some(ms(45).after(loss.probe_timeout())));
+    assert_eq!(loss.deadline(), Some(ms(3).after(reliable_timeout(&loss))));
+}
+
+#[test]
+fn packets_without_reliable_data_do_not_hasten_a_probe() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..1);
+    ack(&mut loss, 40, &[(0, 0)], 1).unwrap();
+    loss.on_sent(SentPacket { carried: 0, urgency: AckUrgency::Late, ..sent(41) });
+    assert_eq!(loss.deadline(), Some(ms(41).after(loss.round_trip().probe_timeout(ACK_DELAY_LATE))));
+    send(&mut loss, 90..91);
+    assert_eq!(loss.deadline(), Some(ms(90).after(reliable_timeout(&loss))));
+}
+
+/// The wait for the ack of a packet with reliable data, before a probe.
+fn reliable_timeout(loss: &Loss) -> Duration {
+    loss.round_trip().probe_timeout(reliable_ack_delay(loss.round_trip().smoothed()))
 }
 
 #[test]
@@ -247,7 +268,7 @@ fn probing_restarts_when_the_cause_of_the_losses_is_gone() {
     }
     loss.restart_probing(ms(60_000));
     assert_eq!(loss.probe_count(), 0);
-    assert_eq!(loss.deadline(), Some(ms(60_000).after(loss.probe_timeout())));
+    assert_eq!(loss.deadline(), Some(ms(60_000).after(reliable_timeout(&loss))));
 }
 
 #[test]

@@ -85,12 +85,13 @@ fn at_five_percent_loss_the_slowest_hundredth_arrives_soon() {
 
 #[test]
 fn resends_are_few_over_what_is_unique() {
-    for (loss, at_most_thousandths) in [(0, 1_001), (20, 1_600), (40, 2_200)] {
+    let links = [(0, 0, 1_001), (0, 10, 1_001), (0, 40, 1_150), (20, 0, 1_600), (40, 0, 2_200)];
+    for (loss, jitter, at_most_thousandths) in links {
         let (mut sent, mut resent) = (0, 0);
         for seed in 0..10 {
             let mut world = World::new(seed, link(0));
             let (client, _) = world.connected();
-            world.link = link(loss);
+            world.link = Link { jitter: Duration::from_millis(jitter), ..link(loss) };
             for number in 0..1_200_u32 {
                 world
                     .send(CLIENT, client, 1, &number.to_be_bytes(), SendOptions::reliable_ordered())
@@ -103,8 +104,11 @@ fn resends_are_few_over_what_is_unique() {
             resent += stats.messages_resent;
         }
         let thousandths = sent * 1_000 / (sent - resent);
-        println!("sent over unique at {loss} % loss: {:.3}", thousandths as f64 / 1_000.0);
-        assert!(thousandths <= at_most_thousandths, "{loss} %: {thousandths}");
+        println!(
+            "sent over unique at {loss} % loss, {jitter} ms jitter: {:.3}",
+            thousandths as f64 / 1_000.0
+        );
+        assert!(thousandths <= at_most_thousandths, "{loss} %, {jitter} ms: {thousandths}");
     }
 }
 
@@ -174,6 +178,76 @@ fn after_an_outage_messages_arrive_with_the_next_probe() {
         let took = after_hole(Duration::from_millis(millis));
         println!("after a hole of {millis} to {} ms: {took:?}, at most {at_most} ms", 2 * millis);
         assert!(took <= Duration::from_millis(at_most), "{millis} ms: {took:?}");
+    }
+}
+
+/// When a client of [`echoes`] sends.
+#[derive(Clone, Copy)]
+enum Pace {
+    /// At this interval.
+    Every(Duration),
+    /// When the answer to the last message has arrived.
+    OneByOne,
+}
+
+/// The latencies of reliable messages of 64 B that a server returns immediately, and the bytes on the wire per message. The link loses 2 %
+/// in each direction.
+fn echoes(pace: Pace, seeds: u64) -> (Vec<Duration>, f64) {
+    const STEP: Duration = Duration::from_micros(500);
+    let (mut latencies, mut bytes) = (Vec::new(), 0);
+    for seed in 0..seeds {
+        let mut world = World::new(seed, link(2));
+        let (client, server) = world.connected();
+        let (mut sent_at, mut looked) = (Vec::new(), [world.seen[CLIENT].len(), world.seen[SERVER].len()]);
+        let (start, before) = (world.now, world.sent.len());
+        let mut returned = 0;
+        while world.now.since(start) < Duration::from_secs(60) {
+            let is_due = match pace {
+                Pace::Every(interval) => start.after(interval * sent_at.len() as u32) <= world.now,
+                Pace::OneByOne => returned == sent_at.len(),
+            };
+            if is_due {
+                let mut message = [0; 64];
+                message[..4].copy_from_slice(&(sent_at.len() as u32).to_be_bytes());
+                sent_at.push(world.now);
+                world.send(CLIENT, client, 1, &message, SendOptions::reliable_unordered()).unwrap();
+            }
+            world.run(STEP);
+            let come: Vec<_> = world.seen[SERVER][looked[SERVER]..].to_vec();
+            looked[SERVER] += come.len();
+            for (_, _, seen) in come {
+                let Seen::Message(1, message) = seen else { continue };
+                world.send(SERVER, server, 1, &message, SendOptions::reliable_unordered()).unwrap();
+            }
+            for (at, _, seen) in &world.seen[CLIENT][looked[CLIENT]..] {
+                let Seen::Message(1, message) = seen else { continue };
+                let number = u32::from_be_bytes(*message.first_chunk().unwrap());
+                latencies.push(at.since(sent_at[number as usize]));
+                returned += 1;
+            }
+            looked[CLIENT] = world.seen[CLIENT].len();
+        }
+        bytes += world.sent[before..].iter().map(|(_, _, bytes)| bytes.len() + 28).sum::<usize>();
+    }
+    let messages = latencies.len() as f64;
+    (latencies, bytes as f64 / messages)
+}
+
+#[test]
+fn echoes_over_a_lossy_link_recover_soon() {
+    // The bytes are those without the early repeats, and 5 % more.
+    let loads = [
+        ("60 per second", Pace::Every(PERIOD), 115, 258.8 * 1.05),
+        ("10 per second", Pace::Every(Duration::from_millis(100)), 115, 324.0 * 1.05),
+        ("one outstanding", Pace::OneByOne, 115, 266.3 * 1.05),
+    ];
+    for (name, pace, at_most, bytes_at_most) in loads {
+        let (mut latencies, bytes) = echoes(pace, 20);
+        let p99 = percentile(&mut latencies, 99);
+        println!("p99 of echoes at 2 % loss, 50 ms round trip, {name}: {p99:?}, at most {at_most} ms");
+        println!("bytes on the wire per echo: {bytes:.1}, at most {bytes_at_most:.1}");
+        assert!(p99 <= Duration::from_millis(at_most), "{name}: {p99:?}");
+        assert!(bytes <= bytes_at_most, "{name}: {bytes}");
     }
 }
 

@@ -58,7 +58,8 @@ fn loss_is_seen_both_ways_and_where_it_is() {
         let numbers = stats.packets_received + stats.packets_missing;
         assert!((70..=130).contains(&per_mille(stats.packets_missing, numbers)), "{stats:?}");
     }
-    assert!((70..=150).contains(&per_mille(up.messages_resent, up.messages_sent)), "{up:?}");
+    // Where only the ack was lost, a probe repeats the message before a later ack can come.
+    assert!((70..=190).contains(&per_mille(up.messages_resent, up.messages_sent)), "{up:?}");
 }
 
 #[test]
