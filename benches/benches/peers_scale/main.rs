@@ -7,6 +7,7 @@
 //! | `join` | newcomers in batches of 500, each announced to all clients |
 //! | `fair` | latency and throughput of the others while one peer floods |
 //! | `workers` | CPU per message with two workers over one worker |
+//! | `profile` | the share of kernel and ciphers in the CPU time of the server |
 //!
 //! Each client sends ten messages of 32 B per second, on four channels of which one is reliable, and each message has an answer.
 //! `--only NAME` runs one part. `--judge` makes a missed goal a failure.
@@ -19,6 +20,7 @@ mod fair;
 mod join;
 mod ladder;
 mod matrix;
+mod profile;
 mod workers;
 mod world;
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         part("join", join::run),
         part("fair", fair::run),
         part("workers", workers::run),
+        part("profile", profile::run),
     ];
     let program = Program {
         roles: &[
