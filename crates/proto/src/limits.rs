@@ -350,10 +350,10 @@ pub const PACKET_THRESHOLD: u64 = 3;
 pub const BACK_OFF_AFTER: Duration = Duration::from_millis(1_100);
 
 /// The number of consecutive probe timeouts that do not double, at most. A path that is gone for eight seconds then takes at
-/// most 40 packets of a game. They are the packets of three probe timeouts, 16 probes, four until the wait is
-/// [`PROBE_INTERVAL_MAX`], and ten with that wait. Below a probe timeout of 69 ms, the wait doubles before
+/// most 40 packets of a game. They are the packets of three probe timeouts, 17 probes, four until the wait is
+/// [`PROBE_INTERVAL_MAX`], and ten with that wait. Below a probe timeout of 65 ms, the wait doubles before
 /// [`BACK_OFF_AFTER`], because both cannot hold.
-pub const PROBES_BEFORE_BACK_OFF: u32 = 16;
+pub const PROBES_BEFORE_BACK_OFF: u32 = 17;
 
 /// The longest probe timeout. It gives a connection more than twenty tries in ten seconds. On a path that loses every
 /// third packet in each direction, an ack then arrives before the timeout.

@@ -286,6 +286,8 @@ impl Loss {
         // `max_ack_delay` of RFC 9002 section 6.2.1). With reliable data in flight, only such packets count.
         let smoothed = self.round_trip.smoothed();
         let ack_delay = match packets.in_flight.urgency() {
+            // The ack of the first probe must not be overtaken by a second one.
+            AckUrgency::High if packets.probe_count > 0 => ACK_DELAY_MAX,
             AckUrgency::High => reliable_ack_delay(smoothed),
             AckUrgency::Low | AckUrgency::None => smoothed.max(ACK_DELAY_MAX),
             AckUrgency::Late => smoothed.max(ACK_DELAY_LATE),

@@ -200,19 +200,19 @@ fn an_ack_of_what_was_never_sent_or_skipped_is_an_error() {
 }
 
 #[test]
-fn probes_double_after_a_second_or_sixteen_of_them_up_to_700_ms() {
-    for (round_trip, even) in [(10, 16), (60, 5)] {
+fn probes_double_after_a_second_or_seventeen_of_them_up_to_700_ms() {
+    for (round_trip, even) in [(10, 17), (60, 5)] {
         probe_waits(round_trip, even);
     }
 }
 
-/// Checks the waits of forty probes, of which the first and `even` more are alike.
+/// Checks the waits of forty probes. The first expects an ack after a quarter of the round trip, and `even` more after 25 ms.
 fn probe_waits(round_trip: u64, even: usize) {
     let mut loss = Loss::default();
     send(&mut loss, 0..1);
     ack(&mut loss, round_trip, &[(0, 0)], 1).unwrap();
     send(&mut loss, 1..2);
-    let first = loss.deadline().unwrap().since(ms(1)).as_millis();
+    let first = loss.probe_timeout().as_millis();
     let mut waits = Vec::new();
     for _ in 0..40 {
         let due = loss.deadline().unwrap();
@@ -220,7 +220,8 @@ fn probe_waits(round_trip: u64, even: usize) {
         assert_eq!(loss.on_timeout(due, |_, _, _| unreachable!()), Due::Probe);
     }
     let later = |doublings: u32| (first << doublings).min(700);
-    assert!(waits[..=even].iter().all(|wait| *wait == first), "{waits:?}");
+    assert_eq!(waits[0], reliable_timeout(&loss).as_millis());
+    assert!(waits[1..=even].iter().all(|wait| *wait == first), "{waits:?}");
     for (wait, doublings) in waits[even + 1..].iter().zip(1..) {
         assert_eq!(*wait, later(doublings), "{waits:?}");
     }
