@@ -1,4 +1,4 @@
-//! The servers of benches: an echo behind each of the three interfaces.
+//! The servers of benches: an echo behind each of the interfaces.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use drumfire::handler::Remote;
 use drumfire::stats::Stats;
 use drumfire::{
     Access, Bytes, ChannelId, Context, Control, Event, Handler, Message, PeerId, SendOptions, Server,
-    ServerConfig, Workers, handler,
+    ServerConfig, Workers, asynchronous, handler,
 };
 use drumfire_tools::clock;
 
@@ -37,21 +37,27 @@ const ON_THEIR_WAY: Duration = Duration::from_millis(300);
 pub enum Interface {
     /// A handler answers on the worker's thread.
     Handler,
-    /// The application polls and answers on its own thread.
+    /// The application polls and answers on its own thread, next to the worker's.
     Poll,
+    /// The application polls and answers on the only thread.
+    Inline,
+    /// A task answers on an executor with one thread, next to the worker's.
+    Async,
     /// A handler passes each message to another thread, which answers each through a [`Remote`].
     HandOver,
 }
 
 impl Interface {
     /// All interfaces.
-    pub const ALL: [Self; 3] = [Self::Handler, Self::Poll, Self::HandOver];
+    pub const ALL: [Self; 5] = [Self::Handler, Self::Poll, Self::Inline, Self::Async, Self::HandOver];
 
     /// The name in tables and figures.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Handler => "handler",
             Self::Poll => "tick",
+            Self::Inline => "inline",
+            Self::Async => "async",
             Self::HandOver => "naive",
         }
     }
@@ -186,6 +192,8 @@ pub fn echo(args: &[&str]) -> Result<Counts, String> {
     match interface.ok_or("not an interface")? {
         Interface::Handler => serve_in_handler(config, echo),
         Interface::Poll => serve_by_polling(config, &echo, None),
+        Interface::Inline => serve_by_polling(config.workers(Workers::Inline), &echo, None),
+        Interface::Async => serve_in_task(config, echo),
         Interface::HandOver => serve_on_other_thread(config, echo),
     }
 }
@@ -282,6 +290,43 @@ fn answer_all(server: &mut Server, timeout: Duration, echo: &Echo, memory: &mut 
         }
     }
     count
+}
+
+/// Runs an echo with a task per connection, on an executor with one thread.
+fn serve_in_task(config: ServerConfig, echo: Echo) -> Result<Counts, String> {
+    let echo = Arc::new(echo);
+    let server = Arc::new(asynchronous::Server::bind(config).map_err(|error| error.to_string())?);
+    print_address(server.local_addr())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
+    let (stop, is_stopped) = tokio::sync::oneshot::channel();
+    let (accepting, of_tasks) = (Arc::clone(&server), Arc::clone(&echo));
+    let executor = std::thread::spawn(move || {
+        runtime.spawn(async move {
+            while let Some(connection) = accepting.accept().await {
+                tokio::spawn(answer_connection(connection, Arc::clone(&of_tasks)));
+            }
+        });
+        // Fails when this process gave up. The tasks end with the runtime.
+        let _ = runtime.block_on(is_stopped);
+    });
+    let control = server.control();
+    for order in Orders::read().iter() {
+        echo.answer_order(&order, &control)?;
+    }
+    clock::pause(LAST_LOOK);
+    let is_running = stop.send(()).is_ok() && executor.join().is_ok();
+    if is_running { Ok(echo.counts(&end(server, &control))) } else { Err("the executor ended".to_owned()) }
+}
+
+async fn answer_connection(connection: asynchronous::Connection, echo: Arc<Echo>) {
+    let mut memory = Vec::new();
+    while let Ok((channel, payload)) = connection.recv().await {
+        let Some(options) = echo.on_received(channel) else { continue };
+        let answer = echo.answer(&payload, &mut memory).map(Bytes::copy_from_slice);
+        let answer = Message::new(channel, answer.unwrap_or(payload), options);
+        echo.on_answer(connection.try_send(answer).is_ok());
+    }
+    echo.left.fetch_add(1, Ordering::Relaxed);
 }
 
 /// A message on its way to the other thread.

@@ -10,6 +10,7 @@
 //! that takes long to prepare. `--only STAGE` runs one stage.
 #![forbid(unsafe_code)]
 
+mod inline;
 mod packets;
 mod stages;
 
@@ -20,6 +21,7 @@ use drumfire_benches::hellos::Flaw;
 use drumfire_benches::{Bench, Counts, Extent, Goal, Program, ROLE_FLAG, UNPINNED, part};
 use drumfire_crypto::Suite;
 
+use inline::Direction;
 use packets::{DATAGRAM_BYTES, ONE_MESSAGE, PACKETS};
 use stages::{Counted, Stream};
 
@@ -48,7 +50,7 @@ impl Stage {
 }
 
 /// The stages in the order of a packet's way. The limits are those of a stranger's datagram.
-const STAGES: [Stage; 23] = [
+const STAGES: [Stage; 25] = [
     stage("parse", 1_024, stages::parse),
     stage("look-up and replay window", 1_024, stages::find),
     stage("open, ChaCha20-Poly1305", 1_024, |count| stages::open(Suite::ChaCha20Poly1305, count)),
@@ -60,6 +62,8 @@ const STAGES: [Stage; 23] = [
     stage("hear an ack of 32 packets", 64, |count| stages::receive_acks(count, 32)),
     stage("build and seal a packet", 2_048, |count| Stream::new(false).run(count, Counted::Seal)),
     stage("send, reliable ordered", 2_048, |count| Stream::new(false).run(count, Counted::Send)),
+    stage("inline server, message in", 1_024, |count| inline::echo(Direction::In, count)),
+    stage("inline server, message out", 1_024, |count| inline::echo(Direction::Out, count)),
     stage("keep-alive exchange", 256, stages::keep_alive),
     Stage { is_long_prepared: true, ..stage("tick, 8,192 idle connections", 1_000, stages::tick) },
     stage("handshake", 20, stages::handshake),
