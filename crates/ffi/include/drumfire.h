@@ -107,6 +107,9 @@ enum DrumfireEventKind
   // The connection ended or an attempt failed, and the client will try again: `reason`, the number of the attempt in
   // `count`, and the delay before it in `wait_ms`. `bytes` is the text of the server.
   DRUMFIRE_EVENT_KIND_RECONNECTING = 6,
+  // The client has another local address, because it was rebound or the network changed. The connection continues.
+  // `bytes` is the address as text, such as `192.0.2.7:50123`.
+  DRUMFIRE_EVENT_KIND_PATH_CHANGED = 7,
   // The last actions of a connection that neither application closed: `bytes` is a text of many lines for a log.
   DRUMFIRE_EVENT_KIND_FLIGHT_RECORD = 8,
   // The connection is closed: `reason`, and the `code` of the application that closed it. `bytes` is the text of the

@@ -26,6 +26,9 @@ pub enum DrumfireEventKind {
     /// The connection ended or an attempt failed, and the client will try again: `reason`, the number of the attempt in
     /// `count`, and the delay before it in `wait_ms`. `bytes` is the text of the server.
     Reconnecting = 6,
+    /// The client has another local address, because it was rebound or the network changed. The connection continues.
+    /// `bytes` is the address as text, such as `192.0.2.7:50123`.
+    PathChanged = 7,
     /// The last actions of a connection that neither application closed: `bytes` is a text of many lines for a log.
     FlightRecord = 8,
     /// The connection is closed: `reason`, and the `code` of the application that closed it. `bytes` is the text of the
@@ -135,6 +138,9 @@ pub(crate) fn to_c_event(event: &Event) -> (DrumfireEvent, Bytes) {
                 DrumfireEvent { reason, code, count, wait_ms, ..new(DrumfireEventKind::Reconnecting) };
             (event, text)
         }
+        Event::PathChanged { address, .. } => {
+            (new(DrumfireEventKind::PathChanged), Bytes::from(address.to_string()))
+        }
         Event::FlightRecord { record, .. } => {
             (new(DrumfireEventKind::FlightRecord), Bytes::from(record.to_string()))
         }
@@ -182,6 +188,13 @@ mod tests {
         assert_eq!(event.kind, DrumfireEventKind::ConnectFailed);
         assert_eq!((event.reason, event.wait_ms), (DrumfireReason::ServerFull, 10_000));
         assert_eq!(text, "the server is full; try again in 10 s");
+    }
+
+    #[test]
+    fn a_change_of_the_path_has_the_address_as_text() {
+        let address = "[2001:db8::7]:50123".parse().unwrap();
+        let (event, text) = to_c_event(&Event::PathChanged { peer: peer(), address });
+        assert_eq!((event.kind, &text[..]), (DrumfireEventKind::PathChanged, &b"[2001:db8::7]:50123"[..]));
     }
 
     #[test]

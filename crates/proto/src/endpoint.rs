@@ -263,9 +263,9 @@ impl<P: Placement> Endpoint<P> {
         !self.events.is_empty()
     }
 
-    /// Whether an event waits that begins or ends a connection, or ends an attempt to connect.
+    /// Whether an event waits that begins, moves, or ends a connection, or ends an attempt to connect.
     #[must_use]
-    pub const fn has_lifecycle_events(&self) -> bool {
+    pub fn has_lifecycle_events(&self) -> bool {
         self.events.has_lifecycle_events()
     }
 

@@ -74,6 +74,13 @@ pub enum Event<'a> {
         /// The receiver of the messages.
         peer: PeerId,
     },
+    /// On a server, the peer has another address, and has proved that it receives there.
+    PathChanged {
+        /// The peer that moved.
+        peer: PeerId,
+        /// The new address. An IPv4 address is never mapped to IPv6.
+        address: SocketAddr,
+    },
     /// The last events of a connection that ends abnormally. Its `Disconnected` event is next. Not every such
     /// connection has one: see [`Config::flight_recorder`](crate::Config::flight_recorder) and
     /// [`FLIGHT_RECORDS_WAITING`](crate::limits::FLIGHT_RECORDS_WAITING). The record of a connection is discarded
@@ -153,14 +160,12 @@ pub struct EventBatch {
     start: usize,
     /// The memory that the queued events are charged, in bytes.
     used_bytes: usize,
-    /// The number of queued events that begin or end a connection, or end an attempt.
-    lifecycle_count: usize,
-    /// The results of attempts in the queue, oldest first.
-    attempts: VecDeque<AttemptResult>,
+    /// The state changes in the queue, oldest first.
+    changes: VecDeque<StateChange>,
     /// The flight records in the queue, oldest first.
     records: VecDeque<FlightRecord>,
-    /// The result and the flight record that were taken last, so that their events can borrow them.
-    taken_attempt: Option<AttemptResult>,
+    /// The state change and the flight record that were taken last, so that their events can borrow them.
+    taken_change: Option<StateChange>,
     taken_record: Option<FlightRecord>,
 }
 
@@ -199,7 +204,7 @@ impl QueuedEvent {
 
 #[derive(Debug, Clone, Copy)]
 enum EventKind {
-    Attempt,
+    State,
     Message(ChannelId),
     /// The channel of a run, the number of its messages, and the sum of the lengths of their payloads.
     Run(ChannelId, u16, u32),
@@ -207,15 +212,16 @@ enum EventKind {
     Skipped(ChannelId, u32),
     Writable,
     FlightRecord,
-    Disconnected(CloseReason),
 }
 
-/// The result of an attempt to connect.
+/// A rare event about the connection itself. Its contents are larger than a queued event.
 #[derive(Debug, Clone)]
-enum AttemptResult {
+enum StateChange {
     /// The address, whether the payload begins with a player id, and the length of the hello at the end of the payload.
     Connected(SocketAddr, bool, usize),
     Failed(ConnectError),
+    Moved(SocketAddr),
+    Disconnected(CloseReason),
 }
 
 impl EventBatch {
@@ -235,20 +241,21 @@ impl EventBatch {
         let payload = self.bytes.get(start..end).unwrap_or_default();
         let mut charge_bytes = charge(payload.len());
         let event = match kind {
-            EventKind::Attempt => {
-                self.lifecycle_count = self.lifecycle_count.saturating_sub(1);
-                // A missing result would end the queue early and hide all later events.
-                self.taken_attempt = self.attempts.pop_front();
-                debug_assert!(self.taken_attempt.is_some(), "the event of an attempt without its result");
-                match self.taken_attempt.as_ref()? {
-                    &AttemptResult::Connected(address, has_player, hello_bytes) => {
+            EventKind::State => {
+                // A missing change would end the queue early and hide all later events.
+                self.taken_change = self.changes.pop_front();
+                debug_assert!(self.taken_change.is_some(), "the event of a state change without the change");
+                match self.taken_change.as_ref()? {
+                    &StateChange::Connected(address, has_player, hello_bytes) => {
                         let (payload, hello) = payload.split_at(payload.len().saturating_sub(hello_bytes));
                         let split = if has_player { payload.split_first_chunk() } else { None };
                         let player = split.map(|(id, _)| PlayerId(u128::from_be_bytes(*id)));
                         let user_data = split.map_or(payload, |(_, user_data)| user_data);
                         Event::Connected { peer, address, player, user_data, hello }
                     }
-                    AttemptResult::Failed(error) => Event::ConnectFailed { peer, error },
+                    StateChange::Failed(error) => Event::ConnectFailed { peer, error },
+                    &StateChange::Moved(address) => Event::PathChanged { peer, address },
+                    &StateChange::Disconnected(reason) => Event::Disconnected { peer, reason, text: payload },
                 }
             }
             EventKind::Message(channel) => Event::Message { peer, channel, payload },
@@ -276,10 +283,6 @@ impl EventBatch {
                 self.taken_record = self.records.pop_front();
                 debug_assert!(self.taken_record.is_some(), "the event of a flight record without the record");
                 Event::FlightRecord { peer, record: self.taken_record.as_ref()? }
-            }
-            EventKind::Disconnected(reason) => {
-                self.lifecycle_count = self.lifecycle_count.saturating_sub(1);
-                Event::Disconnected { peer, reason, text: payload }
             }
         };
         self.used_bytes = self.used_bytes.saturating_sub(charge_bytes);
@@ -366,17 +369,23 @@ impl Events {
         grant: Option<&TokenGrant>,
         hello: &[u8],
     ) {
-        self.waiting.lifecycle_count = self.waiting.lifecycle_count.saturating_add(1);
-        self.waiting.attempts.push_back(AttemptResult::Connected(address, grant.is_some(), hello.len()));
-        let Some(grant) = grant else { return self.push(peer, EventKind::Attempt, hello) };
+        let change = StateChange::Connected(address, grant.is_some(), hello.len());
+        let Some(grant) = grant else { return self.changed(peer, change, hello) };
         let payload = [&grant.player.0.to_be_bytes(), &grant.user_data[..], hello].concat();
-        self.push(peer, EventKind::Attempt, &payload);
+        self.changed(peer, change, &payload);
     }
 
     pub(crate) fn connect_failed(&mut self, peer: PeerId, error: ConnectError) {
-        self.waiting.lifecycle_count = self.waiting.lifecycle_count.saturating_add(1);
-        self.waiting.attempts.push_back(AttemptResult::Failed(error));
-        self.push(peer, EventKind::Attempt, &[]);
+        self.changed(peer, StateChange::Failed(error), &[]);
+    }
+
+    pub(crate) fn path_changed(&mut self, peer: PeerId, address: SocketAddr) {
+        self.changed(peer, StateChange::Moved(address), &[]);
+    }
+
+    fn changed(&mut self, peer: PeerId, change: StateChange, payload: &[u8]) {
+        self.waiting.changes.push_back(change);
+        self.push(peer, EventKind::State, payload);
     }
 
     pub(crate) fn message(&mut self, peer: PeerId, channel: ChannelId, payload: &[u8]) {
@@ -421,8 +430,7 @@ impl Events {
     }
 
     pub(crate) fn disconnected(&mut self, peer: PeerId, reason: CloseReason, text: &[u8]) {
-        self.waiting.lifecycle_count = self.waiting.lifecycle_count.saturating_add(1);
-        self.push(peer, EventKind::Disconnected(reason), text);
+        self.changed(peer, StateChange::Disconnected(reason), text);
     }
 
     /// Returns the oldest event.
@@ -430,14 +438,14 @@ impl Events {
         self.waiting.pop()
     }
 
-    /// Whether an event waits that begins or ends a connection, or ends an attempt.
-    pub(crate) const fn has_lifecycle_events(&self) -> bool {
-        self.waiting.lifecycle_count > 0
+    /// Whether an event waits that begins, moves, or ends a connection, or ends an attempt.
+    pub(crate) fn has_lifecycle_events(&self) -> bool {
+        !self.waiting.changes.is_empty()
     }
 
     /// Asserts what must hold between two calls.
     pub(crate) fn check(&self) {
-        let EventBatch { queue, bytes, start, used_bytes, attempts, records, .. } = &self.waiting;
+        let EventBatch { queue, bytes, start, used_bytes, changes, records, .. } = &self.waiting;
         // A walk through a long queue would cost more than the call after which it is made.
         if queue.len() > CHECKED_EVENTS_MAX {
             return;
@@ -453,16 +461,16 @@ impl Events {
             payloads().sum::<usize>(),
             "the payloads do not belong to the events that wait"
         );
-        // An event without its result or its record would hide all later events.
+        // An event without its change or its record would hide all later events.
         let count =
             |is_kind: fn(&EventKind) -> bool| queue.iter().filter(|event| is_kind(&event.kind)).count();
         debug_assert_eq!(
-            (attempts.len(), records.len()),
+            (changes.len(), records.len()),
             (
-                count(|kind| matches!(kind, EventKind::Attempt)),
+                count(|kind| matches!(kind, EventKind::State)),
                 count(|kind| matches!(kind, EventKind::FlightRecord))
             ),
-            "the results of attempts, or the flight records, do not match their events"
+            "the state changes, or the flight records, do not match their events"
         );
     }
 
@@ -501,7 +509,11 @@ mod tests {
         events.connected(peer, "192.0.2.1:9".parse().unwrap(), None, b"");
         events.message(peer, ChannelId(3), b"one");
         events.message(peer, ChannelId(4), b"");
+        assert!(events.has_lifecycle_events());
+        let moved_to = "192.0.2.1:10".parse().unwrap();
+        events.path_changed(peer, moved_to);
         events.disconnected(peer, CloseReason::Silent, b"bye");
+        events.check();
         let address = "192.0.2.1:9".parse().unwrap();
         assert_eq!(
             events.pop(),
@@ -509,10 +521,11 @@ mod tests {
         );
         assert_eq!(events.pop(), Some(Event::Message { peer, channel: ChannelId(3), payload: b"one" }));
         assert_eq!(events.pop(), Some(Event::Message { peer, channel: ChannelId(4), payload: b"" }));
+        assert_eq!(events.pop(), Some(Event::PathChanged { peer, address: moved_to }));
         let last = Event::Disconnected { peer, reason: CloseReason::Silent, text: b"bye" };
         assert_eq!(events.pop(), Some(last));
         assert_eq!(events.pop(), None);
-        assert_eq!(events.waiting.used_bytes, 0);
+        assert_eq!((events.waiting.used_bytes, events.has_lifecycle_events()), (0, false));
     }
 
     #[test]

@@ -92,6 +92,19 @@ pub enum Event {
         /// The record.
         record: Box<FlightRecord>,
     },
+    /// One end of the connection has another address. Nothing is lost, and nothing needs to be done.
+    ///
+    /// At a server, it is the address of the peer, which has proved that it receives there: its NAT chose another port, or the device
+    /// changed its network. At a client, it is the client's own local address, after [`rebind`](crate::Client::rebind) or because
+    /// [`follow_network`](crate::ClientConfig::follow_network) replaced the socket. The client does not notice that a NAT changed its
+    /// public address.
+    PathChanged {
+        /// The peer.
+        peer: PeerId,
+        /// The new address of the peer at a server, and the new local address at a client. A socket that is not connected to one server
+        /// may have an unspecified IP address.
+        address: SocketAddr,
+    },
     /// Client only: the connection ended, or an attempt failed, and the client tries again by itself: see
     /// [`Reconnect`](crate::Reconnect). Messages that the server has not acknowledged are lost. `send` returns
     /// [`NotConnected`](crate::SendError::NotConnected) until the next `Connected`. If the last attempt fails too, `Disconnected`
@@ -132,6 +145,7 @@ impl Event {
             | Self::Writable { peer }
             | Self::Stats { peer, .. }
             | Self::FlightRecord { peer, .. }
+            | Self::PathChanged { peer, .. }
             | Self::Reconnecting { peer, .. }
             | Self::Disconnected { peer, .. } => *peer,
         }
@@ -154,6 +168,7 @@ impl Event {
             Core::Receipt { peer, receipt, outcome } => Self::Receipt { peer, receipt, outcome },
             Core::Skipped { peer, channel, count } => Self::Skipped { peer, channel, count },
             Core::Writable { peer } => Self::Writable { peer },
+            Core::PathChanged { peer, address } => Self::PathChanged { peer, address },
             Core::FlightRecord { peer, record } => {
                 Self::FlightRecord { peer, record: Box::new(record.clone()) }
             }

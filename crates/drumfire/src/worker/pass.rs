@@ -169,7 +169,7 @@ impl<P: Placement> Worker<P> {
             let server = self.core.only_session().map(|(_, server)| server);
             sockets.renew(server, |socket| self.transport.replace_socket(socket))?;
         }
-        self.core.change_paths();
+        self.core.change_paths(self.sockets.as_ref().and_then(ClientSockets::local_addr));
         Ok(())
     }
 
@@ -338,7 +338,7 @@ impl<P: Placement> Worker<P> {
             && let Some(socket) = sockets.open_elsewhere(server)
             && sockets.replace(socket, |socket| self.transport.replace_socket(socket)).is_ok()
         {
-            self.core.change_paths();
+            self.core.change_paths(sockets.local_addr());
         }
     }
 

@@ -93,6 +93,11 @@ impl Peers {
         self.peers.get(id).is_some()
     }
 
+    /// Whether the peer is present and is not a client's attempt.
+    pub(super) fn is_connected(&self, id: PeerId) -> bool {
+        self.has(id) && !self.attempts.contains(&id)
+    }
+
     /// The number of slots, including empty ones.
     pub(super) fn slot_count(&self) -> usize {
         self.peers.slot_count()

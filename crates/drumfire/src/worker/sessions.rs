@@ -264,11 +264,15 @@ impl<P: Placement> Core<P> {
         Some((*peer, session.server))
     }
 
-    /// Prepares all connections of a client for another local address. Each takes a spare connection id, so that no id links both
-    /// paths.
-    pub(super) fn change_paths(&mut self) {
+    /// Prepares all connections of a client for the local address `local`, which is `None` in a simulated world. Each takes a spare
+    /// connection id, so that no id links both paths.
+    pub(super) fn change_paths(&mut self, local: Option<SocketAddr>) {
         for (peer, _) in self.sessions.iter().flat_map(|sessions| sessions.sessions.iter()) {
             self.endpoint.change_path(self.now, *peer);
+            // An attempt has no path yet, and `Connected` is the first event of its connection.
+            if let Some(address) = local.filter(|_| self.peers.is_connected(*peer)) {
+                self.noted.push_back(Event::PathChanged { peer: *peer, address });
+            }
         }
     }
 }

@@ -407,6 +407,7 @@ namespace Drumfire
         Receipt = 4,
         Skipped = 5,
         Reconnecting = 6,
+        PathChanged = 7,
         FlightRecord = 8,
         Disconnected = 9,
         Other = 10,

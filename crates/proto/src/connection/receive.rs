@@ -221,8 +221,11 @@ impl Connection {
                 Frame::PathResponse(data) => {
                     // The host of the previous address decides whether the estimates still hold.
                     let from = self.path.route.peer.ip();
-                    if self.path.on_response(data) {
+                    // Without room for the event, the response is ignored, and the challenge is repeated. A peer that keeps moving
+                    // then adds no events while the application takes none.
+                    if sink.events.has_room(charge(0)) && self.path.on_response(data) {
                         add(&mut sink.stats.paths_moved, 1);
+                        sink.events.path_changed(sink.peer, self.path.route.canonical());
                         self.on_moved(now, from);
                     }
                 }

@@ -82,6 +82,10 @@ pub(crate) struct World {
     pub(crate) players: Vec<(PlayerId, Vec<u8>)>,
     /// The application hellos that came with `Connected`.
     pub(crate) hellos: [Vec<Vec<u8>>; 2],
+    /// The new addresses of peers that the server reported.
+    pub(crate) moves: Vec<(PeerId, SocketAddr)>,
+    /// Whether the applications take their events.
+    pub(crate) takes_events: bool,
     /// Datagrams to addresses that belong to neither end.
     pub(crate) stray: Vec<(SocketAddr, Vec<u8>)>,
     /// The local address at which datagrams to the server arrive.
@@ -140,6 +144,8 @@ impl World {
             wall: Duration::ZERO,
             players: Vec::new(),
             hellos: [Vec::new(), Vec::new()],
+            moves: Vec::new(),
+            takes_events: true,
             stray: Vec::new(),
             ends: [client, server],
             link,
@@ -312,7 +318,9 @@ impl World {
             self.launch(end, &memory[..transmit.bytes]);
         }
         assert!(self.ends[end].poll_forward().is_none());
-        while let Some(event) = self.ends[end].poll_event() {
+        while self.takes_events
+            && let Some(event) = self.ends[end].poll_event()
+        {
             let (peer, seen) = match event {
                 Event::Connected { peer, player, user_data, hello, .. } => {
                     self.hellos[end].push(hello.to_vec());
@@ -328,6 +336,10 @@ impl World {
                 Event::Writable { peer } => (peer, Seen::Writable),
                 Event::Disconnected { peer, reason, text } => {
                     (peer, Seen::Disconnected(reason, text.to_vec()))
+                }
+                Event::PathChanged { peer, address } => {
+                    self.moves.push((peer, address));
+                    continue;
                 }
                 Event::FlightRecord { peer, record } => {
                     let before = self.seen[end].len();

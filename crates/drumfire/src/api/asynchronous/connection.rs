@@ -156,9 +156,9 @@ impl Connection {
         }
     }
 
-    /// Waits for the next event: [`Message`](Event::Message), [`Skipped`](Event::Skipped), [`Missed`](Event::Missed), or the
-    /// [`FlightRecord`](Event::FlightRecord) of a connection that broke, which is the last one. A client that reconnects also has
-    /// [`Reconnecting`](Event::Reconnecting) and [`Connected`](Event::Connected). At most 256 events other than messages wait; more are
+    /// Waits for the next event: [`Message`](Event::Message), [`Skipped`](Event::Skipped), [`Missed`](Event::Missed),
+    /// [`PathChanged`](Event::PathChanged), or the [`FlightRecord`](Event::FlightRecord) of a connection that broke, which is the last
+    /// one. A client that reconnects also has [`Reconnecting`](Event::Reconnecting) and [`Connected`](Event::Connected). At most 256 events other than messages wait; more are
     /// dropped and counted as [`WorkerStats::notices_left_out`](crate::stats::WorkerStats::notices_left_out).
     ///
     /// # Cancel safety

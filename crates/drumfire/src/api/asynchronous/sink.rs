@@ -128,6 +128,7 @@ impl TaskSink {
     fn take_own_events<P: Placement>(&mut self, core: &mut Core<P>) {
         while let Some(event) = core.pop_own_event() {
             match event {
+                Event::PathChanged { .. } => self.table.push(core, event),
                 Event::Stats { peer, stats } => {
                     if let Some(entry) = self.table.entries.get(peer) {
                         entry.shared.on_stats(&stats);
@@ -165,10 +166,8 @@ impl ConnectionTable {
         let EventResult { event, edge, .. } = core.note(event);
         match event {
             Event::Connected { peer, .. } if self.entries.get(peer).is_some() => {
-                let Some(shared) = self.mark_ready(peer) else { return };
-                let is_stored = shared.inbox().push_event(event);
-                core.stats.notices_left_out += u64::from(!is_stored);
-                if shared.has_requests() {
+                self.push(core, event);
+                if self.entries.get(peer).is_some_and(|entry| entry.shared.has_requests()) {
                     core.carry_out(Command::Measure { peer });
                 }
             }
@@ -199,6 +198,7 @@ impl ConnectionTable {
                 let is_stored = shared.is_none_or(|shared| shared.inbox().push_skipped(channel, count));
                 core.stats.notices_left_out += u64::from(!is_stored);
             }
+            Event::PathChanged { .. } => self.push(core, event),
             Event::FlightRecord { peer, record } => {
                 if let Some(shared) = self.mark_ready(peer) {
                     shared.inbox().set_flight_record(record);
@@ -209,6 +209,13 @@ impl ConnectionTable {
             }
             _ => {}
         }
+    }
+
+    /// Puts an event into the inbox of its connection.
+    fn push<P: Placement>(&mut self, core: &mut Core<P>, event: Event) {
+        let shared = self.mark_ready(event.peer());
+        let is_stored = shared.is_none_or(|shared| shared.inbox().push_event(event));
+        core.stats.notices_left_out += u64::from(!is_stored);
     }
 
     fn enter(&mut self, connection: Connection) {

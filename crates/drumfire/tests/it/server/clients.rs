@@ -40,6 +40,7 @@ impl Bots {
             let (Event::Connected { peer, .. }
             | Event::ConnectFailed { peer, .. }
             | Event::Message { peer, .. }
+            | Event::PathChanged { peer, .. }
             | Event::Disconnected { peer, .. }) = &event
             else {
                 panic!("{event:?}")
@@ -206,11 +207,17 @@ fn all_connections_continue_from_another_socket() {
     bots.until("all are connected", |bots| peers.iter().all(|peer| bots.is_connected(*peer)));
     let before = bots.bots.local_addr();
     bots.bots.rebind().expect("another socket");
-    assert_ne!(bots.bots.local_addr(), before);
+    let address = bots.bots.local_addr().expect("a bound socket");
+    assert_ne!(Some(address), before);
     for peer in &peers {
         bots.say(*peer, "from here");
     }
     bots.until("all are answered", |bots| peers.iter().all(|peer| bots.texts(*peer) == ["from here"]));
+    for peer in peers {
+        let is_change = |event: &&Event| matches!(event, Event::PathChanged { .. });
+        let changes: Vec<&Event> = bots.heard[&peer].iter().filter(is_change).collect();
+        assert_eq!(changes, [&Event::PathChanged { peer, address }], "each connection has one event");
+    }
 }
 
 #[test]

@@ -48,6 +48,8 @@ struct Game {
     clients: Vec<(Client, Talk)>,
     /// The server's ends of the connections, by peer.
     peers: HashMap<PeerId, Talk>,
+    /// The number of `PathChanged` events at the server.
+    moves: u64,
 }
 
 impl Game {
@@ -55,7 +57,8 @@ impl Game {
         let server = Server::bind(config).expect("a server");
         let address = server.local_addr();
         let client = |_| (connect_dev(address).expect("a client"), Talk::default());
-        let mut game = Self { server, clients: (0..CLIENTS).map(client).collect(), peers: HashMap::new() };
+        let mut game =
+            Self { server, clients: (0..CLIENTS).map(client).collect(), peers: HashMap::new(), moves: 0 };
         game.until("all ends receive messages", |game| game.least() > AHEAD);
         game
     }
@@ -78,6 +81,7 @@ impl Game {
                 Event::Message { peer, channel: UP, payload } => {
                     self.peers.get_mut(&peer).expect("it is connected").hear(&payload);
                 }
+                Event::PathChanged { .. } => self.moves += 1,
                 other => panic!("{other:?}"),
             }
         }
@@ -103,6 +107,7 @@ impl Game {
             match event {
                 Event::Connected { .. } => assert_eq!((talk.said, talk.heard), (0, 0), "it connected twice"),
                 Event::Message { channel: DOWN, payload, .. } => talk.hear(&payload),
+                Event::PathChanged { address, .. } => assert_eq!(client.local_addr(), Some(address)),
                 other => panic!("{other:?}"),
             }
         }

@@ -5,7 +5,8 @@ use drumfire::{ChannelId, Context, Event, Handler, Message, PeerId, Reconnect, h
 
 use crate::single::Single as _;
 
-/// A handler that counts its events, messages, and ticks, and broadcasts its notes to all peers.
+/// A handler that counts its events, messages, and ticks, and broadcasts its notes to all peers. It sends each peer that moves its new
+/// address.
 #[derive(Default)]
 struct Town {
     citizens: Vec<PeerId>,
@@ -15,9 +16,13 @@ struct Town {
 impl Handler for Town {
     type Note = &'static str;
 
-    fn on_event(&mut self, _: &mut Context<'_>, event: Event) {
-        if let Event::Connected { peer, .. } = event {
-            self.citizens.push(peer);
+    fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
+        match event {
+            Event::Connected { peer, .. } => self.citizens.push(peer),
+            Event::PathChanged { peer, address } => {
+                context.send(peer, Message::reliable_ordered(ChannelId(8), address.to_string())).unwrap();
+            }
+            _ => {}
         }
     }
 
@@ -73,6 +78,8 @@ fn a_world_runs_ticks_and_notes_and_restarts_the_handler() {
         (heard(&mut world, 0), heard(&mut world, 1)),
         (vec![b"fire".to_vec()], vec![b"fire".to_vec()])
     );
+    world.rebind(0, "203.0.113.7:9".parse().unwrap());
+    assert!(ask(&mut world).contains(&b"203.0.113.7:9".to_vec()), "the handler sees the new address");
     world.restart_server();
     world.clients[1].send_up(Message::reliable_ordered(ChannelId(0), "?")).unwrap();
     world.advance(Duration::from_secs(20));

@@ -134,6 +134,24 @@ fn a_rebound_client_uses_only_its_new_address() {
 }
 
 #[test]
+fn a_client_with_another_address_is_an_event_at_the_server() {
+    let mut world = pair(1);
+    world.advance(SECOND);
+    let [Event::Connected { peer, .. }] = world.server.polled().collect::<Vec<_>>()[..] else { panic!() };
+    let moved_to = "203.0.113.7:9".parse().unwrap();
+    world.rebind(0, moved_to);
+    world.clients[0].send_up(Message::reliable_ordered(ChannelId(0), "from here")).unwrap();
+    world.advance(SECOND);
+    let events: Vec<Event> = world.server.polled().collect();
+    let [Event::Message { .. }, Event::PathChanged { peer: moved, address }] = events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!((moved, address), (peer, moved_to));
+    // The client cannot see that a NAT changed its address.
+    assert!(world.clients[0].polled().all(|event| matches!(event, Event::Connected { .. })));
+}
+
+#[test]
 fn wrong_clocks_end_no_connection_and_a_year_ends_it_cleanly() {
     let mut world = world(5, 12);
     world.advance(SECOND);

@@ -1,7 +1,7 @@
 //! Clients whose address changes, with and without an on-path attacker who copies their packets.
 
-use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, World, address};
-use drumfire_proto::{CloseReason, DropReason, Inbound, LocalAddress, SendOptions};
+use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, World, address, config};
+use drumfire_proto::{ClientConfig, CloseReason, DropReason, Inbound, LocalAddress, SendOptions};
 use drumfire_tries::tries;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -61,8 +61,30 @@ fn a_client_that_keeps_moving_loses_nothing_reliable() {
             let all = (0..sent).map(|number| (0, number.to_be_bytes().to_vec()));
             assert!(world.messages(end).into_iter().eq(all), "seed {seed}");
         }
-        assert!(world.ends[SERVER].stats().paths_moved >= 10);
+        let moves = world.ends[SERVER].stats().paths_moved;
+        assert!(moves >= 10);
+        assert_eq!(world.moves.len() as u64, moves, "one event for each move");
+        assert_eq!(world.moves.last(), Some(&(server, world.client_address)));
     }
+}
+
+#[test]
+fn moves_wait_while_the_application_takes_no_events() {
+    let mut limits = config().memory_bytes(4_096, 4_096);
+    (limits.event_memory_bytes, limits.message_max_bytes) = (8_192, 1_024);
+    let mut world = World::with(1, CLEAN, limits, ClientConfig::default());
+    let (client, server) = world.connected();
+    world.takes_events = false;
+    for number in 0..200 {
+        world.client_address = new_address(number);
+        world.send(CLIENT, client, 0, b"here", SendOptions::unreliable()).unwrap();
+        world.run(Duration::from_millis(100));
+    }
+    let moves = world.ends[SERVER].stats().paths_moved;
+    assert!((1..8_192 / 64).contains(&moves), "{moves} moves wait in memory for {}", 8_192 / 64);
+    world.takes_events = true;
+    world.run(Duration::from_secs(2));
+    assert_eq!(world.moves.last(), Some(&(server, world.client_address)), "the last move is not lost");
 }
 
 #[test]
