@@ -35,6 +35,8 @@ struct AttemptsState {
     requests: VecDeque<DriverRequest>,
     /// The attempts without a result. The connection limit of the endpoint bounds their number.
     under_way: HashMap<PeerId, Answer>,
+    /// Whether a future of an attempt may have been dropped.
+    has_canceled: bool,
     /// Whether the client has shut down or its thread has ended. Further requests are refused.
     is_over: bool,
 }
@@ -58,6 +60,20 @@ impl Attempts {
     /// Registers an attempt that has begun, with the sender of its result.
     pub(super) fn begin(&self, peer: PeerId, answer: Answer) {
         lock(&self.0).under_way.insert(peer, answer);
+    }
+
+    /// Registers that a future was dropped. The caller must wake the thread.
+    pub(super) fn cancel(&self) {
+        lock(&self.0).has_canceled = true;
+    }
+
+    /// Removes and returns the attempts whose futures were dropped.
+    pub(super) fn take_canceled(&self) -> Vec<PeerId> {
+        let mut state = lock(&self.0);
+        if !std::mem::take(&mut state.has_canceled) {
+            return Vec::new();
+        }
+        state.under_way.extract_if(|_, answer| answer.is_closed()).map(|(peer, _)| peer).collect()
     }
 
     /// Completes an attempt with its connection. If the caller has dropped its future, the connection is closed immediately.

@@ -68,8 +68,8 @@ impl Client {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: if the future is dropped, the connection is closed as soon as it is established, after at most 5 s. A token may
-    /// be used up then.
+    /// Cancel-safe: if the future is dropped, the attempt ends, and its place is free for the next call. The server may have accepted
+    /// it: a token may be used up, and the server closes such a connection when its client stays silent.
     ///
     /// # Errors
     ///

@@ -21,6 +21,7 @@ use crate::engine::inline::single_link;
 use crate::engine::{inline, invalidate};
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
+use crate::worker::actions::Actions as _;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::command::Command;
 #[cfg(feature = "conditioner")]
@@ -74,7 +75,7 @@ impl ClientDriver {
             return Err(ConnectError::TooManyConnections.into());
         }
         self.link.nudge();
-        match answered.await {
+        match (PendingConnect { driver: self, answered }).result().await {
             Ok(answer) => answer.map(|connection| connection.with_thread(Arc::<Self>::clone(self))),
             Err(_) => Err(ConnectError::Closed.into()),
         }
@@ -101,6 +102,30 @@ impl ClientDriver {
 
     pub(super) fn stats(&self) -> WorkerStats {
         self.link.stats()
+    }
+}
+
+/// A connect that has been requested. Dropping it ends its attempt, so that the attempt does not keep the place of another one.
+struct PendingConnect<'a> {
+    driver: &'a ClientDriver,
+    answered: oneshot::Receiver<Result<Connection, Error>>,
+}
+
+impl PendingConnect<'_> {
+    async fn result(mut self) -> Result<Result<Connection, Error>, oneshot::error::RecvError> {
+        (&mut self.answered).await
+    }
+}
+
+impl Drop for PendingConnect<'_> {
+    fn drop(&mut self) {
+        if self.answered.is_terminated() {
+            return;
+        }
+        // The thread looks for senders whose receiver is closed, so the close comes first.
+        self.answered.close();
+        self.driver.attempts.cancel();
+        self.driver.link.nudge();
     }
 }
 
@@ -151,7 +176,12 @@ impl DriverLoop {
         while !self.end.is_set() && !self.worker.is_over() {
             self.worker.wait(None);
             self.worker.work();
-            // After the commands, so that a later request wakes the thread again.
+            // After the commands, so that a later request wakes the thread again. Canceled attempts come before later ones, which may
+            // need their places.
+            for peer in self.attempts.take_canceled() {
+                self.worker.close(peer, 0, "");
+                self.worker.flush();
+            }
             while let Some(request) = self.attempts.next_request() {
                 self.carry_out(request);
             }

@@ -2,8 +2,9 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use drumfire::{ClientConfig, Message, Outcome, SendOptions, ServerKey, asynchronous};
+use drumfire::{ClientConfig, Message, Outcome, Reconnect, SendOptions, ServerKey, asynchronous};
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, open_dev, soon};
 
@@ -176,4 +177,34 @@ async fn a_canceled_connect_leaves_no_connection() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_canceled_connect_frees_its_place_immediately() {
+    // This socket never answers, so an attempt that is not canceled keeps the only place for 5 s.
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (to, key) = (silent.local_addr().unwrap(), ServerKey::dev().public());
+    let server = asynchronous::Server::bind(config()).unwrap();
+    for policy in [Reconnect::Never, Reconnect::Within(Duration::from_secs(60))] {
+        let client = asynchronous::Client::new(ClientConfig::default().reconnect(policy)).unwrap();
+        for _ in 0..20 {
+            let connect = client.connect((to, key));
+            // The attempt has begun when its first packet has arrived.
+            let begun = async {
+                silent.set_nonblocking(true).unwrap();
+                while silent.recv(&mut [0; 1_500]).is_err() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                answer = connect => panic!("{:?}", answer.err()),
+                () = soon("the first packet", begun) => {}
+            }
+            assert!(try_once(client.connect((to, key))).is_none(), "there is a place");
+        }
+        let connection = soon("connect", client.connect((server.local_addr(), key))).await.unwrap();
+        let at_server = accept(&server).await;
+        connection.send(Message::reliable_ordered(CHANNEL, numbered(7, 4))).await.unwrap();
+        assert_eq!(number_of(&message(&at_server).await), 7);
+    }
 }
