@@ -25,19 +25,53 @@
 //! direction. A game can then be played on a bad network. `set_conditioner` of the client or of
 //! [`Control`](crate::Control::set_conditioner) changes them while the game runs.
 //!
-//! ```no_run
-//! use drumfire::conditioner::LinkConfig;
-//! use drumfire::{Client, ClientConfig, ServerKey};
+//! ```
+//! use std::time::Duration;
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let address = "127.0.0.1:7777".parse::<std::net::SocketAddr>()?;
-//! let config = ClientConfig::default().conditioner(LinkConfig::bad_wifi());
-//! let mut client = Client::new(config)?;
-//! client.connect((address, ServerKey::dev().public()))?;
+//! use drumfire::conditioner::LinkConfig;
+//! use drumfire::{Client, ClientConfig, ConnectOptions, Event, Reconnect};
+//!
+//! # use drumfire::{Access, Server, ServerConfig, ServerKey, Workers};
+//! # struct Game { is_running: bool }
+//! # impl Game {
+//! #     fn is_running(&self) -> bool { self.is_running }
+//! #     fn show(&self, text: String) { println!("{text}"); }
+//! #     fn handle(&mut self, event: Event) { self.is_running = !matches!(event, Event::Connected { .. }); }
+//! # }
+//! # let mut game = Game { is_running: true };
+//! # let key = ServerKey::dev();
+//! # let (public, config) = (key.public(), ServerConfig::new("127.0.0.1:0".parse()?, key, Access::Open));
+//! # let mut remote = Server::bind(config.workers(Workers::Count(1)))?;
+//! # let (address, key) = (remote.local_addr(), public);
+//! let config = ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60)));
+//! let mut client = Client::new(config.conditioner(LinkConfig::bad_wifi()))?;
+//! // The server sees the name in `Connected`, also after each reconnect.
+//! client.connect(ConnectOptions::new(address, key).hello("zed"))?;
+//! while game.is_running() {
+//!     client.poll(Duration::from_millis(16));
+//!     while let Some(event) = client.next_event() {
+//!         match event {
+//!             Event::Reconnecting { reason, attempt, .. } => game.show(format!("attempt {attempt}: {reason}")),
+//!             Event::ConnectFailed { error, .. } => return Err(error.into()),
+//!             Event::Disconnected { closed, .. } => return Err(closed.into()),
+//!             event => game.handle(event),
+//!         }
+//!     }
+//! }
 //! // A perfect link again:
 //! client.set_conditioner(&LinkConfig::default())?;
-//! # Ok(())
+//! # let mut names = Vec::new();
+//! # while names.is_empty() {
+//! #     client.poll(Duration::from_millis(1));
+//! #     client.events().for_each(drop);
+//! #     remote.poll(Duration::from_millis(1));
+//! #     names.extend(remote.events().filter_map(|event| match event {
+//! #         Event::Connected { info, .. } => Some(info.hello),
+//! #         _ => None,
+//! #     }));
 //! # }
+//! # assert_eq!(names, ["zed"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! - All connections of a socket share its links. A [`Rate`] is the rate of the socket, and not of each peer. A server has two links for

@@ -26,6 +26,99 @@ use crate::worker::sink::Sink;
 
 /// A UDP server for game clients.
 ///
+/// A server with 60 ticks per second reacts to events while it waits for the next tick, and then sends the state to all players:
+///
+/// ```
+/// # #[cfg(feature = "postcard")]
+/// # mod example {
+/// use std::time::{Duration, Instant};
+///
+/// use drumfire::{Audience, Channel, ChannelId, Event, PeerId, SendOptions, Server};
+/// # use std::collections::BTreeMap;
+/// # use serde::{Deserialize, Serialize};
+///
+/// # #[derive(Serialize, Deserialize)]
+/// # pub struct Input { pub step: i32 }
+/// # #[derive(Serialize, Deserialize)]
+/// # pub struct Snapshot { pub positions: Vec<(String, i32)> }
+/// # #[derive(Default)]
+/// # pub struct World { players: BTreeMap<PeerId, (String, i32, i32)> }
+/// # impl World {
+/// #     fn join(&mut self, peer: PeerId, name: &[u8]) {
+/// #         self.players.insert(peer, (String::from_utf8_lossy(name).into_owned(), 0, 0));
+/// #     }
+/// #     fn apply(&mut self, peer: PeerId, input: Input) {
+/// #         if let Some(player) = self.players.get_mut(&peer) { player.2 = input.step }
+/// #     }
+/// #     fn leave(&mut self, peer: PeerId) { self.players.remove(&peer); }
+/// #     fn step(&mut self) { self.players.values_mut().for_each(|player| player.1 += player.2) }
+/// #     fn snapshot(&self) -> Snapshot {
+/// #         let position = |(name, at, _): &(String, i32, i32)| (name.clone(), *at);
+/// #         Snapshot { positions: self.players.values().map(position).collect() }
+/// #     }
+/// # }
+/// pub const INPUTS: Channel<Input> = Channel::new(ChannelId(1), SendOptions::reliable_ordered());
+/// pub const SNAPSHOTS: Channel<Snapshot> = Channel::new(ChannelId(2), SendOptions::unreliable_sequenced());
+///
+/// pub fn tick(
+///     server: &mut Server,
+///     world: &mut World,
+///     deadline: Instant,
+/// ) -> Result<(), Box<dyn std::error::Error>> {
+///     loop {
+///         let left = deadline.saturating_duration_since(Instant::now());
+///         server.poll(left);
+///         while let Some(event) = server.next_event() {
+///             match event {
+///                 // The hello of the client has the name of the player.
+///                 Event::Connected { peer, info } => world.join(peer, &info.hello),
+///                 Event::Message { peer, payload, .. } => match INPUTS.decode(&payload) {
+///                     Ok(input) => world.apply(peer, input),
+///                     Err(_) => server.close(peer, 1, "not an input"),
+///                 },
+///                 Event::Disconnected { peer, .. } => world.leave(peer),
+///                 _ => {}
+///             }
+///         }
+///         if left.is_zero() {
+///             break;
+///         }
+///     }
+///     world.step();
+///     server.broadcast(Audience::ALL, SNAPSHOTS.message(&world.snapshot())?)?;
+///     server.flush();
+///     Ok(())
+/// }
+/// # }
+/// # #[cfg(feature = "postcard")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::time::{Duration, Instant};
+/// # use drumfire::*;
+/// # use example::*;
+/// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+/// # let (mut server, mut world) = (Server::bind(config)?, World::default());
+/// # let mut client = Client::new(ClientConfig::default())?;
+/// # let to = ConnectOptions::new(server.local_addr(), ServerKey::dev().public()).hello("zed");
+/// # let peer = client.connect(to)?;
+/// # client.send(peer, INPUTS.message(&Input { step: 3 })?)?;
+/// # loop {
+/// #     tick(&mut server, &mut world, Instant::now() + Duration::from_millis(2))?;
+/// #     client.poll(Duration::ZERO);
+/// #     while let Some(event) = client.next_event() {
+/// #         if let Event::Message { payload, .. } = event {
+/// #             let (name, position) = &SNAPSHOTS.decode(&payload)?.positions[0];
+/// #             if *position > 0 {
+/// #                 assert_eq!((&name[..], position % 3), ("zed", 0));
+/// #                 return Ok(());
+/// #             }
+/// #         }
+/// #     }
+/// # }
+/// # }
+/// # #[cfg(not(feature = "postcard"))]
+/// # fn main() {}
+/// ```
+///
 /// Dropping it closes all connections with [`CloseCode::Shutdown`](drumfire_proto::CloseCode::Shutdown) and ends
 /// its threads.
 pub struct Server {

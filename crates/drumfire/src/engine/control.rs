@@ -34,6 +34,7 @@ use crate::worker::command::{BanOrder, Command, Query, SurveyQuery};
 /// ```
 /// # use std::time::Duration;
 /// # use drumfire::*;
+/// # use drumfire::admission::Ban;
 /// # use drumfire::control::*;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
@@ -46,13 +47,21 @@ use crate::worker::command::{BanOrder, Command, Query, SurveyQuery};
 /// #     if server.events().any(|event| matches!(event, Event::Connected { .. })) { break }
 /// # }
 /// let control = server.control();
-/// let survey = control.survey(SurveyOrder::RoundTrip, 10).wait(Duration::from_secs(1));
+/// control.ban(Ban::Player(PlayerId(7)), Duration::MAX)?;
+/// control.set_threads(1)?;
+/// let survey = control.survey(SurveyOrder::Loss, 10).wait(Duration::from_secs(1));
 /// let peers = survey.ok_or("a worker does not answer")?.peers;
 /// for peer in &peers {
 ///     println!("{} at {}: round trip {:?}", peer.peer, peer.address, peer.round_trip);
 /// }
 /// # assert_eq!(peers.len(), 1);
 /// control.close(peers[0].peer, 1, "until tomorrow");
+///
+/// // New players are redirected, and the server ends when it has delivered everything.
+/// let other_server = "192.0.2.7:7777".parse()?;
+/// control.close_gate(Some(other_server));
+/// let undelivered = control.shut_down(Duration::from_secs(30)).wait(Duration::from_secs(31));
+/// # assert!(undelivered.is_some());
 /// # Ok(())
 /// # }
 /// ```

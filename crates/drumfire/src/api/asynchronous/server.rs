@@ -30,29 +30,47 @@ use crate::worker::sink::Sink;
 /// informed the peers.
 ///
 /// ```
-/// use drumfire::{asynchronous, Access, ChannelId, ClientConfig, Message, ServerConfig, ServerKey};
+/// use std::error::Error;
+/// use std::net::SocketAddr;
+/// use std::time::Duration;
 ///
-/// #[tokio::main]
-/// async fn main() -> Result<(), Box<dyn std::error::Error>> {
-///     let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-///     let server = asynchronous::Server::bind(config)?;
-///     let address = server.local_addr();
-///     tokio::spawn(async move {
-///         while let Some(connection) = server.accept().await {
-///             tokio::spawn(async move {
-///                 while let Ok((channel, payload)) = connection.recv().await {
-///                     connection.send(Message::reliable_ordered(channel, payload)).await?;
-///                 }
-///                 Ok::<(), drumfire::SendError>(())
-///             });
+/// use drumfire::asynchronous::{self, Connection};
+/// use drumfire::{Access, Bytes, ChannelId, ClientConfig, Message, ServerConfig, ServerKey};
+///
+/// async fn echo(connection: Connection) {
+///     while let Ok((channel, payload)) = connection.recv().await {
+///         if connection.send(Message::reliable_ordered(channel, payload)).await.is_err() {
+///             break;
 ///         }
-///     });
+///     }
+/// }
 ///
+/// async fn ask(address: SocketAddr) -> Result<Bytes, Box<dyn Error + Send + Sync>> {
 ///     let client = asynchronous::Client::new(ClientConfig::default())?;
 ///     let connection = client.connect((address, ServerKey::dev().public())).await?;
 ///     connection.send(Message::reliable_ordered(ChannelId(0), "hello")).await?;
-///     let answer = connection.recv().await?;
-///     assert_eq!(answer, (ChannelId(0), "hello".into()));
+///     Ok(connection.recv().await?.1)
+/// }
+///
+/// #[tokio::main]
+/// async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+///     let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+///     let server = asynchronous::Server::bind(config)?;
+///     let mut client = tokio::spawn(ask(server.local_addr()));
+///     loop {
+///         tokio::select! {
+///             Some(connection) = server.accept() => {
+///                 tokio::spawn(echo(connection));
+///             }
+///             // In a game, this branch waits for `tokio::signal::ctrl_c()`.
+///             answer = &mut client => {
+///                 assert_eq!(answer??, "hello");
+///                 break;
+///             }
+///         }
+///     }
+///     let undelivered = server.control().shut_down(Duration::from_secs(5)).await;
+///     assert!(undelivered.is_empty());
 ///     Ok(())
 /// }
 /// ```
