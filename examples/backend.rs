@@ -261,7 +261,7 @@ impl Backend {
         let (name, _, player) = entry.ok_or((401, "wrong name or password"))?;
         let ip = if self.game.ip().is_unspecified() { local_ip } else { self.game.ip() };
         let request = TokenRequest::new(*player, SocketAddr::new(ip, self.game.port()), self.public)
-            .life(Duration::from_secs(30))
+            .lifetime(Duration::from_secs(30))
             .user_data(name.as_bytes());
         request.issue(&self.key).map_err(|_| (500, "cannot issue a token"))
     }

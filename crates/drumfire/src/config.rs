@@ -3,6 +3,100 @@
 //! [`ServerConfig`](crate::ServerConfig) and [`ClientConfig`](crate::ClientConfig) are checked once, when a server or client is
 //! created. A setting that cannot be used is an error that names it. No setting is changed silently.
 
+/// Implements the methods of the settings that servers and clients have in common.
+macro_rules! setters {
+    ($config:ty) => {
+        impl $config {
+            /// Sets the id of the game and its build, which must be the same at both ends.
+            #[must_use]
+            pub fn protocol_id(mut self, protocol_id: u64) -> Self {
+                self.protocol_id = protocol_id;
+                self
+            }
+
+            /// Sets the largest number of connections at the same time.
+            #[must_use]
+            pub fn connections(mut self, connections: u32) -> Self {
+                self.connections = connections;
+                self
+            }
+
+            /// Sets the memory of each connection for sending and for receiving, in bytes. Lowers `message_max_bytes` to a quarter of
+            /// the smaller one if it is more.
+            #[must_use]
+            pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
+                self.send_memory_bytes = send;
+                self.receive_memory_bytes = receive;
+                self.message_max_bytes = self.message_max_bytes.min(send.min(receive) / 4);
+                self
+            }
+
+            /// Sets the largest number of bytes in flight of a connection.
+            #[must_use]
+            pub fn in_flight_bytes(mut self, bytes: usize) -> Self {
+                self.in_flight_bytes = bytes;
+                self
+            }
+
+            /// Sets the congestion controller.
+            #[must_use]
+            pub fn congestion(mut self, congestion: Congestion) -> Self {
+                self.congestion = congestion;
+                self
+            }
+
+            /// Sets the length of the longest reliable message, in bytes.
+            #[must_use]
+            pub fn message_max_bytes(mut self, bytes: usize) -> Self {
+                self.message_max_bytes = bytes;
+                self
+            }
+
+            /// Sets the timeouts for a silent peer and for an unacknowledged packet, 1 s to 49 days each.
+            #[must_use]
+            pub fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
+                self.silent_timeout = silent;
+                self.unacknowledged_timeout = unacknowledged;
+                self
+            }
+
+            /// Sets the receive buffer that each socket requests, in bytes.
+            #[must_use]
+            pub fn receive_buffer_bytes(mut self, bytes: usize) -> Self {
+                self.receive_buffer_bytes = Some(bytes);
+                self
+            }
+
+            /// Sets whether busy connections keep a flight record.
+            #[must_use]
+            pub fn flight_recorder(mut self, is_on: bool) -> Self {
+                self.flight_recorder = is_on;
+                self
+            }
+
+            /// Sets the simulated links of each socket: see [`conditioner`](crate::conditioner).
+            #[cfg(feature = "conditioner")]
+            #[must_use]
+            pub fn conditioner(mut self, link: crate::conditioner::LinkConfig) -> Self {
+                self.conditioner = Some(link);
+                self
+            }
+
+            /// Returns the configuration of the simulated links, or `None` without them.
+            pub(crate) fn links(&self) -> Option<&crate::worker::live_links::LinkSettings> {
+                #[cfg(feature = "conditioner")]
+                {
+                    self.conditioner.as_ref()
+                }
+                #[cfg(not(feature = "conditioner"))]
+                {
+                    None
+                }
+            }
+        }
+    };
+}
+
 pub(crate) mod client;
 pub(crate) mod connect;
 pub(crate) mod server;

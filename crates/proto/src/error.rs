@@ -124,7 +124,7 @@ pub enum ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Timeout => "the server did not answer: check its address and public key",
+            Self::Timeout => "the server did not answer: check that it is running, its address, and its public key",
             Self::VersionMismatch { min, max } => {
                 let advice = if VERSION < *min { "update the client" } else { "update the server" };
                 return write!(
@@ -136,7 +136,7 @@ impl fmt::Display for ConnectError {
             Self::Refused(refusal) => return display_refusal(refusal, f),
             Self::Closed => "the attempt was closed",
             Self::NotAClient => "this endpoint is a server's",
-            Self::TooManyConnections => "the endpoint has no room for another connection",
+            Self::TooManyConnections => "this end has its largest number of connections: raise `connections`, or wait until one has ended",
             Self::BadServerKey => "the server's public key is not valid",
             Self::HelloTooLong => "the hello is longer than 256 bytes",
             Self::BadEntropy => "the source of entropy is broken",

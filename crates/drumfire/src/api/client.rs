@@ -380,6 +380,19 @@ impl Client {
     }
 
     /// Returns the options that the system granted the socket, or `None` in a simulated world.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # use drumfire::stats::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = ClientConfig::default().connections(50).receive_buffer_bytes(1 << 20);
+    /// let bots = Client::new(config)?;
+    /// if let Some(granted) = bots.granted().filter(SocketGrants::is_receive_buffer_short) {
+    ///     eprintln!("raise net.core.rmem_max: {granted}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn granted(&self) -> Option<SocketGrants> {
         self.inline.granted

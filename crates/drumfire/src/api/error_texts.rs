@@ -92,7 +92,7 @@ fn reasons_for_reconnecting_are_readable() {
     let failed = ReconnectReason::Failed(ConnectError::Timeout);
     assert_eq!(
         failed.to_string(),
-        "the attempt failed: the server did not answer: check its address and public key"
+        "the attempt failed: the server did not answer: check that it is running, its address, and its public key"
     );
 }
 

@@ -85,7 +85,7 @@ impl fmt::Display for Error {
             ),
             Self::DevelopmentServer { address } => write!(
                 f,
-                "server: {address} cannot be a development server, because it is not a loopback address: give that server a key of its own, and use `connect`"
+                "server: {address} cannot be a development server, because it is not a loopback address: give that server a key of its own, and connect with its public key"
             ),
             Self::AddressInUse { address } => write!(
                 f,

@@ -7,7 +7,6 @@ use drumfire_proto::{ClientConfig as CoreClient, Config, Congestion};
 
 use super::{check_receive_buffer, core};
 use crate::base::error::Error;
-use crate::worker::live_links::LinkSettings;
 
 /// The range of [`Reconnect::Within`].
 const WITHIN_MIN: Duration = Duration::from_secs(1);
@@ -127,84 +126,13 @@ impl Default for ClientConfig {
     }
 }
 
+setters!(ClientConfig);
+
 impl ClientConfig {
-    /// Sets the protocol id, which must be the same at the server.
-    #[must_use]
-    pub fn protocol_id(mut self, protocol_id: u64) -> Self {
-        self.protocol_id = protocol_id;
-        self
-    }
-
-    /// Sets the largest number of connections at the same time.
-    #[must_use]
-    pub fn connections(mut self, connections: u32) -> Self {
-        self.connections = connections;
-        self
-    }
-
     /// Sets the address to which the socket is bound.
     #[must_use]
     pub fn address(mut self, address: SocketAddr) -> Self {
         self.address = Some(address);
-        self
-    }
-
-    /// Sets the memory for sending and for receiving, in bytes. Lowers the length of the longest message to a quarter of the smaller one
-    /// if it is longer.
-    #[must_use]
-    pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
-        self.send_memory_bytes = send;
-        self.receive_memory_bytes = receive;
-        self.message_max_bytes = self.message_max_bytes.min(send.min(receive) / 4);
-        self
-    }
-
-    /// Sets the largest number of bytes in flight.
-    #[must_use]
-    pub fn in_flight_bytes(mut self, bytes: usize) -> Self {
-        self.in_flight_bytes = bytes;
-        self
-    }
-
-    /// Sets the congestion controller.
-    #[must_use]
-    pub fn congestion(mut self, congestion: Congestion) -> Self {
-        self.congestion = congestion;
-        self
-    }
-
-    /// Sets the length of the longest reliable message, in bytes.
-    #[must_use]
-    pub fn message_max_bytes(mut self, bytes: usize) -> Self {
-        self.message_max_bytes = bytes;
-        self
-    }
-
-    /// Sets the timeouts for a silent server and for an unacknowledged packet, 1 s to 49 days each.
-    #[must_use]
-    pub fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
-        self.silent_timeout = silent;
-        self.unacknowledged_timeout = unacknowledged;
-        self
-    }
-
-    /// Sets the receive buffer that each socket requests, in bytes.
-    ///
-    /// ```
-    /// # use drumfire::*;
-    /// # use drumfire::stats::*;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let config = ClientConfig::default().connections(50).receive_buffer_bytes(1 << 20);
-    /// let bots = Client::new(config)?;
-    /// if let Some(granted) = bots.granted().filter(SocketGrants::is_receive_buffer_short) {
-    ///     eprintln!("raise net.core.rmem_max: {granted}");
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn receive_buffer_bytes(mut self, bytes: usize) -> Self {
-        self.receive_buffer_bytes = Some(bytes);
         self
     }
 
@@ -223,27 +151,6 @@ impl ClientConfig {
         self
     }
 
-    /// Sets whether a busy connection records its last events.
-    #[must_use]
-    pub fn flight_recorder(mut self, is_on: bool) -> Self {
-        self.flight_recorder = is_on;
-        self
-    }
-
-    /// Sets the simulated links of the socket.
-    ///
-    /// ```
-    /// use drumfire::conditioner::LinkConfig;
-    /// # use drumfire::*;
-    /// let config = ClientConfig::default().conditioner(LinkConfig::bad_wifi());
-    /// ```
-    #[cfg(feature = "conditioner")]
-    #[must_use]
-    pub fn conditioner(mut self, link: crate::conditioner::LinkConfig) -> Self {
-        self.conditioner = Some(link);
-        self
-    }
-
     /// Sets whether the client follows changes of the network.
     #[must_use]
     pub fn follow_network(mut self, is_on: bool) -> Self {
@@ -257,18 +164,6 @@ impl ClientConfig {
         #[cfg(feature = "conditioner")]
         super::check_conditioner(self.conditioner.as_ref())?;
         self.reconnect.check()
-    }
-
-    /// Returns the configuration of the simulated links, or `None` without them.
-    pub(crate) fn links(&self) -> Option<&LinkSettings> {
-        #[cfg(feature = "conditioner")]
-        {
-            self.conditioner.as_ref()
-        }
-        #[cfg(not(feature = "conditioner"))]
-        {
-            None
-        }
     }
 
     /// Whether the socket is connected to the server of the only connection.

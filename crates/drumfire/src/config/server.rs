@@ -16,7 +16,6 @@ use crate::base::address::is_loopback;
 use crate::base::error::Error;
 use crate::credentials::keys::ServerKey;
 use crate::credentials::tokens::TokenAccess;
-use crate::worker::live_links::LinkSettings;
 
 /// The rule for clients that connect. There is no default, so open access has to be requested explicitly.
 #[derive(Clone, Debug)]
@@ -164,6 +163,8 @@ pub struct ServerConfig {
     pub conditioner: Option<crate::conditioner::LinkConfig>,
 }
 
+setters!(ServerConfig);
+
 impl ServerConfig {
     /// Creates settings with this address, key, and access, and defaults for the others.
     #[must_use]
@@ -281,92 +282,10 @@ impl ServerConfig {
         self
     }
 
-    /// Sets the id of the game and its build.
-    #[must_use]
-    pub fn protocol_id(mut self, protocol_id: u64) -> Self {
-        self.protocol_id = protocol_id;
-        self
-    }
-
-    /// Sets the largest number of connections.
-    #[must_use]
-    pub fn connections(mut self, connections: u32) -> Self {
-        self.connections = connections;
-        self
-    }
-
-    /// Sets the memory of each peer for sending and for receiving, in bytes. Lowers `message_max_bytes` to a quarter of the smaller
-    /// one if it is more.
-    #[must_use]
-    pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
-        self.send_memory_bytes = send;
-        self.receive_memory_bytes = receive;
-        self.message_max_bytes = self.message_max_bytes.min(send.min(receive) / 4);
-        self
-    }
-
     /// Sets the bytes of messages beyond which a worker accepts no new connections.
     #[must_use]
     pub fn worker_memory_bytes(mut self, bytes: usize) -> Self {
         self.worker_memory_bytes = bytes;
-        self
-    }
-
-    /// Sets the limit of bytes in flight of a connection.
-    #[must_use]
-    pub fn in_flight_bytes(mut self, bytes: usize) -> Self {
-        self.in_flight_bytes = bytes;
-        self
-    }
-
-    /// Sets the congestion controller.
-    #[must_use]
-    pub fn congestion(mut self, congestion: Congestion) -> Self {
-        self.congestion = congestion;
-        self
-    }
-
-    /// Sets the longest reliable message in bytes.
-    #[must_use]
-    pub fn message_max_bytes(mut self, bytes: usize) -> Self {
-        self.message_max_bytes = bytes;
-        self
-    }
-
-    /// Sets the timeouts for a silent peer and for an unacknowledged packet, 1 s to 49 days each.
-    #[must_use]
-    pub fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
-        self.silent_timeout = silent;
-        self.unacknowledged_timeout = unacknowledged;
-        self
-    }
-
-    /// Sets the receive buffer that is requested for each worker, in bytes.
-    #[must_use]
-    pub fn receive_buffer_bytes(mut self, bytes: usize) -> Self {
-        self.receive_buffer_bytes = Some(bytes);
-        self
-    }
-
-    /// Sets whether busy connections keep a flight record.
-    #[must_use]
-    pub fn flight_recorder(mut self, is_on: bool) -> Self {
-        self.flight_recorder = is_on;
-        self
-    }
-
-    /// Sets the simulated links of the socket.
-    ///
-    /// ```
-    /// use drumfire::conditioner::LinkConfig;
-    /// # use drumfire::*;
-    /// # let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), Access::Open);
-    /// let config = config.conditioner(LinkConfig::lte());
-    /// ```
-    #[cfg(feature = "conditioner")]
-    #[must_use]
-    pub fn conditioner(mut self, link: crate::conditioner::LinkConfig) -> Self {
-        self.conditioner = Some(link);
         self
     }
 
@@ -389,18 +308,6 @@ impl ServerConfig {
         super::check_conditioner(self.conditioner.as_ref())?;
         self.admission.check()?;
         Ok(self.core(1).check()?)
-    }
-
-    /// Returns the configuration of the simulated links, or `None` without them.
-    pub(crate) fn links(&self) -> Option<&LinkSettings> {
-        #[cfg(feature = "conditioner")]
-        {
-            self.conditioner.as_ref()
-        }
-        #[cfg(not(feature = "conditioner"))]
-        {
-            None
-        }
     }
 
     /// Returns the id of this server, which is bound to `address`.

@@ -13,8 +13,8 @@ use crate::base::address::check_server;
 use crate::base::clock;
 use crate::base::entropy::{self, EntropyError};
 
-/// The default life of a token.
-const LIFE: Duration = Duration::from_secs(60);
+/// The default lifetime of a token.
+const LIFETIME: Duration = Duration::from_secs(60);
 
 /// The contents of a [`ConnectToken`]: the player, the server, and how long it is valid.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct TokenRequest {
     /// The match or instance. The default is 0.
     pub audience: u64,
     /// How long the token is valid, 1 s to 10 min. The default is 60 s.
-    pub life: Duration,
+    pub lifetime: Duration,
     /// How long the session may last from now. The default, `None`, is no limit.
     pub session: Option<Duration>,
     /// Players with the same key share a worker. The default, `None`, is the least loaded worker.
@@ -50,7 +50,7 @@ impl TokenRequest {
             server,
             protocol_id: 0,
             audience: 0,
-            life: LIFE,
+            lifetime: LIFETIME,
             session: None,
             placement_key: None,
             user_data: Vec::new(),
@@ -73,8 +73,8 @@ impl TokenRequest {
 
     /// Sets how long the token is valid, 1 s to 10 min.
     #[must_use]
-    pub fn life(mut self, life: Duration) -> Self {
-        self.life = life;
+    pub fn lifetime(mut self, lifetime: Duration) -> Self {
+        self.lifetime = lifetime;
         self
     }
 
@@ -133,7 +133,7 @@ impl TokenRequest {
             return Err(IssueError::Address { address: self.address });
         }
         let issued_at = Duration::from_secs(now.as_secs());
-        let expires_at = issued_at.saturating_add(self.life);
+        let expires_at = issued_at.saturating_add(self.lifetime);
         let token = Token {
             kind: TokenKind::Connect,
             id: TokenId(drawn.id),
@@ -163,7 +163,7 @@ pub(crate) struct Drawn {
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub enum IssueError {
-    /// The life is not 1 s to 10 min, or the user data is longer than 256 bytes.
+    /// The lifetime is not 1 s to 10 min, or the user data is longer than 256 bytes.
     Bounds,
     /// No player can connect to this address.
     Address {
@@ -177,7 +177,7 @@ pub enum IssueError {
 impl fmt::Display for IssueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bounds => f.write_str("life: 1 s to 10 min; user_data: up to 256 bytes"),
+            Self::Bounds => f.write_str("lifetime: 1 s to 10 min; user_data: up to 256 bytes"),
             Self::Address { address } => write!(
                 f,
                 "address: no player can connect to {address}: name the address and port that players reach, not those that the server binds"
@@ -215,10 +215,10 @@ mod tests {
         let address: SocketAddr = "192.0.2.1:7777".parse().unwrap();
         let request = || TokenRequest::new(PlayerId(1), address, ServerPublicKey::from_bytes([1; 32]));
         assert!(request().issue(&key).is_ok());
-        assert!(matches!(request().life(Duration::from_secs(601)).issue(&key), Err(IssueError::Bounds)));
-        assert!(matches!(request().life(Duration::ZERO).issue(&key), Err(IssueError::Bounds)));
+        assert!(matches!(request().lifetime(Duration::from_secs(601)).issue(&key), Err(IssueError::Bounds)));
+        assert!(matches!(request().lifetime(Duration::ZERO).issue(&key), Err(IssueError::Bounds)));
         assert!(matches!(request().user_data(&[0; 257]).issue(&key), Err(IssueError::Bounds)));
-        assert!(request().user_data(&[0; 256]).life(Duration::from_secs(600)).issue(&key).is_ok());
+        assert!(request().user_data(&[0; 256]).lifetime(Duration::from_secs(600)).issue(&key).is_ok());
     }
 
     #[test]

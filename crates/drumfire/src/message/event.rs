@@ -119,7 +119,8 @@ pub enum Event {
         /// The time before the attempt starts.
         delay: Duration,
     },
-    /// The connection is over.
+    /// The connection is over. The [reason](Closed::reason) is [`CloseReason::Local`] if this end closed it, so a client that quits
+    /// does not take its own close for an error.
     Disconnected {
         /// The id of the connection, which is stale now and is never used again.
         peer: PeerId,

@@ -93,7 +93,8 @@ pub trait Codec<T> {
 /// A channel whose messages are values of one type.
 ///
 /// Both ends must have the same id, type, and codec. Change the [`protocol_id`](crate::ServerConfig::protocol_id) whenever the encoding
-/// changes.
+/// changes. An event has the id of its channel: a constant such as `const ORDERS_ID: ChannelId = ORDERS.id();` can be the pattern of a
+/// `match`. A message on a channel that the game does not know is delivered too.
 ///
 /// ```
 /// # #[cfg(feature = "postcard")]

@@ -48,7 +48,7 @@ fn issue(token: &TokenArgs) -> Result<(), Error> {
     let mut request = TokenRequest::new(token.player, token.address, token.server)
         .protocol_id(token.protocol_id)
         .audience(token.audience)
-        .life(token.life)
+        .lifetime(token.life)
         .user_data(token.user_data.as_bytes());
     request.session = token.session;
     request.placement_key = token.placement_key;
