@@ -185,7 +185,8 @@ pub enum SteeringError {
     TooManySockets,
     /// The index of the socket is not below the number of sockets.
     NoSuchSocket,
-    /// No draw gave a usable value. Chance does not explain that: check the source of entropy.
+    /// No draw gave a usable value. The source of entropy is broken, because chance alone makes this practically
+    /// impossible.
     BadEntropy,
 }
 
@@ -203,7 +204,7 @@ impl SteeringError {
 impl fmt::Display for SteeringError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::TooManySockets => "routing tags can be shared out between 1,024 sockets at most",
+            Self::TooManySockets => "routing tags can select among at most 1,024 sockets",
             Self::NoSuchSocket => "the socket's index is not below the number of sockets",
             Self::BadEntropy => "no draw gave a usable value: the source of entropy looks broken",
         })
@@ -273,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_share_may_deviate_by_a_tenth_and_no_more() {
-        // A factor of 1 maps every tag to socket 0. A factor of 2^16 + 1 shares the tags out evenly.
+        // A factor of 1 maps every tag to socket 0. A factor of 2^16 + 1 distributes the tags evenly.
         let two = NonZeroU16::new(2).unwrap();
         assert!(!SteeringSecret::from_bits(1).is_balanced(two));
         assert!(SteeringSecret::from_bits(1).is_balanced(NonZeroU16::MIN));

@@ -1,5 +1,5 @@
-//! The parts of a datagram that are readable without keys: byte 0, which says the kind of the datagram, and the header of a
-//! protected packet.
+//! The parts of a datagram that are readable without keys: byte 0, which encodes the kind of the datagram, and the
+//! header of a protected packet.
 //!
 //! Decoding a header proves nothing. The whole header is associated data of the packet's protection, so a packet with a
 //! changed header fails to open.

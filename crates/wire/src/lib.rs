@@ -16,7 +16,7 @@
 //!
 //! # Glossary
 //!
-//! One word per idea, in code, documents and counters alike.
+//! Code, documents, and counters use one word for each idea.
 //!
 //! ## What travels
 //!
@@ -87,7 +87,7 @@
 //! | path | the pair of addresses between which the packets of a connection travel (PROTOCOL 11.4, "Paths") |
 //! | route | a path as one end sees it: the peer's address and the local address |
 //! | migration | the move of a connection to another path |
-//! | keep-alive | a packet sent only to show that its sender lives |
+//! | keep-alive | a packet sent only to show that its sender is alive |
 //! | liveness | whether a peer still responds, judged by timeouts (PROTOCOL 13.1, "Timeouts") |
 //! | close | the end of a connection by one end, with a code as its reason (PROTOCOL 13.2, "Close") |
 //! | reset | a server's proof that it does not know a connection (PROTOCOL 14, "Reset") |
@@ -212,7 +212,7 @@
 //! | outage | a time in which a path drops datagrams |
 //! | attacker | invents, copies, repeats, and changes datagrams without keys |
 //! | hostile end | a peer that breaks the rules, with keys |
-//! | swarm | the traffic of one seed, which follows a few recipes |
+//! | swarm | the traffic of one seed, made from a few frame templates |
 //! | flood | datagrams that are meant to overload a server |
 
 #![forbid(unsafe_code)]

@@ -76,7 +76,7 @@ pub const APPLICATION_HELLO_MAX_BYTES: usize = 256;
 /// The length of the shortest Noise message 2 in bytes: a 32-byte key and the tag of an empty payload.
 pub const NOISE_MESSAGE_2_MIN_BYTES: usize = 48;
 
-/// The minimum length of a Retry in bytes. This version sends no longer one.
+/// The minimum length of a Retry in bytes. This version sends exactly this length.
 pub const RETRY_MIN_BYTES: usize = 64;
 
 /// The maximum length of a Retry in bytes.
@@ -87,7 +87,7 @@ pub const RETRY_MAX_BYTES: usize = 96;
 /// The length in bytes of the MAC of a Refuse.
 pub const REFUSE_MAC_BYTES: usize = 16;
 
-/// The minimum length of a Refuse in bytes. This version sends no longer one.
+/// The minimum length of a Refuse in bytes. This version sends exactly this length.
 pub const REFUSE_MIN_BYTES: usize = 51;
 
 /// The length in bytes of the token that proves a Reset to be genuine.

@@ -332,7 +332,7 @@ impl<B: BufMut> FrameWriter<B> {
         Ok(())
     }
 
-    /// Writes `bytes` bytes of padding. Zero bytes are no frame.
+    /// Writes `bytes` bytes of padding. Writes no frame if `bytes` is 0.
     ///
     /// # Errors
     ///
