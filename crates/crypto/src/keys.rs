@@ -104,7 +104,7 @@ pub(crate) struct ExpandedKey {
 
 impl ExpandedKey {
     /// Loads a cache line of this key before a packet needs it.
-    pub(crate) fn fetch(&self) {
+    pub(crate) fn prefetch(&self) {
         black_box(self.iv.expose()[0]);
     }
 

@@ -35,14 +35,14 @@
 )]
 
 pub mod cookie;
+#[cfg(test)]
+mod freed_memory;
 pub mod handshake;
 mod hash;
 pub mod keys;
 pub mod mac;
 pub mod opener;
 pub mod replay;
-#[cfg(test)]
-mod residue;
 pub mod sealer;
 pub mod secret;
 pub mod suite;

@@ -88,8 +88,9 @@ impl RefuseKey {
 
 /// The two keys that a server derives for its connection ids: one for the check and one for reset tokens.
 ///
-/// With the check, a server drops datagrams with invented ids at little cost and without a reply. Its 24 bits stop noise. They do
-/// not stop an observer, who can copy an id. The keys survive a restart, because the persistent secret does.
+/// With the check, a server drops datagrams with invented ids at little cost and without a reply. The check does not
+/// stop an observer of the path, because the observer can copy a valid id. The keys survive a restart, because the
+/// persistent secret does.
 #[derive(Debug)]
 pub struct IdKeys {
     check: Secret<16>,

@@ -87,9 +87,9 @@ impl Epoch {
 impl Opener {
     /// Loads the parts that a packet needs into the cache, before a packet is opened.
     #[inline]
-    pub fn fetch(&self) {
+    pub fn prefetch(&self) {
         if let Some(expanded) = &self.current.expanded {
-            expanded.fetch();
+            expanded.prefetch();
         }
     }
 
@@ -162,7 +162,7 @@ impl Opener {
 
     /// Returns whether a packet of the current epoch was opened while the keys of the previous epoch were kept.
     #[must_use]
-    pub fn has_met_current(&self) -> bool {
+    pub fn has_opened_current(&self) -> bool {
         self.adjacent.as_ref().is_some_and(|adjacent| adjacent.first_number.is_some())
     }
 
@@ -408,7 +408,7 @@ mod tests {
         opener.keep_expanded();
         assert_eq!(opened(&mut opener, &packets[0]), Ok((vec![0], false)));
         assert_eq!(opened(&mut opener, &packets[4]), Ok((vec![1], true)));
-        assert!(opener.key_phase() && opener.has_met_current());
+        assert!(opener.key_phase() && opener.has_opened_current());
         assert_eq!(
             opened(&mut opener, &packets[3]),
             Ok((vec![1], false)),
@@ -435,7 +435,7 @@ mod tests {
     fn a_peer_that_begins_an_epoch_opens_the_previous_one() {
         let (packets, mut opener) = (three_epochs(), Opener::new(open_keys(3)));
         opener.step_to_next_epoch();
-        assert!(!opener.has_met_current());
+        assert!(!opener.has_opened_current());
         for packet in &packets[..3] {
             assert_eq!(opened(&mut opener, packet), Ok((vec![0], false)));
         }
@@ -444,7 +444,7 @@ mod tests {
             Ok((vec![1], false)),
             "the epoch is already the current one"
         );
-        assert!(opener.has_met_current());
+        assert!(opener.has_opened_current());
         assert_eq!(opened(&mut opener, &packets[2]), Ok((vec![0], false)));
         assert_eq!(opened(&mut opener, &packets[6]), Ok((vec![2], true)));
     }

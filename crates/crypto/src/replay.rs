@@ -34,9 +34,9 @@ enum State {
 }
 
 impl ReplayWindow {
-    /// Loads the newest part of the window into the cache, as [`Opener::fetch`](crate::Opener::fetch) does.
+    /// Loads the newest part of the window into the cache, as [`Opener::prefetch`](crate::Opener::prefetch) does.
     #[inline]
-    pub fn fetch(&self) {
+    pub fn prefetch(&self) {
         if let State::Wide(bitmap) = &self.0 {
             black_box(bitmap.words.get(bitmap.head));
         }

@@ -38,11 +38,11 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// Loads the parts that a packet needs into the cache, as [`Opener::fetch`](crate::Opener::fetch) does.
+    /// Loads the parts that a packet needs into the cache, as [`Opener::prefetch`](crate::Opener::prefetch) does.
     #[inline]
-    pub fn fetch(&self) {
+    pub fn prefetch(&self) {
         if let Some(expanded) = &self.expanded {
-            expanded.fetch();
+            expanded.prefetch();
         }
     }
 
