@@ -77,7 +77,7 @@ fn nap_cpu_us(core: usize) -> Option<f64> {
         let thread = host::current_thread_id()?;
         let before = ThreadClock::sample(thread)?;
         for _ in 0..NAPS {
-            poller.nap(Wait::GATHER);
+            poller.sleep(Wait::GATHER);
         }
         let used = ThreadClock::sample(thread)?.since(&before);
         Some(used.run_ns as f64 / 1e3 / f64::from(NAPS))

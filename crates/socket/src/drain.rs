@@ -1,7 +1,7 @@
 //! Receiving: a [`Receiver`] drains a socket in batches until the socket would block or a budget is spent.
 //!
-//! Its length and the kernel's truncation flags decide whether a message is dropped or handed on, and each message is
-//! counted. The caller borrows each batch and interprets the bytes. The receiver keeps no datagram.
+//! Each message is counted. The length of a message and the kernel's truncation flags decide whether it is dropped or
+//! handed on. The caller borrows each batch and interprets the bytes. The receiver keeps no datagram.
 #![cfg_attr(
     not(test),
     deny(
@@ -268,7 +268,7 @@ impl Receiver {
                     budget_left = budget_left.saturating_sub(1);
                     match recv_action(fault) {
                         RecvAction::Stop => break DrainEnd::Blocked,
-                        RecvAction::GoOn => {
+                        RecvAction::Continue => {
                             // Datagrams may wait behind the error. Give up if the next calls return only errors.
                             consecutive_faults = consecutive_faults.saturating_add(1);
                             if consecutive_faults >= MAX_CONSECUTIVE_FAULTS {

@@ -153,7 +153,7 @@ pub enum RecvAction {
     /// End the drain: the socket is empty.
     Stop,
     /// Count the fault and continue: an edge-triggered poll does not fire again for the datagrams that remain.
-    GoOn,
+    Continue,
     /// Count the fault, stop, and treat the socket as still readable in the next pass.
     RetryNextPass,
     /// Stop: the descriptor is closed. The socket's owner opens the socket again, or ends and reports it.
@@ -169,7 +169,7 @@ pub const fn recv_action(fault: Fault) -> RecvAction {
         Fault::BadDescriptor | Fault::NotSocket => RecvAction::Close,
         // Most other faults are asynchronous errors of earlier datagrams (udp(7)), which do not affect the datagrams
         // in the queue. An unknown fault must not end a worker either. The budget of the pass bounds repetitions.
-        _ => RecvAction::GoOn,
+        _ => RecvAction::Continue,
     }
 }
 
@@ -186,7 +186,7 @@ pub enum SendAction {
     LostAndPause,
     /// Send the datagrams of this train one by one. A datagram that fails alone too is lost. The peers of other
     /// trains are unaffected.
-    Singly,
+    SplitTrain,
     /// Count the datagram as lost and close its connection: this socket cannot reach the peer.
     Unreachable,
     /// Stop: the descriptor is closed. The socket's owner opens the socket again, or ends and reports it.
@@ -204,7 +204,7 @@ pub const fn send_action(fault: Fault, is_segmented: bool) -> SendAction {
         // 0, and for a source address that the host has lost, Linux returns `EINVAL`. Sending the datagrams one by one
         // distinguishes these cases.
         Fault::InputOutput | Fault::InvalidArgument | Fault::MessageTooLong if is_segmented => {
-            SendAction::Singly
+            SendAction::SplitTrain
         }
         Fault::AddressFamilyUnsupported | Fault::AddressNotAvailable => SendAction::Unreachable,
         Fault::BadDescriptor | Fault::NotSocket => SendAction::Close,
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_refused_train_is_split_and_a_single_datagram_is_lost() {
         for fault in [Fault::InputOutput, Fault::InvalidArgument, Fault::MessageTooLong] {
-            assert_eq!(send_action(fault, true), SendAction::Singly);
+            assert_eq!(send_action(fault, true), SendAction::SplitTrain);
             assert_eq!(send_action(fault, false), SendAction::Lost);
         }
     }

@@ -222,7 +222,7 @@ fn set_options(socket: &socket2::Socket, config: &GroupConfig) -> io::Result<()>
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let group = ReuseportGroup::bind(&GroupConfig::new("127.0.0.1:0".parse()?))?;
-/// match group.watch().and_then(|watch| watch.look()) {
+/// match group.watch().and_then(|watch| watch.scan()) {
 ///     Ok(others) => assert!(others.is_empty()),
 ///     Err(error) => eprintln!("cannot list the sockets of this system: {error}"),
 /// }
@@ -238,10 +238,10 @@ pub struct PortWatch {
 }
 
 impl PortWatch {
-    /// The maximum number of sockets that one look returns.
+    /// The maximum number of sockets that one scan returns.
     pub const MAX_FOUND: usize = 1_024;
 
-    /// The maximum number of times that one look reads the list. The kernel writes the list in parts, and a socket that
+    /// The maximum number of times that one scan reads the list. The kernel writes the list in parts, and a socket that
     /// closes between two parts can hide the sockets behind it.
     const MAX_READS: usize = 5;
 
@@ -250,10 +250,10 @@ impl PortWatch {
         Ok(Self { address, is_only_v6, own_inodes })
     }
 
-    /// Returns `AddrInUse` if other sockets are on the port. A failed look is no error: not every system lists its
+    /// Returns `AddrInUse` if other sockets are on the port. A failed scan is no error: not every system lists its
     /// sockets, and without the list there is no reason to refuse the port.
     fn ensure_exclusive(&self) -> io::Result<()> {
-        match self.look() {
+        match self.scan() {
             Ok(others) if !others.is_empty() => Err(io::ErrorKind::AddrInUse.into()),
             _ => Ok(()),
         }
@@ -268,19 +268,19 @@ impl PortWatch {
     /// Returns the addresses of other sockets that are bound to the group's port, one for each socket and at most
     /// [`Self::MAX_FOUND`].
     ///
-    /// The sockets may belong to other processes or to this one. They are not affected and do not notice the look. Only
+    /// The sockets may belong to other processes or to this one. They are not affected and do not notice the scan. Only
     /// sockets that could receive the group's datagrams count. They have the same address, or one of the two addresses
-    /// is unspecified and covers the other one. For a group on an IPv4 address, a socket on the unspecified IPv6 address
-    /// does not count, because IPv4 sockets receive IPv4 datagrams first. The look ignores that a socket may be bound to
-    /// a network device (`SO_BINDTODEVICE`).
+    /// is unspecified and covers the other one. For a group on an IPv4 address, a socket on the unspecified IPv6
+    /// address does not count, because IPv4 sockets receive IPv4 datagrams first. The scan ignores that a socket may be
+    /// bound to a network device (`SO_BINDTODEVICE`).
     ///
-    /// The kernel lists all UDP sockets of the host for each look, so look every few seconds and not in every pass.
+    /// The kernel lists all UDP sockets of the host for each scan, so scan every few seconds and not in every pass.
     ///
     /// # Errors
     ///
     /// `Unsupported` if the system has no such list, or if the list does not contain the group's own sockets and
     /// therefore cannot show others. Otherwise the error of the system call.
-    pub fn look(&self) -> io::Result<Vec<IpAddr>> {
+    pub fn scan(&self) -> io::Result<Vec<IpAddr>> {
         for _ in 0..Self::MAX_READS {
             let (mut has_own, mut others) = (false, Vec::new());
             sys::for_each_socket_on(self.address.port(), |inode, address| {

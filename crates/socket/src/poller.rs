@@ -1,7 +1,7 @@
 //! The production implementations of [`Parker`]: [`Poller`] for the sockets of one thread, and [`MultiPoller`] for many pollers.
 //!
-//! Both use mio, which is edge-triggered, and neither reads a datagram. A [`Poller`] keeps its sockets and its waker when
-//! it moves to another thread. The hub of that thread only watches it.
+//! Both use mio, which is edge-triggered, and neither reads a datagram. A [`Poller`] keeps its sockets and its waker
+//! when it moves to another thread. The multi-poller of that thread only watches it.
 
 use std::io;
 use std::sync::Arc;
@@ -155,15 +155,15 @@ impl Parker for Poller {
         Ok(ready)
     }
 
-    fn nap(&mut self, duration: Duration) {
+    fn sleep(&mut self, duration: Duration) {
         sleep(duration);
     }
 }
 
 /// Waits for the pollers of all sockets that one thread serves.
 ///
-/// Create the hub on the thread that uses it, even if other threads created the pollers. Its creation sets the timer
-/// slack of the calling thread, which short sleeps need.
+/// Create the multi-poller on the thread that uses it, even if other threads created the pollers. Its creation sets the
+/// timer slack of the calling thread, which short sleeps need.
 ///
 /// A poller that was reported is not reported again until something else happens to it. Poll it and drain its sockets
 /// completely, or come back without a report.
@@ -173,14 +173,14 @@ impl Parker for Poller {
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # if ReuseportGroup::MAX_SOCKETS < 2 { return Ok(()) }
-/// let mut hub = MultiPoller::new()?;
+/// let mut multi_poller = MultiPoller::new()?;
 /// let pollers = [Poller::new()?, Poller::new()?];
 /// for (index, poller) in pollers.iter().enumerate() {
-///     hub.add(poller, index)?;
+///     multi_poller.add(poller, index)?;
 /// }
 /// pollers[1].waker().wake()?;
-/// hub.poll(None)?;
-/// assert_eq!(hub.ready().collect::<Vec<_>>(), [1]);
+/// multi_poller.poll(None)?;
+/// assert_eq!(multi_poller.ready().collect::<Vec<_>>(), [1]);
 /// # Ok(())
 /// # }
 /// ```
@@ -190,7 +190,7 @@ pub struct MultiPoller {
 }
 
 impl MultiPoller {
-    /// Returns a hub for this thread.
+    /// Returns a multi-poller for this thread.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl MultiPoller {
         let poll = Poll::new()?;
         sys::lower_timer_slack();
         // One poll returns the events of all pollers. The rest would otherwise wait for the next poll, which may come
-        // only after a nap.
+        // only after a sleep.
         Ok(Self { poll, events: Events::with_capacity(ReuseportGroup::MAX_SOCKETS) })
     }
 
@@ -207,8 +207,8 @@ impl MultiPoller {
     ///
     /// # Errors
     ///
-    /// The error of the system call: this hub watches the poller already, or no memory is left. `Unsupported` on a
-    /// platform whose groups have one socket.
+    /// The error of the system call: this multi-poller watches the poller already, or no memory is left. `Unsupported`
+    /// on a platform whose groups have one socket.
     pub fn add(&self, poller: &Poller, index: usize) -> io::Result<()> {
         sys::register_poll(self.poll.registry(), &poller.poll, Token(index))
     }
@@ -217,7 +217,7 @@ impl MultiPoller {
     ///
     /// # Errors
     ///
-    /// The error of the system call: this hub does not watch the poller.
+    /// The error of the system call: this multi-poller does not watch the poller.
     pub fn remove(&self, poller: &Poller) -> io::Result<()> {
         sys::deregister_poll(self.poll.registry(), &poller.poll)
     }
@@ -231,7 +231,7 @@ impl MultiPoller {
 impl Parker for MultiPoller {
     fn poll(&mut self, timeout: Option<Duration>) -> Result<Ready, Fault> {
         match self.poll.poll(&mut self.events, timeout) {
-            // A hub may have more pollers than `Ready` has bits. The caller gets their indices from `ready`.
+            // A multi-poller may have more pollers than `Ready` has bits. The caller gets their indices from `ready`.
             Ok(()) => Ok(Ready { readable: u64::from(!self.events.is_empty()), ..Ready::default() }),
             // mio does not document which events are left after a failed poll.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
@@ -245,7 +245,7 @@ impl Parker for MultiPoller {
         }
     }
 
-    fn nap(&mut self, duration: Duration) {
+    fn sleep(&mut self, duration: Duration) {
         sleep(duration);
     }
 }

@@ -38,7 +38,7 @@ pub struct LostDatagram {
     pub bytes: usize,
     /// The number of datagrams that were added to the batch before this one since the batch was last empty. A caller
     /// that keeps data for each datagram finds the data by this index.
-    pub place: usize,
+    pub index: usize,
     /// The fault that the call returned.
     pub fault: Fault,
 }
@@ -127,7 +127,7 @@ impl Sender {
             match send_action(fault, first > 1) {
                 SendAction::Keep => return FlushEnd::Blocked,
                 SendAction::Retry if retries < MAX_RETRIES => retries += 1,
-                SendAction::Singly => {
+                SendAction::SplitTrain => {
                     remaining_single = first;
                     // The path MTU is the reason for `MessageTooLong`, and not segmentation.
                     is_gso_refused = fault != Fault::MessageTooLong;
@@ -179,9 +179,9 @@ impl Sender {
         fault: Fault,
         on_lost: &mut impl FnMut(LostDatagram),
     ) {
-        for (place, entry) in (batch.finished()..).zip(batch.waiting()).take(count) {
+        for (index, entry) in (batch.finished()..).zip(batch.waiting()).take(count) {
             let SendEntry { to, local, bytes, .. } = *entry;
-            on_lost(LostDatagram { to, local, bytes, place, fault });
+            on_lost(LostDatagram { to, local, bytes, index, fault });
         }
         self.counts.lost.add_many(fault, count as u64);
         batch.advance(count);

@@ -50,8 +50,8 @@ const MIN_BUFFER_BYTES: usize = 4_096;
 /// One of the addresses of a socket's host, as a [`crate::ReuseportGroup`] numbers them.
 ///
 /// A reply has to leave from the address that the request was sent to. Otherwise firewalls and connected clients reject
-/// it. A host has few addresses, so a number stands for each. Only sockets bound to an unspecified address use them.
-/// With a specific address, the kernel has no choice.
+/// it. A host has few addresses, so each one has a number. Only sockets bound to an unspecified address use the
+/// numbers. With a specific address, the kernel has no choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LocalAddress(u16);
 

@@ -31,7 +31,7 @@ pub trait Parker {
     fn poll(&mut self, timeout: Option<Duration>) -> Result<Ready, Fault>;
 
     /// Sleeps for `duration`, even if datagrams arrive.
-    fn nap(&mut self, duration: Duration);
+    fn sleep(&mut self, duration: Duration);
 }
 
 /// A wait strategy.
@@ -157,8 +157,8 @@ impl Waiter {
         }
         match self.wait {
             Wait::Gather(time) if self.is_gathering => {
-                // A timer that is due earlier shortens the nap, so that gathering delays no timer.
-                parker.nap(until_timer.map_or(time, |timer| timer.min(time)));
+                // A timer that is due earlier shortens the sleep, so that gathering delays no timer.
+                parker.sleep(until_timer.map_or(time, |timer| timer.min(time)));
                 Ok(Woken::Gathered)
             }
             Wait::Spin => {
@@ -233,7 +233,7 @@ mod tests {
     #[derive(Default)]
     struct RecordingParker {
         polls: Vec<Option<Duration>>,
-        naps: Vec<Duration>,
+        sleeps: Vec<Duration>,
     }
 
     impl Parker for RecordingParker {
@@ -242,8 +242,8 @@ mod tests {
             Ok(Ready::default())
         }
 
-        fn nap(&mut self, duration: Duration) {
-            self.naps.push(duration);
+        fn sleep(&mut self, duration: Duration) {
+            self.sleeps.push(duration);
         }
     }
 
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(waiter.wait(&mut parker, None, false), Ok(Woken::Gathered));
         waiter.on_pass(now + GATHER, 0);
         assert!(matches!(waiter.wait(&mut parker, None, false), Ok(Woken::Polled(_))));
-        assert_eq!((parker.naps, parker.polls), (vec![GATHER], vec![None]));
+        assert_eq!((parker.sleeps, parker.polls), (vec![GATHER], vec![None]));
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
         let timer = Duration::from_micros(30);
         assert_eq!(waiter.wait(&mut parker, Some(timer), false), Ok(Woken::Gathered));
         assert!(matches!(waiter.wait(&mut parker, Some(timer), true), Ok(Woken::Polled(_))));
-        assert_eq!((parker.naps, parker.polls), (vec![timer], vec![Some(Duration::ZERO)]));
+        assert_eq!((parker.sleeps, parker.polls), (vec![timer], vec![Some(Duration::ZERO)]));
     }
 
     #[test]
@@ -341,7 +341,7 @@ mod tests {
             assert!(waiter.wait(&mut parker, Some(Duration::from_secs(1)), false).is_ok());
         }
         assert_eq!(parker.polls, [Some(Duration::ZERO); 3]);
-        assert!(parker.naps.is_empty());
+        assert!(parker.sleeps.is_empty());
     }
 
     #[test]

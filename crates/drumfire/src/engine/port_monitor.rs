@@ -69,7 +69,7 @@ impl PortMonitor {
     pub(crate) fn start(watch: PortWatch) -> io::Result<Self> {
         let address = watch.address();
         let tell = move |before: &PortScan, now: &PortScan| report(address, before, now);
-        Self::begin(LOOK_EVERY, move || PortScan::of(watch.look()), tell)
+        Self::begin(LOOK_EVERY, move || PortScan::of(watch.scan()), tell)
     }
 
     /// Starts a thread that calls `look` at the interval `every`. Passes each change of the result to `tell`, with the result

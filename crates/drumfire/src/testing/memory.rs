@@ -160,7 +160,7 @@ impl Parker for MemoryParker {
         Ok(Ready::default())
     }
 
-    fn nap(&mut self, duration: Duration) {
+    fn sleep(&mut self, duration: Duration) {
         self.network.lock().wake_after(self.port, Some(duration));
     }
 }

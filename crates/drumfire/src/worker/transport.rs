@@ -327,7 +327,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
         }
         let Self { peers, is_following, is_refused, .. } = self;
         let end = self.sender.flush(&mut self.io, &mut self.batch, |lost| {
-            let peer = peers.get(lost.place).copied().flatten();
+            let peer = peers.get(lost.index).copied().flatten();
             let is_of_path = *is_following && send_faults::is_of_path(lost.fault);
             *is_refused |= is_of_path;
             // A connection outlives the change of the network. An attempt fails, because it has nothing to lose.
@@ -356,13 +356,13 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         let at_most = at_most.into_iter().chain(self.rest).chain(self.receive_backoff.left()).min();
         let is_busy = Transport::<P>::is_more_waiting(self) || self.is_more_to_send;
         let woken = self.waiter.wait(&mut self.parker, at_most, is_busy);
-        // Only a poll can report that there are no datagrams. After a nap, a spin, or a failed poll, the pass has to
+        // Only a poll can report that there are no datagrams. After a sleep, a spin, or a failed poll, the pass has to
         // receive.
         self.is_readable |= !matches!(woken, Ok(Woken::Polled(ready)) if ready.readable == 0);
         self.is_quiet = !self.is_readable && !self.is_more_waiting;
-        // A failed poll returns immediately. Without the nap, a lasting failure would take a whole core.
+        // A failed poll returns immediately. Without the sleep, a lasting failure would take a whole core.
         if woken.is_err() {
-            self.parker.nap(RETRY_AFTER);
+            self.parker.sleep(RETRY_AFTER);
         }
         woken.is_ok()
     }

@@ -121,7 +121,7 @@ pub(crate) fn receive_queue(udp: &impl AsRawFd) -> io::Result<ReceiveQueue> {
     })
 }
 
-/// Lowers the timer slack of this thread. A failure is ignored: a nap is then up to 50 us longer.
+/// Lowers the timer slack of this thread. A failure is ignored: a sleep is then up to 50 us longer.
 pub(crate) fn lower_timer_slack() {
     // SAFETY: PR_SET_TIMERSLACK takes one integer and accesses no memory of this process.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NANOS, 0, 0, 0) };

@@ -1,7 +1,7 @@
 //! The budget of a drain. Wherever it stops, no datagram is stranded or overtaken, and the end of the drain shows whether
 //! more may wait. The size of the batch follows the traffic.
 //!
-//! These tests use no real socket. Lost edges of a real poll are tested in `edge` and `hub`.
+//! These tests use no real socket. Lost edges of a real poll are tested in `edge` and `multi_poller`.
 
 use drumfire_socket::{Drain, DrainEnd, DropReason, Fault, Receiver, ReceiverConfig};
 use proptest::prelude::*;

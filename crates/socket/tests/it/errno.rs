@@ -59,7 +59,7 @@ fn a_receive_fault_at_any_position_loses_no_datagram() {
             let expected_ends = match action {
                 RecvAction::Stop if is_last => vec![DrainEnd::Blocked],
                 RecvAction::Stop => vec![DrainEnd::Blocked; 2],
-                RecvAction::GoOn => vec![DrainEnd::Blocked],
+                RecvAction::Continue => vec![DrainEnd::Blocked],
                 RecvAction::RetryNextPass => vec![DrainEnd::Starved, DrainEnd::Blocked],
                 RecvAction::Close => vec![DrainEnd::Closed(fault)],
             };
@@ -75,11 +75,11 @@ fn a_receive_fault_at_any_position_loses_no_datagram() {
 
 #[test]
 fn receive_actions_match_the_table() {
-    use RecvAction::{Close, GoOn, RetryNextPass, Stop};
+    use RecvAction::{Close, Continue, RetryNextPass, Stop};
     let rows = [
         (Stop, vec![Fault::WouldBlock]),
         (
-            GoOn,
+            Continue,
             vec![
                 Fault::Interrupted,
                 Fault::ConnectionRefused,
@@ -114,7 +114,7 @@ fn a_starved_drain_is_repeated_without_a_new_edge() {
 
 #[test]
 fn a_fault_between_every_two_datagrams_skips_no_datagram() {
-    for fault in Fault::ALL.into_iter().filter(|&fault| recv_action(fault) == RecvAction::GoOn) {
+    for fault in Fault::ALL.into_iter().filter(|&fault| recv_action(fault) == RecvAction::Continue) {
         let steps = (0..DATAGRAMS).flat_map(|number| [Step::Fault(fault), numbered(number)]);
         let mut script = Script::new(steps, false);
         let mut receiver = Receiver::new(&mut script, &ReceiverConfig::default()).expect("a receiver");
@@ -149,7 +149,7 @@ fn an_invalid_datagram_never_hides_a_valid_one() {
 #[test]
 fn thirty_two_faults_in_a_row_end_the_drain_and_skip_nothing() {
     const CONSECUTIVE: usize = 32;
-    for fault in Fault::ALL.into_iter().filter(|&fault| recv_action(fault) == RecvAction::GoOn) {
+    for fault in Fault::ALL.into_iter().filter(|&fault| recv_action(fault) == RecvAction::Continue) {
         let repeated = |faults| std::iter::repeat_n(Step::Fault(fault), faults);
         let steps = repeated(CONSECUTIVE * 2)
             .chain([numbered(7)])
@@ -372,7 +372,7 @@ fn a_refused_datagram_is_reported_with_its_peer() {
 }
 
 #[test]
-fn a_lost_datagram_is_found_by_its_place_in_the_batch() {
+fn a_lost_datagram_is_found_by_its_index_in_the_batch() {
     let results =
         [SendResult::Accept(3), SendResult::Fail(Fault::WouldBlock), SendResult::Fail(Fault::NoBuffers)];
     let mut socket = ScriptedSender::with(results);
@@ -380,13 +380,13 @@ fn a_lost_datagram_is_found_by_its_place_in_the_batch() {
     let mut batch = to_one(DATAGRAMS);
     assert_eq!(sender.flush(&mut socket, &mut batch, never_lost), FlushEnd::Blocked);
     let mut lost = Vec::new();
-    sender.flush(&mut socket, &mut batch, |it| lost.push((it.place, it.bytes, it.fault)));
-    let rest: Vec<_> = (3..DATAGRAMS as usize).map(|place| (place, 4, Fault::NoBuffers)).collect();
+    sender.flush(&mut socket, &mut batch, |it| lost.push((it.index, it.bytes, it.fault)));
+    let rest: Vec<_> = (3..DATAGRAMS as usize).map(|index| (index, 4, Fault::NoBuffers)).collect();
     assert_eq!(lost, rest);
     // After the batch was empty, the count starts at 0 again.
     assert!(batch.push(Some(peer(0)), b"again"));
     let mut socket = ScriptedSender::with([SendResult::Fail(Fault::NotPermitted)]);
-    sender.flush(&mut socket, &mut batch, |it| lost.push((it.place, it.bytes, it.fault)));
+    sender.flush(&mut socket, &mut batch, |it| lost.push((it.index, it.bytes, it.fault)));
     assert_eq!(lost.last(), Some(&(0, 5, Fault::NotPermitted)));
 }
 
@@ -402,7 +402,7 @@ fn send_actions_match_the_table() {
         (Unreachable, vec![Fault::AddressFamilyUnsupported, Fault::AddressNotAvailable]),
     ];
     for fault in [Fault::MessageTooLong, Fault::InputOutput, Fault::InvalidArgument] {
-        assert_eq!((send_action(fault, false), send_action(fault, true)), (Lost, SendAction::Singly));
+        assert_eq!((send_action(fault, false), send_action(fault, true)), (Lost, SendAction::SplitTrain));
     }
     for (action, faults) in rows {
         for fault in faults {

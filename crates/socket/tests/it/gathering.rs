@@ -61,7 +61,7 @@ struct Sleeper<'a> {
     clock: &'a Clock,
     schedule: &'a Schedule,
     polls: u64,
-    naps: u64,
+    sleeps: u64,
 }
 
 impl Parker for Sleeper<'_> {
@@ -76,8 +76,8 @@ impl Parker for Sleeper<'_> {
         Ok(Ready { readable: u64::from(self.schedule.has_datagrams()), ..Ready::default() })
     }
 
-    fn nap(&mut self, duration: Duration) {
-        self.naps += 1;
+    fn sleep(&mut self, duration: Duration) {
+        self.sleeps += 1;
         self.clock.set(self.clock.get() + duration);
     }
 }
@@ -88,7 +88,7 @@ struct Cost {
     datagrams: u64,
     calls: u64,
     polls: u64,
-    naps: u64,
+    sleeps: u64,
     /// The maximum time between the arrival of a datagram and its delivery.
     longest_wait: Duration,
     /// The time of the last delivery.
@@ -117,10 +117,10 @@ fn run(wait: Wait, arrivals: impl Iterator<Item = Duration>, timer: Option<Durat
     let mut is_more_waiting = false;
     loop {
         let is_delivered = schedule.arrivals.is_empty();
-        let mut sleeper = Sleeper { clock: &clock, schedule: &schedule, polls: 0, naps: 0 };
+        let mut sleeper = Sleeper { clock: &clock, schedule: &schedule, polls: 0, sleeps: 0 };
         let woken = waiter.wait(&mut sleeper, timer, is_more_waiting).expect("a wait");
         cost.polls += sleeper.polls;
-        cost.naps += sleeper.naps;
+        cost.sleeps += sleeper.sleeps;
         if is_delivered && matches!(woken, Woken::Polled(_)) {
             cost.first_poll_after = Some(clock.get());
             break;
@@ -160,9 +160,9 @@ fn at_250_kpps_one_receive_call_serves_at_least_four_datagrams() {
     assert_eq!((gathered.datagrams, notified.datagrams), (250_000, 250_000));
     assert!(gathered.calls * 4 <= gathered.datagrams, "{gathered:?}");
     // Waits are system calls too.
-    let system_calls = gathered.calls + gathered.polls + gathered.naps;
+    let system_calls = gathered.calls + gathered.polls + gathered.sleeps;
     assert!(system_calls * 4 <= gathered.datagrams, "{gathered:?}");
-    assert_eq!(notified.naps, 0);
+    assert_eq!(notified.sleeps, 0);
     assert!(notified.polls > gathered.polls * 100);
 }
 
@@ -194,7 +194,7 @@ fn uneven_traffic_has_the_same_maximum_wait() {
 #[test]
 fn at_10_kpps_the_waiter_does_not_gather() {
     let cost = run(GATHER, stream(10_000, SECOND), None);
-    assert_eq!((cost.naps, cost.longest_wait), (0, Duration::ZERO));
+    assert_eq!((cost.sleeps, cost.longest_wait), (0, Duration::ZERO));
     assert_eq!(cost.datagrams, 10_000);
 }
 
@@ -202,7 +202,7 @@ fn at_10_kpps_the_waiter_does_not_gather() {
 fn silence_returns_to_the_poll_within_one_gathering_time() {
     for length in (100..110).map(|millis| Duration::from_millis(millis) + Duration::from_micros(millis)) {
         let cost = run(GATHER, stream(250_000, length), None);
-        assert!(cost.naps > 0);
+        assert!(cost.sleeps > 0);
         let back = cost.first_poll_after.expect("it polls in the end") - cost.last_delivery;
         assert!(back <= Wait::GATHER, "{back:?}");
     }
@@ -215,7 +215,7 @@ fn traffic_after_silence_gathers_again() {
     let once = run(GATHER, stream(250_000, SECOND), None);
     let twice = run(GATHER, arrivals, None);
     assert_eq!(twice.datagrams, once.datagrams * 2);
-    assert!(twice.naps >= once.naps * 2 - 2, "{} naps, {} naps", once.naps, twice.naps);
+    assert!(twice.sleeps >= once.sleeps * 2 - 2, "{} sleeps, {} sleeps", once.sleeps, twice.sleeps);
     assert!(twice.calls * 4 <= twice.datagrams);
 }
 

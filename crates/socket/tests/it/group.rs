@@ -256,12 +256,12 @@ mod watch {
         Ok(socket)
     }
 
-    /// Asserts that a look finds these sockets. The kernel's list can lack a socket while other tests close theirs, so
-    /// one of several looks has to return them.
+    /// Asserts that a scan finds these sockets. The kernel's list can lack a socket while other tests close theirs, so
+    /// one of several scans has to return them.
     #[track_caller]
     fn assert_found(watch: &PortWatch, expected: &[IpAddr]) {
-        let is_found = (0..100).any(|_| watch.look().is_ok_and(|found| found == expected));
-        assert!(is_found, "{}: {:?} instead of {expected:?}", watch.address(), watch.look());
+        let is_found = (0..100).any(|_| watch.scan().is_ok_and(|found| found == expected));
+        assert!(is_found, "{}: {:?} instead of {expected:?}", watch.address(), watch.scan());
     }
 
     #[test]
@@ -317,6 +317,6 @@ mod watch {
         let (watch, sockets) = watched_group("127.0.0.1:0", 2);
         drop(sockets);
         let _other = join(watch.address()).expect("the port is free");
-        assert_eq!(watch.look().expect_err("unsupported").kind(), io::ErrorKind::Unsupported);
+        assert_eq!(watch.scan().expect_err("unsupported").kind(), io::ErrorKind::Unsupported);
     }
 }

@@ -164,7 +164,7 @@ impl Thread {
         };
         if !told {
             // Without the hub, no shard is known to be ready, so all of them get a pass.
-            self.hub.nap(RETRY_AFTER);
+            self.hub.sleep(RETRY_AFTER);
             for shard in &mut self.shards {
                 shard.worker.set_wait_failed();
                 shard.is_ready = true;

@@ -111,7 +111,7 @@ fn go_by_itself(world: &mut World, duration: Duration) -> usize {
 #[test]
 fn failing_receives_back_off_and_sends_continue() {
     let fruitless =
-        |fault: &Fault| matches!(recv_action(*fault), RecvAction::GoOn | RecvAction::RetryNextPass);
+        |fault: &Fault| matches!(recv_action(*fault), RecvAction::Continue | RecvAction::RetryNextPass);
     for fault in Fault::ALL.into_iter().filter(fruitless) {
         let (mut world, peer) = settled();
         let before = world.servers[0].stats().received.faults.count(fault);

@@ -136,7 +136,7 @@ impl Parker for Fake {
         Ok(Ready::default())
     }
 
-    fn nap(&mut self, _: Duration) {}
+    fn sleep(&mut self, _: Duration) {}
 }
 
 impl Park<Fake> for Fake {

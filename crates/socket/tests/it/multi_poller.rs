@@ -57,8 +57,8 @@ fn shards() -> (Vec<Shard>, Vec<SocketAddr>) {
     (0..SHARDS).map(Shard::new).unzip()
 }
 
-fn hub() -> MultiPoller {
-    MultiPoller::new().expect("a hub")
+fn multi_poller() -> MultiPoller {
+    MultiPoller::new().expect("a multi-poller")
 }
 
 /// Sends each burst when the one before it was drained. A socket is selected for every three datagrams.
@@ -80,21 +80,21 @@ fn send(to: &[SocketAddr], bursts: u64, drained: &AtomicU64, is_stopped: &Atomic
     }
 }
 
-/// Drains the sockets through one hub until all datagrams have arrived. Returns `false` if a socket stalled.
+/// Drains the sockets through one multi-poller until all datagrams have arrived. Returns `false` if a socket stalled.
 ///
 /// `polls_each` is whether the poller of a socket is polled before its drain.
 fn serve(mut shards: Vec<Shard>, budget: usize, polls_each: bool, total: u64, drained: &AtomicU64) -> bool {
-    let mut hub = hub();
+    let mut multi_poller = multi_poller();
     for shard in &shards {
-        hub.add(&shard.poller, shard.index).expect("watched");
+        multi_poller.add(&shard.poller, shard.index).expect("watched");
     }
     while drained.load(Ordering::Acquire) < total {
         let is_busy = shards.iter().any(|shard| shard.is_more_waiting);
-        let ready = hub.poll(Some(if is_busy { Duration::ZERO } else { DEADLINE })).expect("a wait");
+        let ready = multi_poller.poll(Some(if is_busy { Duration::ZERO } else { DEADLINE })).expect("a wait");
         if !is_busy && ready == Ready::default() {
             return false;
         }
-        for index in hub.ready() {
+        for index in multi_poller.ready() {
             shards[index].is_more_waiting = true;
         }
         for shard in shards.iter_mut().filter(|shard| shard.is_more_waiting) {
@@ -130,7 +130,7 @@ fn no_datagram_is_stranded_when_each_poller_is_polled() {
 }
 
 #[test]
-fn no_datagram_is_stranded_when_only_the_hub_is_polled() {
+fn no_datagram_is_stranded_when_only_the_multi_poller_is_polled() {
     assert_never_stalls(1_024, false, bursts());
 }
 
@@ -151,27 +151,29 @@ fn hand_over_repeatedly(
     drained: &AtomicU64,
     is_stopped: &AtomicBool,
 ) {
-    let mut hub = hub();
+    let mut multi_poller = multi_poller();
     let mut shards: Vec<Shard> = Vec::new();
     let mut turn = seed;
     while drained.load(Ordering::Acquire) < total && !is_stopped.load(Ordering::Acquire) {
         for shard in inbox.try_iter() {
-            hub.add(&shard.poller, shard.index).expect("watched");
+            multi_poller.add(&shard.poller, shard.index).expect("watched");
             shards.push(shard);
         }
         let is_busy = shards.iter().any(|shard| shard.is_more_waiting);
-        hub.poll(Some(if is_busy { Duration::ZERO } else { Duration::from_millis(1) })).expect("a wait");
+        multi_poller
+            .poll(Some(if is_busy { Duration::ZERO } else { Duration::from_millis(1) }))
+            .expect("a wait");
         turn += 1;
         if mix(turn).is_multiple_of(3) {
             // Hand over the sockets before the events of the wait are processed.
             for shard in shards.drain(..) {
-                hub.remove(&shard.poller).expect("removed");
+                multi_poller.remove(&shard.poller).expect("removed");
                 // The other thread may have ended, if all datagrams have arrived.
                 let _ = outbox.send(shard);
             }
             continue;
         }
-        for index in hub.ready() {
+        for index in multi_poller.ready() {
             if let Some(shard) = shards.iter_mut().find(|shard| shard.index == index) {
                 shard.is_more_waiting = true;
             }
@@ -216,11 +218,11 @@ fn sockets_that_move_between_two_threads_strand_no_datagram() {
 #[test]
 fn every_wake_up_of_every_poller_arrives() {
     const WAKES: u64 = 30_000;
-    let mut hub = hub();
+    let mut multi_poller = multi_poller();
     let pollers: Vec<Poller> = (0..SHARDS).map(|_| Poller::new().expect("a poller")).collect();
     let wakers: Vec<_> = pollers.iter().map(Poller::waker).collect();
     for (index, poller) in pollers.iter().enumerate() {
-        hub.add(poller, index).expect("watched");
+        multi_poller.add(poller, index).expect("watched");
     }
     let (received, is_stopped) = (AtomicU64::new(0), AtomicBool::new(false));
     let stalled_at = std::thread::scope(|scope| {
@@ -234,9 +236,9 @@ fn every_wake_up_of_every_poller_arrives() {
         });
         let _stop = StopOnDrop(&is_stopped);
         (0..WAKES).find(|number| {
-            let ready = hub.poll(Some(DEADLINE)).expect("a wait");
+            let ready = multi_poller.poll(Some(DEADLINE)).expect("a wait");
             let woken = usize::try_from(mix(*number)).expect("small") % SHARDS;
-            let is_received = ready != Ready::default() && hub.ready().any(|index| index == woken);
+            let is_received = ready != Ready::default() && multi_poller.ready().any(|index| index == woken);
             received.store(number + 1, Ordering::Release);
             !is_received
         })
@@ -245,26 +247,26 @@ fn every_wake_up_of_every_poller_arrives() {
 }
 
 #[test]
-fn the_hub_reports_a_writable_socket_only_while_watched() {
-    let mut hub = hub();
+fn the_multi_poller_reports_a_writable_socket_only_while_watched() {
+    let mut multi_poller = multi_poller();
     let (mut shard, _) = Shard::new(5);
-    hub.add(&shard.poller, shard.index).expect("watched");
-    assert_eq!(hub.poll(Some(Duration::ZERO)), Ok(Ready::default()));
+    multi_poller.add(&shard.poller, shard.index).expect("watched");
+    assert_eq!(multi_poller.poll(Some(Duration::ZERO)), Ok(Ready::default()));
     for _ in 0..3 {
         // The socket is writable, so the watch triggers an event immediately.
         shard.poller.watch_writable(&mut shard.socket, 0, true).expect("watched");
-        hub.poll(Some(DEADLINE)).expect("a wait");
-        assert_eq!(hub.ready().collect::<Vec<_>>(), [5]);
+        multi_poller.poll(Some(DEADLINE)).expect("a wait");
+        assert_eq!(multi_poller.ready().collect::<Vec<_>>(), [5]);
         let inner = shard.poller.poll(Some(Duration::ZERO)).expect("a poll");
         assert_eq!(inner.writable, 1);
         shard.poller.watch_writable(&mut shard.socket, 0, false).expect("watched");
-        assert_eq!(hub.poll(Some(Duration::ZERO)), Ok(Ready::default()));
+        assert_eq!(multi_poller.poll(Some(Duration::ZERO)), Ok(Ready::default()));
     }
 }
 
 #[test]
-fn a_second_hub_receives_events_that_the_first_did_not_use() {
-    let (mut first, mut second) = (hub(), hub());
+fn a_second_multi_poller_receives_events_that_the_first_did_not_use() {
+    let (mut first, mut second) = (multi_poller(), multi_poller());
     let (mut shard, address) = Shard::new(0);
     let sender = UdpSocket::bind("127.0.0.1:0").expect("a sender");
     let drained = AtomicU64::new(0);
@@ -296,13 +298,13 @@ fn timer_slack() -> String {
 }
 
 #[test]
-fn a_hub_lowers_the_timer_slack_of_its_thread() {
+fn a_multi_poller_lowers_the_timer_slack_of_its_thread() {
     // A thread inherits the timer slack of the thread that starts it, so this thread must not create a poller.
     let poller = std::thread::spawn(|| Poller::new().expect("a poller")).join().expect("no panic");
     let thread = std::thread::spawn(move || {
         let before = timer_slack();
-        let hub = hub();
-        hub.add(&poller, 0).expect("watched");
+        let multi_poller = multi_poller();
+        multi_poller.add(&poller, 0).expect("watched");
         (before, timer_slack())
     });
     let (before, after) = thread.join().expect("no panic");
