@@ -22,7 +22,7 @@ use std::time::Duration;
 use bandwidth::Bandwidth;
 use cubic::Cubic;
 use delay::Delay;
-use fixed::Fixed;
+use fixed::FixedRate;
 use flight_limit::FlightLimit;
 use pacer::Pacer;
 
@@ -65,7 +65,7 @@ const WINDOW_MAX_BYTES: u64 = 1 << 26;
 
 /// The summary of an ack that newly acknowledged something.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Acked {
+pub(crate) struct AckSummary {
     /// When the ack arrived.
     pub(crate) now: Moment,
     /// The number of bytes that it newly acknowledged.
@@ -80,7 +80,7 @@ pub(crate) struct Acked {
     pub(crate) is_app_limited: bool,
 }
 
-impl Acked {
+impl AckSummary {
     /// Merges this ack with a later one.
     fn with(self, later: &Self) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Acked {
 
 /// Packets that were declared lost in one step, reported after the ack that showed the loss.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lost {
+pub(crate) struct LossSummary {
     /// When the loss was detected.
     pub(crate) now: Moment,
     /// The number of bytes in all lost packets.
@@ -108,10 +108,10 @@ pub(crate) struct Lost {
 /// An algorithm that decides how many bytes may be in flight.
 pub(crate) trait Controller: Debug + Send {
     /// Updates the window after packets were acknowledged.
-    fn on_acked(&mut self, ack: &Acked);
+    fn on_acked(&mut self, ack: &AckSummary);
 
     /// Updates the window after packets were lost.
-    fn on_lost(&mut self, loss: &Lost);
+    fn on_lost(&mut self, loss: &LossSummary);
 
     /// The number of bytes that may be in flight.
     fn window_bytes(&self) -> u64;
@@ -148,7 +148,7 @@ pub(crate) struct Rate {
     // Merged acks
     /// Acks received while the application had no more data, not yet passed to the controller. It would only update
     /// its round trip from them. `None` when all acks were passed on.
-    held: Option<Acked>,
+    held: Option<AckSummary>,
     /// When the controller was last updated from an ack.
     updated_at: Moment,
 }
@@ -158,7 +158,7 @@ pub(crate) struct Rate {
 enum Algorithm {
     Delay(Delay),
     Cubic(Cubic),
-    Fixed(Fixed),
+    Fixed(FixedRate),
 }
 
 impl Rate {
@@ -168,7 +168,7 @@ impl Rate {
         let controller = match choice {
             Congestion::Delay => Algorithm::Delay(Delay::default()),
             Congestion::Cubic => Algorithm::Cubic(Cubic::default()),
-            Congestion::Fixed { bytes_per_second } => Algorithm::Fixed(Fixed::new(bytes_per_second)),
+            Congestion::Fixed { bytes_per_second } => Algorithm::Fixed(FixedRate::new(bytes_per_second)),
         };
         // A fixed rate says what the path delivers, so nothing has to be measured.
         let most = in_flight_bytes.end();
@@ -202,7 +202,7 @@ impl Rate {
     }
 
     /// Updates the rate after an ack.
-    pub(crate) fn on_acked(&mut self, ack: &Acked) {
+    pub(crate) fn on_acked(&mut self, ack: &AckSummary) {
         // A packet of the previous path says nothing about this one.
         if ack.sent_at < self.path_from {
             return;
@@ -223,7 +223,7 @@ impl Rate {
     }
 
     /// Updates the rate after a loss.
-    pub(crate) fn on_lost(&mut self, loss: &Lost) {
+    pub(crate) fn on_lost(&mut self, loss: &LossSummary) {
         // Packets to the previous address are lost because the peer left it, not because of congestion.
         if loss.sent_at < self.path_from {
             return;

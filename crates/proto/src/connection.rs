@@ -29,7 +29,7 @@ use crate::handshake::admission::TokenGrant;
 use crate::handshake::client::Attempt;
 use crate::handshake::half_open::HalfOpen;
 use crate::identity::{ConnectionIdState, KnownIds};
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 use crate::limits::PASS_SHARE_FRAMES;
 use crate::loss::{Loss, PacketFate};
 use crate::memory_budget::{BudgetShare, MemoryBudget};
@@ -40,9 +40,9 @@ use crate::session::PacketProtection;
 use crate::time::Moment;
 
 pub(crate) use deadlines::EndCause;
-pub(crate) use flow::Activity;
+pub(crate) use flow::ActiveState;
 pub(crate) use liveness::Liveness;
-pub(crate) use packet::Sending;
+pub(crate) use packet::PacketOutcome;
 pub(crate) use receive::{Received, Sink};
 
 /// The part of the configuration that connections need. All connections of an endpoint share it.
@@ -82,7 +82,7 @@ pub(crate) struct ConnectionLimits {
     /// Whether busy connections have a flight recorder.
     pub(crate) has_recorder: bool,
     /// The keyed hash for tables whose keys come from the peer or from the application.
-    pub(crate) hash: FoldBuild,
+    pub(crate) hash: KeyedBuildHasher,
 }
 
 /// The state of a connection that is not open. An open connection has keys on both ends, and neither end has closed
@@ -141,9 +141,9 @@ pub(crate) struct Connection {
     pub(crate) acks: Acks,
     /// The packets in flight, and the probe timer.
     pub(crate) loss: Loss,
-    /// The estimates for the path of a busy connection. `None` while the connection is idle, so that it costs no
+    /// The path estimates, statistics, and flight recorder. `None` while the connection is idle, so that it costs no
     /// memory.
-    pub(crate) activity: Option<Box<Activity>>,
+    pub(crate) active: Option<Box<ActiveState>>,
     /// The timers that depend on silence.
     pub(crate) liveness: Liveness,
     /// The largest datagram that the peer accepts, in bytes. 0 before the handshake.
@@ -199,7 +199,7 @@ impl Connection {
             path,
             acks: Acks::default(),
             loss: Loss::default(),
-            activity: None,
+            active: None,
             liveness,
             peer_datagram_max_bytes: 0,
             sending: SendState::new(),
@@ -334,9 +334,9 @@ impl Connection {
         // section 9.4).
         let is_same_host = from == self.path.route.peer.ip();
         self.record(now, FlightEvent::PathMoved { is_same_host });
-        if let Some(activity) = self.activity.as_mut().filter(|_| !is_same_host) {
-            activity.rate.on_path_changed(now);
-            activity.mtu.on_path_changed();
+        if let Some(active) = self.active.as_mut().filter(|_| !is_same_host) {
+            active.rate.on_path_changed(now);
+            active.mtu.on_path_changed();
             self.fall_back(now);
         }
         // A response proved that the new address receives, so data in flight is repeated there now.
@@ -365,7 +365,7 @@ impl Connection {
         self.path.shrink();
         self.shrink_books();
         self.acks.shrink();
-        self.activity = None;
+        self.active = None;
         self.sending.shrink();
         let largest = self.newest_received();
         let keeps_keys = self.keys_forgotten_at().is_some_and(|due| due > now);
@@ -407,7 +407,7 @@ impl Connection {
         self.receiving.check();
         self.control.check();
         self.identity.check();
-        self.activity.iter().for_each(|activity| activity.rate.check());
+        self.active.iter().for_each(|active| active.rate.check());
         if self.is_open() {
             debug_assert!(self.session.is_some(), "a connection without keys is open");
             debug_assert!(

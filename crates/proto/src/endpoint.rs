@@ -34,7 +34,7 @@ use crate::error::ConfigError;
 use crate::event::{Event, EventBatch, Events, MessageRun, charge, charge_all};
 use crate::handshake::server::{HandshakeResponder, RefuseBytes};
 use crate::hash_index::HashIndex;
-use crate::ids::{ConnectionIds, FoldBuild, PeerMap, Shard};
+use crate::ids::{ConnectionIds, KeyedBuildHasher, PeerMap, Shard};
 use crate::limits::{FORWARDS_USUAL, REPLIES_WAITING};
 use crate::memory_budget::MemoryBudget;
 use crate::peer_id::PeerId;
@@ -60,7 +60,7 @@ pub struct Endpoint<P = SingleWorker> {
     connections: Slab<Connection>,
     /// On a client, the reserved ids without a connection, with the resume token of the connection that ended. The limit of
     /// connections bounds their number.
-    reserved: HashMap<PeerId, Option<(IssuedToken, Moment)>, FoldBuild>,
+    reserved: HashMap<PeerId, Option<(IssuedToken, Moment)>, KeyedBuildHasher>,
     /// Connections by connection id.
     by_id: HashIndex,
     /// The only connection of a socket without connection ids.
@@ -142,7 +142,7 @@ impl<P: Placement> Endpoint<P> {
         let ids = ConnectionIds::new(IdKeys::derive(&server.persistent, &server.server_id), server.shard);
         let mut endpoint =
             Self::new(config, ids, ConnectionIdLength::Eight, placement, Entropy::from_seed(seed))?;
-        let hash = FoldBuild::new(u64::from_be_bytes(endpoint.entropy.bytes()));
+        let hash = KeyedBuildHasher::new(u64::from_be_bytes(endpoint.entropy.bytes()));
         let responder = HandshakeResponder::new(&endpoint.config, server, endpoint.shared, hash);
         endpoint.role = Role::Server(Box::new(responder));
         Ok(endpoint)
@@ -156,7 +156,7 @@ impl<P: Placement> Endpoint<P> {
         mut entropy: Entropy,
     ) -> Result<Self, ConfigError> {
         config.check()?;
-        let hash = FoldBuild::new(u64::from_be_bytes(entropy.bytes()));
+        let hash = KeyedBuildHasher::new(u64::from_be_bytes(entropy.bytes()));
         let worker_memory_bytes = config.worker_memory_bytes;
         // Nothing but an id in each packet distinguishes the connections of a socket.
         let connections = if id_length == ConnectionIdLength::Zero { 1 } else { config.connections };

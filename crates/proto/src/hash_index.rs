@@ -8,7 +8,7 @@
 use std::hash::BuildHasher;
 
 use crate::convert::to_usize;
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 
 /// The number of slots of the smallest table that is not empty.
 const SLOTS_MIN: usize = 8;
@@ -25,7 +25,7 @@ pub(crate) struct HashIndex {
     /// The slots: none, or a power of two.
     slots: Vec<Slot>,
     used_count: usize,
-    hash: FoldBuild,
+    hash: KeyedBuildHasher,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ struct Slot {
 const EMPTY: Slot = Slot { hash: 0, place: NOWHERE };
 
 impl HashIndex {
-    pub(crate) const fn new(hash: FoldBuild) -> Self {
+    pub(crate) const fn new(hash: KeyedBuildHasher) -> Self {
         Self { slots: Vec::new(), used_count: 0, hash }
     }
 
@@ -185,7 +185,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn table() -> HashIndex {
-        HashIndex::new(FoldBuild::new(0x1234_5678_9abc_def0))
+        HashIndex::new(KeyedBuildHasher::new(0x1234_5678_9abc_def0))
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
 
     /// The number of slots that are visited to find each of these keys once.
     fn steps(secret: u64, keys: impl Iterator<Item = u64>) -> usize {
-        let mut table = HashIndex::new(FoldBuild::new(secret));
+        let mut table = HashIndex::new(KeyedBuildHasher::new(secret));
         for key in keys {
             table.insert(key, 1);
         }
@@ -245,7 +245,8 @@ mod tests {
         // The multipliers of FxHash, in rustc's old and present version, and of SplitMix, with their inverses.
         const FACTORS: [u64; 3] = [0x517c_c1b7_2722_0a95, 0xf135_7aea_2e62_a9c5, 0x9e37_79b9_7f4a_7c15];
         for secret in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
-            let random = |number: u64| FoldBuild::new(!secret).hash_one(number) ^ number.rotate_left(40);
+            let random =
+                |number: u64| KeyedBuildHasher::new(!secret).hash_one(number) ^ number.rotate_left(40);
             let others = steps(secret, (0..keys).map(random));
             let check = |chosen: &str, crafted: usize| {
                 assert!(crafted <= 2 * others, "{chosen}: {crafted} for {others}");

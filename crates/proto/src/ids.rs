@@ -104,7 +104,7 @@ impl ConnectionIds {
 }
 
 /// Connections by a 64-bit number that strangers cannot choose freely.
-pub(crate) type PeerMap = HashMap<u64, PeerId, FoldBuild>;
+pub(crate) type PeerMap = HashMap<u64, PeerId, KeyedBuildHasher>;
 
 /// The digits of the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -114,27 +114,27 @@ const UNLIKELY: u64 = 0x243f_6a88_85a3_08d3;
 
 /// Builds hashers that multiply by a secret and fold: cheap, and collisions cannot be constructed without the secret.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FoldBuild(u64);
+pub(crate) struct KeyedBuildHasher(u64);
 
-impl FoldBuild {
+impl KeyedBuildHasher {
     pub(crate) const fn new(secret: u64) -> Self {
         // With a secret of zero, or one that cancels a multiplier, the hashes would be the words themselves.
         Self((secret ^ UNLIKELY) | 1)
     }
 }
 
-impl BuildHasher for FoldBuild {
-    type Hasher = FoldHasher;
+impl BuildHasher for KeyedBuildHasher {
+    type Hasher = KeyedHasher;
 
-    fn build_hasher(&self) -> FoldHasher {
-        FoldHasher(self.0)
+    fn build_hasher(&self) -> KeyedHasher {
+        KeyedHasher(self.0)
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct FoldHasher(u64);
+pub(crate) struct KeyedHasher(u64);
 
-impl Hasher for FoldHasher {
+impl Hasher for KeyedHasher {
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let word = chunk.iter().fold(0, |word: u64, byte| (word << 8) | u64::from(*byte));
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn hashes_of_near_numbers_are_far_apart() {
-        let build = FoldBuild::new(0x1234_5678_9abc_def0);
+        let build = KeyedBuildHasher::new(0x1234_5678_9abc_def0);
         let low: std::collections::HashSet<u64> = (0..1_000_u64).map(|n| build.hash_one(n) & 0xfff).collect();
         assert!(low.len() > 800, "{}", low.len());
     }
@@ -227,8 +227,9 @@ mod tests {
         const KEYS: u64 = 4_096;
         for secret in [0, 1, UNLIKELY, 0x9e37_79b9_7f4a_7c15, u64::MAX, 0x1234_5678_9abc_def1] {
             for stride in [1, 2, 16, 1 << 12, 1 << 32] {
-                let hash =
-                    |key: u64| FoldBuild::new(secret).hash_one((drumfire_wire::ChannelId(0), stride * key));
+                let hash = |key: u64| {
+                    KeyedBuildHasher::new(secret).hash_one((drumfire_wire::ChannelId(0), stride * key))
+                };
                 // As the table does: a bucket by the low bits, and a mark in it by the high ones.
                 let (mut buckets, mut marks) = (vec![0_u32; 4_096], [0_u32; 128]);
                 for key in 0..KEYS {

@@ -76,7 +76,6 @@ mod handshake;
 mod hash_index;
 mod identity;
 mod ids;
-mod ledger;
 mod limiter;
 pub mod limits;
 mod loss;
@@ -98,6 +97,7 @@ mod stats;
 mod text;
 mod time;
 mod timers;
+mod used_tokens;
 mod visits;
 
 pub use access::{Access, TokenAccess};
@@ -112,7 +112,6 @@ pub use endpoint::{ConnectRequest, Endpoint};
 pub use error::{CloseError, CloseReason, ConfigError, ConnectError, ProtocolError, SendError};
 pub use event::{Event, EventBatch, MessageRun};
 pub use ids::Shard;
-pub use ledger::{ClaimError, TokenClaim, UsedTokens};
 pub use loss::AckError;
 pub use meter::ClockOffset;
 pub use peer_id::{PeerId, PeerIdTextError};
@@ -125,6 +124,7 @@ pub use recorder::{FlightEntry, FlightEvent, FlightRecord};
 pub use route::{LocalAddress, Route};
 pub use stats::{DropReason, Stats};
 pub use time::{Moment, Now};
+pub use used_tokens::{ClaimError, TokenClaim, UsedTokens};
 
 #[doc(hidden)]
 pub use drumfire_crypto::{

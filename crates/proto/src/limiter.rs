@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::convert::to_u64;
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 use crate::limits::SOURCE_BUCKETS;
 use crate::time::Moment;
 
@@ -50,7 +50,7 @@ impl TokenBucket {
 /// another. With one bucket, a source of many players would be charged twice.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    hash: FoldBuild,
+    hash: KeyedBuildHasher,
     buckets: Box<[SourceBucket]>,
     half_open_max: u16,
 }
@@ -65,7 +65,7 @@ struct SourceBucket {
 }
 
 impl Sources {
-    pub(crate) fn new(hash: FoldBuild, per_second: u32, burst: u32, half_open_max: u16) -> Self {
+    pub(crate) fn new(hash: KeyedBuildHasher, per_second: u32, burst: u32, half_open_max: u16) -> Self {
         let rate = TokenBucket::new(per_second, burst);
         let bucket = SourceBucket { attempts: rate, handshakes: rate, half_open: 0 };
         Self { hash, buckets: vec![bucket; SOURCE_BUCKETS].into_boxed_slice(), half_open_max }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_source_has_its_half_open_connections_and_its_rate() {
-        let mut sources = Sources::new(FoldBuild::new(7), 20, 20, 16);
+        let mut sources = Sources::new(KeyedBuildHasher::new(7), 20, 20, 16);
         let one = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 1));
         let same = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped(), 2));
         let other = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 2), 1));
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn attempts_and_key_agreements_are_charged_apart() {
-        let mut sources = Sources::new(FoldBuild::new(7), 20, 20, 16);
+        let mut sources = Sources::new(KeyedBuildHasher::new(7), 20, 20, 16);
         let one = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 1));
         assert!((0..20).all(|_| sources.take_attempt(ms(1), one)));
         assert!(!sources.take_attempt(ms(1), one) && sources.may_begin(ms(1), one));
@@ -267,13 +267,13 @@ mod tests {
     }
 
     fn secrets() -> impl Iterator<Item = u64> {
-        (0..8_u64).map(|number| FoldBuild::new(number << 9).hash_one(!number))
+        (0..8_u64).map(|number| KeyedBuildHasher::new(number << 9).hash_one(!number))
     }
 
     /// The average number of sources that share a bucket with a source, itself included, and the number in the
     /// fullest bucket. A lookup would visit as many entries if each source had its own.
     fn shared(secret: u64, sources: impl Iterator<Item = SocketAddr>) -> (f64, u16) {
-        let mut limiter = Sources::new(FoldBuild::new(secret), 20, 20, 16);
+        let mut limiter = Sources::new(KeyedBuildHasher::new(secret), 20, 20, 16);
         let (memory, mut count) = (size_of_val(&*limiter.buckets), 0.0);
         for source in sources {
             limiter.begin(source);
@@ -291,7 +291,8 @@ mod tests {
         const FACTORS: [u64; 3] = [0x517c_c1b7_2722_0a95, 0xf135_7aea_2e62_a9c5, 0x9e37_79b9_7f4a_7c15];
         const { assert!(SOURCE_BUCKETS == 1 << 12) };
         for secret in secrets() {
-            let random = |number: u64| FoldBuild::new(!secret).hash_one(number) ^ number.rotate_left(40);
+            let random =
+                |number: u64| KeyedBuildHasher::new(!secret).hash_one(number) ^ number.rotate_left(40);
             let (visits, fullest) = shared(secret, (0..chosen()).map(|number| v6(random(number))));
             let check = |chosen: &str, (crafted_visits, crafted_fullest): (f64, u16)| {
                 assert!(crafted_visits <= 2.0 * visits, "{chosen}: {crafted_visits} for {visits}");
@@ -312,7 +313,7 @@ mod tests {
 
     #[test]
     fn sources_that_collide_under_one_secret_spread_under_another() {
-        let guessed = FoldBuild::new(0x0123_4567_89ab_cdef);
+        let guessed = KeyedBuildHasher::new(0x0123_4567_89ab_cdef);
         let budget = |number: &u64| {
             let mut hasher = guessed.build_hasher();
             hasher.write(&number.to_be_bytes());
@@ -331,7 +332,7 @@ mod tests {
 
     #[test]
     fn loopback_is_exempt_and_uses_up_no_bucket() {
-        let mut sources = Sources::new(FoldBuild::new(7), 1, 1, 1);
+        let mut sources = Sources::new(KeyedBuildHasher::new(7), 1, 1, 1);
         for loopback in ["127.0.0.1:1", "127.1.2.3:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             let loopback = loopback.parse().unwrap();
             for _ in 0..100 {

@@ -58,7 +58,7 @@ pub enum AckError {
 
 /// The result of processing an ack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct AckNews {
+pub(crate) struct AckOutcome {
     // Packets that the ack newly acknowledged
     /// The number of packets, 0 for a repeated ack.
     pub(crate) acknowledged_count: u64,
@@ -75,14 +75,14 @@ pub(crate) struct AckNews {
 
     // Conclusions from the ack
     /// The packets that the ack showed to be lost.
-    pub(crate) lost: LostNews,
+    pub(crate) lost: LostPackets,
     /// The peer has received an ack of packets up to this number. `None` when no acknowledged packet had an ack.
     pub(crate) knows_up_to: Option<PacketNumber>,
 }
 
 /// Packets that were declared lost in one step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct LostNews {
+pub(crate) struct LostPackets {
     /// The number of lost packets.
     pub(crate) count: u64,
     /// The sum of their sizes in bytes.
@@ -103,11 +103,11 @@ pub(crate) struct LostNews {
 
 /// The result of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum TimerOutcome {
     /// The timer was early.
     Nothing,
     /// Packets were declared lost.
-    Lost(LostNews),
+    Lost(LostPackets),
     /// A probe must be sent.
     Probe,
 }
@@ -211,7 +211,7 @@ impl Loss {
         ack: &Ack<'_>,
         next_number: u64,
         mut fate: impl FnMut(PacketFate, MessageId, u64),
-    ) -> Result<AckNews, AckError> {
+    ) -> Result<AckOutcome, AckError> {
         // The whole ack is validated before anything changes. A peer that acknowledges packets it cannot have received
         // wants a higher rate than its path carries (RFC 9000 section 21.4).
         let largest = ack.ranges.largest();
@@ -226,10 +226,10 @@ impl Loss {
         }
         // Settle the named packets. Their messages learn their fate before losses are looked for, so a message with
         // copies in two packets is acknowledged and not repeated.
-        let mut news = AckNews::default();
+        let mut outcome = AckOutcome::default();
         let mut sample = None;
         if let Some(packets) = &mut packets {
-            packets.acknowledge_all(ack, &mut news, &mut fate, |packet| {
+            packets.acknowledge_all(ack, &mut outcome, &mut fate, |packet| {
                 // Only the largest number gives a sample, and only when it is newly acknowledged: the delay that the
                 // peer reports belongs to it (RFC 9002 section 5.1).
                 if packet.number == largest.0 {
@@ -244,33 +244,33 @@ impl Loss {
         if let Some(sample) = sample.filter(|sample| *sample <= ROUND_TRIP_MAX) {
             let waited = ack.delay.to_duration();
             self.round_trip.on_sample(sample, waited);
-            news.round_trip = Some(sample.saturating_sub(waited));
+            outcome.round_trip = Some(sample.saturating_sub(waited));
         }
         // An ack with a new largest number is progress even if it names only packets that asked for no ack. It may
         // declare all earlier packets lost, and then no probe would bring another ack.
         if let Some(packets) = packets
-            && (news.acknowledged_count > 0 || is_newer)
+            && (outcome.acknowledged_count > 0 || is_newer)
         {
             packets.probe_count = 0;
         }
-        self.check_acked(ack, next_number, news.acknowledged_count > 0 || is_newer);
+        self.check_acked(ack, next_number, outcome.acknowledged_count > 0 || is_newer);
         // A higher largest number or a longer round trip changes which packets count as lost.
-        news.lost = self.find_lost(now, &mut fate);
-        Ok(news)
+        outcome.lost = self.find_lost(now, &mut fate);
+        Ok(outcome)
     }
 
     /// Asserts what must hold after an ack was processed. A violation either sends a peer more than its path carries
     /// or silences a connection, and both stay invisible from outside for a long time.
     fn check_acked(&self, ack: &Ack<'_>, next_number: u64, has_progress: bool) {
-        debug_assert!(self.acked_end <= next_number, "an ack of a packet that was never sent was taken in");
+        debug_assert!(self.acked_end <= next_number, "an ack of a packet that was never sent was accepted");
         let skipped = self.packets.as_ref().and_then(|packets| packets.skipped.as_ref());
         debug_assert!(
             !skipped.is_some_and(|skipped| skipped.is_any_in(ack.ranges.iter())),
-            "an ack of a skipped packet number was taken in"
+            "an ack of a skipped packet number was accepted"
         );
         debug_assert!(
             !has_progress || self.probe_count() == 0,
-            "after an ack with news, {} probes still count as unanswered",
+            "after an ack of new packets, {} probes still count as unanswered",
             self.probe_count()
         );
     }
@@ -303,18 +303,18 @@ impl Loss {
         &mut self,
         now: Moment,
         mut fate: impl FnMut(PacketFate, MessageId, u64),
-    ) -> Due {
+    ) -> TimerOutcome {
         if self.deadline().is_none_or(|deadline| deadline > now) {
-            return Due::Nothing;
+            return TimerOutcome::Nothing;
         }
         match self.packets.as_deref_mut() {
-            None => Due::Nothing,
-            Some(packets) if packets.loss_at.is_some() => Due::Lost(self.find_lost(now, &mut fate)),
+            None => TimerOutcome::Nothing,
+            Some(packets) if packets.loss_at.is_some() => TimerOutcome::Lost(self.find_lost(now, &mut fate)),
             Some(packets) => {
                 // No packet is declared lost: a probe timeout alone is no evidence of a loss (RFC 9002 section 6.2).
                 packets.probe_count = packets.probe_count.saturating_add(1);
                 packets.probed_at = Some(now);
-                Due::Probe
+                TimerOutcome::Probe
             }
         }
     }
@@ -364,23 +364,23 @@ impl Loss {
     }
 
     /// Declares lost the packets that are lost by now.
-    fn find_lost(&mut self, now: Moment, fate: &mut impl FnMut(PacketFate, MessageId, u64)) -> LostNews {
+    fn find_lost(&mut self, now: Moment, fate: &mut impl FnMut(PacketFate, MessageId, u64)) -> LostPackets {
         let (Some(largest), Some(packets)) = (self.largest_acked(), &mut self.packets) else {
-            return LostNews::default();
+            return LostPackets::default();
         };
         packets.forget_settled();
         // Only a packet below the largest acknowledged one can be lost (RFC 9002 section 6.1). Without reordering there
         // is none, and the ring is not searched.
         if packets.oldest_number().is_none_or(|oldest| oldest >= largest.0) {
             packets.loss_at = None;
-            return LostNews::default();
+            return LostPackets::default();
         }
         let delay = self.round_trip.loss_delay();
         let persistent = self.round_trip.probe_timeout(ACK_DELAY_MAX).saturating_mul(PERSISTENT_PROBES);
-        let news = packets.find_lost(now, largest, delay, persistent, fate);
+        let lost = packets.find_lost(now, largest, delay, persistent, fate);
         packets.forget_settled();
-        self.lost_count = self.lost_count.saturating_add(saturated(news.count, u32::MAX));
-        news
+        self.lost_count = self.lost_count.saturating_add(saturated(lost.count, u32::MAX));
+        lost
     }
 }
 

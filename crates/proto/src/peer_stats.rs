@@ -106,7 +106,7 @@ impl<P: Placement> Endpoint<P> {
 impl Connection {
     fn summary(&self) -> Option<PeerSummary> {
         self.session.as_ref()?;
-        let meter = self.activity.as_ref().map(|activity| &activity.meter);
+        let meter = self.active.as_ref().map(|active| &active.meter);
         let counts = meter.map(Meter::counts).unwrap_or_default();
         let (packets_received, packets_missing) = meter.map(Meter::received).unwrap_or_default();
         Some(PeerSummary {
@@ -125,7 +125,7 @@ impl Connection {
 
     fn stats(&self, now: Moment) -> Option<PeerStats> {
         let summary = self.summary()?;
-        let (meter, rate) = self.activity.as_ref().map(|activity| (&activity.meter, &activity.rate)).unzip();
+        let (meter, rate) = self.active.as_ref().map(|active| (&active.meter, &active.rate)).unzip();
         let counts = meter.map(Meter::counts).unwrap_or_default();
         let percentile = |percent| meter.and_then(|meter| meter.percentile(percent));
         let percentiles = [percentile(50), percentile(95), percentile(99)];

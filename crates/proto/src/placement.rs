@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use drumfire_wire::RefuseReason;
 
-use crate::ledger::{ClaimError, TokenClaim, UsedTokens};
 use crate::limits::{CONNECTIONS, FULL_RETRY_AFTER};
 use crate::stats::DropReason;
 use crate::time::Now;
+use crate::used_tokens::{ClaimError, TokenClaim, UsedTokens};
 
 /// Identifies a Hello: its first MAC, a keyed hash over everything except the cookie. A repeated Hello has the same
 /// one.

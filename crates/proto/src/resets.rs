@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, Hasher};
 use drumfire_wire::ConnectionId;
 
 use crate::convert::to_u64;
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 use crate::limiter::TokenBucket;
 use crate::limits::{RESET_BUCKETS, RESET_INTERVAL, RESETS_PER_SECOND};
 use crate::time::Moment;
@@ -16,14 +16,14 @@ use crate::time::Moment;
 /// The Reset limits of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Resets {
-    hash: FoldBuild,
+    hash: KeyedBuildHasher,
     bucket: TokenBucket,
     /// When the ids of each entry may be answered again.
     free_at: Box<[Moment]>,
 }
 
 impl Resets {
-    pub(crate) fn new(hash: FoldBuild) -> Self {
+    pub(crate) fn new(hash: KeyedBuildHasher) -> Self {
         Self {
             hash,
             bucket: TokenBucket::new(RESETS_PER_SECOND, RESETS_PER_SECOND.div_ceil(10)),
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn an_id_gets_one_reset_in_100_ms_and_all_ids_5000_per_second() {
-        let mut resets = Resets::new(FoldBuild::new(0x1234_5678_9abc_def1));
+        let mut resets = Resets::new(KeyedBuildHasher::new(0x1234_5678_9abc_def1));
         let id = |number: u64| ConnectionId::from_bytes(number.to_be_bytes());
         let ms = |milliseconds: u64| Moment::from_nanos(milliseconds * 1_000_000);
         for (at, is_answered) in [(0, true), (0, false), (99, false), (100, true), (200, true)] {
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_burst_of_resets_is_a_tenth_of_a_second() {
-        let hash = FoldBuild::new(0x1234_5678_9abc_def1);
+        let hash = KeyedBuildHasher::new(0x1234_5678_9abc_def1);
         let mut resets = Resets::new(hash);
         // Each id has its own entry.
         let mut taken = [false; RESET_BUCKETS];

@@ -98,7 +98,7 @@ impl PacketProtection {
                 return Err(Refusal::KeyChange);
             }
         }
-        if self.opener.has_met_current() {
+        if self.opener.has_opened_current() {
             self.epoch.on_met(now, settling());
         }
         Ok(Opened { number, frames: start..end, is_new_epoch })
@@ -118,9 +118,9 @@ impl PacketProtection {
     /// Reads a field of each part, for `Connection::prefetch_parts`.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        self.opener.fetch();
-        self.sealer.fetch();
-        self.replay.fetch();
+        self.opener.prefetch();
+        self.sealer.prefetch();
+        self.replay.prefetch();
     }
 
     /// Whether no larger number than this was opened.
@@ -169,7 +169,7 @@ impl PacketProtection {
     /// Asserts what must hold between two calls.
     pub(crate) fn check(&self) {
         debug_assert!(
-            !self.opener.has_previous() || !self.opener.has_met_current() || self.forget_at().is_some(),
+            !self.opener.has_previous() || !self.opener.has_opened_current() || self.forget_at().is_some(),
             "the keys of the previous epoch are kept without an end"
         );
     }

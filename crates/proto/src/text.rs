@@ -59,15 +59,15 @@ impl Serialize for Stats {
                 connections_closed,
                 flight_records_dropped,
             },
-            { dropped: Dropped }
+            { dropped: DropCountsByReason }
         )
     }
 }
 
 /// Counts by the name of their reason.
-struct Dropped<'a>(&'a DropCounts);
+struct DropCountsByReason<'a>(&'a DropCounts);
 
-impl Serialize for Dropped<'_> {
+impl Serialize for DropCountsByReason<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (reason, count) in DropReason::ALL.iter().zip(&self.0.0).filter(|(_, count)| **count > 0) {

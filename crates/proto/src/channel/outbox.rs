@@ -13,7 +13,7 @@ use super::message::Message;
 use super::receipt::{Outcome, ReceiptId};
 use super::send::{FillCounts, Idle, Packet, PushResult, SendQueue};
 use super::{ChannelOptions, IfFull};
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 use crate::loss::PacketFate;
 use crate::time::Moment;
 
@@ -73,7 +73,7 @@ impl SendState {
     /// As [`SendQueue::push`]. `hash` is the keyed hash for tables whose keys the peer may control.
     pub(crate) fn push(
         &mut self,
-        hash: FoldBuild,
+        hash: KeyedBuildHasher,
         limit_bytes: usize,
         now: Moment,
         message: Message,
@@ -135,7 +135,12 @@ impl SendState {
     }
 
     /// Sets how messages of a channel are sent from now on.
-    pub(crate) fn set_options(&mut self, hash: FoldBuild, channel: ChannelId, options: ChannelOptions) {
+    pub(crate) fn set_options(
+        &mut self,
+        hash: KeyedBuildHasher,
+        channel: ChannelId,
+        options: ChannelOptions,
+    ) {
         self.with_queue(hash, |queue| queue.set_options(channel, options));
     }
 
@@ -187,7 +192,7 @@ impl SendState {
     }
 
     /// Calls `act` with the queue, which is allocated if necessary.
-    fn with_queue<T>(&mut self, hash: FoldBuild, act: impl FnOnce(&mut SendQueue) -> T) -> T {
+    fn with_queue<T>(&mut self, hash: KeyedBuildHasher, act: impl FnOnce(&mut SendQueue) -> T) -> T {
         match self {
             Self::Busy(queue) => act(queue),
             Self::Idle(idle) => {
@@ -221,7 +226,7 @@ mod tests {
 
     fn push(outbox: &mut SendState, bytes: usize) -> PushResult {
         let message = Message::reliable_ordered(CHANNEL, vec![7; bytes]);
-        outbox.push(FoldBuild::new(7), 10_000, Moment::ORIGIN, message, None, IfFull::Notify)
+        outbox.push(KeyedBuildHasher::new(7), 10_000, Moment::ORIGIN, message, None, IfFull::Notify)
     }
 
     /// Sends all queued messages. Returns the ids that they were sent with, and those by which their fates are reported.
@@ -265,7 +270,7 @@ mod tests {
     fn options_of_a_channel_are_not_given_back() {
         let mut outbox = SendState::new();
         let options = ChannelOptions { when_full: WhenFull::DropNewest, ..Default::default() };
-        outbox.set_options(FoldBuild::new(7), CHANNEL, options);
+        outbox.set_options(KeyedBuildHasher::new(7), CHANNEL, options);
         outbox.shrink();
         assert_eq!(outbox.options_of(CHANNEL), options);
     }

@@ -5,10 +5,10 @@
 //! delivered immediately and not stored. A run of messages is accepted, stored, and delivered in one step, unless a part
 //! of it was received before. Packets, acks, and the application's queue are in other modules.
 
-mod arrival;
 mod kept;
 mod latest;
 mod pieces;
+mod received_messages;
 mod sequenced;
 mod window;
 
@@ -16,20 +16,20 @@ use std::mem::{Discriminant, discriminant};
 
 use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
-use self::arrival::Part;
 use self::latest::LatestKeys;
 use self::pieces::ReassemblyTable;
+use self::received_messages::RunPart;
 use self::sequenced::SequencedChannels;
 use self::window::ReceiveWindow;
 use super::credit::ReceiveCredit;
 use crate::convert::to_usize;
 use crate::event::{charge, charge_all};
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 use crate::limits::MESSAGE_IDS_AHEAD;
 use crate::time::Moment;
 
-pub(crate) use self::arrival::{Arrival, Contents, IdRange};
 pub(crate) use self::pieces::FragmentCheck;
+pub(crate) use self::received_messages::{Contents, IdRange, ReceivedMessages};
 
 /// The received reliable messages of one connection.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl MessageShape {
 
 impl ReceiveQueue {
     /// Creates an empty queue. `hash` is the keyed hash for tables whose keys the peer controls.
-    pub(crate) fn new(hash: FoldBuild) -> Self {
+    pub(crate) fn new(hash: KeyedBuildHasher) -> Self {
         Self {
             floor: 0,
             ahead: None,
@@ -193,9 +193,13 @@ impl ReceiveQueue {
             return false;
         }
         if let Some(whole) = self.pieces().put(id, fragment) {
-            let arrival =
-                Arrival { id, after, channel: fragment.piece.channel, contents: Contents::Message(&whole) };
-            self.accept(&arrival, deliver);
+            let received = ReceivedMessages {
+                id,
+                after,
+                channel: fragment.piece.channel,
+                contents: Contents::Message(&whole),
+            };
+            self.accept(&received, deliver);
         }
         true
     }
@@ -265,15 +269,15 @@ impl ReceiveQueue {
     /// fragment, and is consistent with it.
     pub(crate) fn accept(
         &mut self,
-        arrival: &Arrival<'_>,
+        received: &ReceivedMessages<'_>,
         deliver: impl FnMut(ChannelId, Contents<'_>),
     ) -> bool {
-        debug_assert!(arrival.contents.count() == 1, "{arrival:?} is not a single message");
+        debug_assert!(received.contents.count() == 1, "{received:?} is not a single message");
         // A Skip or the whole message replaces fragments that arrived before. They were charged when they arrived.
-        let was_begun = self.pieces.as_mut().is_some_and(|pieces| pieces.remove(arrival.id).is_some());
-        let is_new = !self.is_received(arrival.id);
+        let was_begun = self.pieces.as_mut().is_some_and(|pieces| pieces.remove(received.id).is_some());
+        let is_new = !self.is_received(received.id);
         if is_new {
-            self.place(arrival, deliver);
+            self.place(received, deliver);
         }
         is_new && !was_begun
     }
@@ -284,7 +288,7 @@ impl ReceiveQueue {
     /// the one before it. Returns false when the peer had no credit for a message.
     pub(crate) fn accept_run<'a>(
         &mut self,
-        run: &Arrival<'a>,
+        run: &ReceivedMessages<'a>,
         payload_bytes: usize,
         is_chain: bool,
         messages: impl Iterator<Item = (usize, &'a [u8])>,
@@ -293,13 +297,13 @@ impl ReceiveQueue {
         if !self.has_any(run.ids()) {
             let count = run.contents.count();
             let whole =
-                Part { id: run.id, after: run.after, count, payload_bytes, bodies: &[], is_begun: false };
+                RunPart { id: run.id, after: run.after, count, payload_bytes, bodies: &[], is_begun: false };
             return self.accept_part(&whole, run.channel, run.contents, deliver);
         }
         // Runs that are cut differently when they are sent again overlap. Each gap that this run fills is one part, so
         // that a peer cannot turn a run into as many deliveries as it has messages.
         let has_pieces = self.has_pieces_of(run.ids());
-        let (mut next, mut after, mut open) = (Some(run.id), run.after, None::<Part<'a>>);
+        let (mut next, mut after, mut open) = (Some(run.id), run.after, None::<RunPart<'a>>);
         for (bytes, bodies) in messages {
             let Some(id) = next else { break };
             let is_new = !self.is_received(id);
@@ -315,7 +319,7 @@ impl ReceiveQueue {
                     {
                         return false;
                     }
-                    open = is_new.then_some(Part {
+                    open = is_new.then_some(RunPart {
                         id,
                         after,
                         count: 1,
@@ -335,40 +339,40 @@ impl ReceiveQueue {
     /// Returns false when the peer had no credit for it.
     fn accept_part(
         &mut self,
-        part: &Part<'_>,
+        part: &RunPart<'_>,
         channel: ChannelId,
         contents: Contents<'_>,
         deliver: impl FnMut(ChannelId, Contents<'_>),
     ) -> bool {
-        let arrival = Arrival { id: part.id, after: part.after, channel, contents };
+        let received = ReceivedMessages { id: part.id, after: part.after, channel, contents };
         if part.is_begun {
             // The message was charged with its first fragment.
-            self.accept(&arrival, deliver);
+            self.accept(&received, deliver);
             return true;
         }
         let has_credit = self.credit.take(charge_all(part.count, part.payload_bytes));
         if has_credit {
-            self.place(&arrival, deliver);
+            self.place(&received, deliver);
         }
         has_credit
     }
 
     /// Delivers or stores messages of which nothing arrived before, and delivers what waited for them.
-    fn place(&mut self, arrival: &Arrival<'_>, mut deliver: impl FnMut(ChannelId, Contents<'_>)) {
-        let IdRange { first, last } = arrival.ids();
+    fn place(&mut self, received: &ReceivedMessages<'_>, mut deliver: impl FnMut(ChannelId, Contents<'_>)) {
+        let IdRange { first, last } = received.ids();
         debug_assert!(
             self.is_in_reach(MessageId(last)),
             "the survey refuses {:?}, which is too far ahead",
-            arrival.id
+            received.id
         );
         // Without gaps nothing is stored: the floor alone describes what was received.
-        let is_next = first == self.floor && arrival.after.is_none_or(|after| after.0 < self.floor);
+        let is_next = first == self.floor && received.after.is_none_or(|after| after.0 < self.floor);
         if is_next && self.ahead.as_ref().is_none_or(|ahead| ahead.is_empty()) {
-            deliver(arrival.channel, arrival.contents);
+            deliver(received.channel, received.contents);
             self.floor = last.saturating_add(1);
         } else if self.is_in_reach(MessageId(last)) {
             // Something is missing before these messages.
-            self.floor = self.ahead.get_or_insert_default().accept(self.floor, arrival, deliver);
+            self.floor = self.ahead.get_or_insert_default().accept(self.floor, received, deliver);
         }
     }
 

@@ -27,7 +27,7 @@ use super::credit::SendCredit;
 use super::message::{Message, SendOptions};
 use super::receipt::{Outcome, ReceiptId, Receipts, is_receipt};
 use super::{ChannelOptions, IfFull, Mode, Priority, WhenFull, notify_below_bytes};
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 use crate::limits::ITEM_CHARGE_BYTES;
 use crate::loss::PacketFate;
 use crate::time::Moment;
@@ -51,7 +51,7 @@ pub(crate) struct SendQueue {
     /// The id of the next reliable message while `reliable` is `None`.
     next_id: u64,
     /// The keyed hash for tables whose keys the peer may control.
-    hash: FoldBuild,
+    hash: KeyedBuildHasher,
     /// Bytes of messages that wait or are not acknowledged, including charges.
     used_bytes: usize,
     /// The peer's limits for reliable messages.
@@ -96,7 +96,7 @@ pub(crate) enum PushResult {
 
 impl SendQueue {
     /// Creates an empty queue that continues from `Idle`.
-    pub(crate) const fn new(Idle { next_id, credit }: Idle, hash: FoldBuild) -> Self {
+    pub(crate) const fn new(Idle { next_id, credit }: Idle, hash: KeyedBuildHasher) -> Self {
         let used_bytes = 0;
         Self {
             scheduler: None,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::convert::nanos;
 use crate::time::Moment;
 
-use super::{Acked, NANOS_PER_SECOND, scale};
+use super::{AckSummary, NANOS_PER_SECOND, scale};
 
 /// The estimate covers the last 5 to 10 round trips.
 const ROUNDS: u8 = 5;
@@ -44,7 +44,7 @@ impl Bandwidth {
         if self.previous > self.current { self.previous } else { self.current }
     }
 
-    pub(super) fn on_acked(&mut self, ack: &Acked) {
+    pub(super) fn on_acked(&mut self, ack: &AckSummary) {
         // The bytes of the first ack were sent before anything was measured, so they only start the clock.
         let Some(from) = self.from else {
             self.from = Some(ack.now);
@@ -98,7 +98,7 @@ mod tests {
         for at in range.step_by(10) {
             let trip = Duration::from_millis(50);
             let (now, sent_at) = (ms(at + 50), ms(at));
-            let ack = Acked { now, bytes, sent_at, round_trip: trip, smoothed: trip, is_app_limited };
+            let ack = AckSummary { now, bytes, sent_at, round_trip: trip, smoothed: trip, is_app_limited };
             bandwidth.on_acked(&ack);
         }
     }

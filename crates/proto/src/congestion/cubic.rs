@@ -10,7 +10,8 @@ use crate::convert::nanos;
 use crate::time::Moment;
 
 use super::{
-    Acked, Controller, Lost, SEGMENT_BYTES, WINDOW_MIN_BYTES, WINDOW_START_BYTES, Window, pace, scale,
+    AckSummary, Controller, LossSummary, SEGMENT_BYTES, WINDOW_MIN_BYTES, WINDOW_START_BYTES, Window, pace,
+    scale,
 };
 
 /// The part of the window that is left after a loss: 7/10 (RFC 9438 section 4.6).
@@ -75,7 +76,7 @@ impl Default for Cubic {
 }
 
 impl Controller for Cubic {
-    fn on_acked(&mut self, ack: &Acked) {
+    fn on_acked(&mut self, ack: &AckSummary) {
         if ack.is_app_limited {
             // Time without data does not count for the cubic function (RFC 9438 section 5.8). A later curve starts
             // from the present window.
@@ -110,7 +111,7 @@ impl Controller for Cubic {
         self.window.grow(target.saturating_sub(window_bytes), ack.bytes, window_bytes);
     }
 
-    fn on_lost(&mut self, loss: &Lost) {
+    fn on_lost(&mut self, loss: &LossSummary) {
         // One reduction per round trip: further losses of packets from before it are the same congestion (RFC 9002
         // section 7.3.2).
         if !self.is_in_recovery(loss.sent_at) {

@@ -27,8 +27,8 @@ use crate::convert::{nanos, saturated};
 use crate::time::{Moment, part};
 
 use super::{
-    Acked, Controller, Lost, NANOS_PER_SECOND, SEGMENT_BYTES, WINDOW_MIN_BYTES, WINDOW_START_BYTES, Window,
-    pace, scale,
+    AckSummary, Controller, LossSummary, NANOS_PER_SECOND, SEGMENT_BYTES, WINDOW_MIN_BYTES,
+    WINDOW_START_BYTES, Window, pace, scale,
 };
 
 /// The target queueing delay for small windows, in nanoseconds.
@@ -136,7 +136,7 @@ impl Default for Delay {
 }
 
 impl Controller for Delay {
-    fn on_acked(&mut self, ack: &Acked) {
+    fn on_acked(&mut self, ack: &AckSummary) {
         // Measure first: everything below judges the queue that this ack has seen.
         self.measure(ack);
         self.acked_bytes = self.acked_bytes.saturating_add(saturated(ack.bytes, u32::MAX));
@@ -172,7 +172,7 @@ impl Controller for Delay {
         }
     }
 
-    fn on_lost(&mut self, loss: &Lost) {
+    fn on_lost(&mut self, loss: &LossSummary) {
         if loss.is_persistent {
             // The path is as unknown as a new one, so the window is that of a new one. RFC 9002 section 7.6.2 begins with
             // two packets, which take two or three round trips more until the newest values of all keys arrive.
@@ -219,7 +219,7 @@ impl Controller for Delay {
 
 impl Delay {
     /// Updates the minimum round trips, and postpones the drain while the queue empties by itself.
-    fn measure(&mut self, ack: &Acked) {
+    fn measure(&mut self, ack: &AckSummary) {
         let round_trip = nanos(ack.round_trip);
         self.base.note(ack.now, round_trip, BASE_INTERVAL);
         self.standing.note(ack.now, round_trip, part(ack.smoothed, 3));
@@ -242,7 +242,7 @@ impl Delay {
     }
 
     /// Updates the window once per round trip: shrinks it, chooses its growth, and drains the queue when that is due.
-    fn on_round(&mut self, queue: u64, ack: &Acked) {
+    fn on_round(&mut self, queue: u64, ack: &AckSummary) {
         let target = self.target();
         if queue > target {
             self.shrink_by(queue.saturating_sub(target));

@@ -5,24 +5,24 @@
 use std::time::Duration;
 
 use super::pacer::RATE_MIN;
-use super::{Acked, Controller, Lost, WINDOW_MAX_BYTES};
+use super::{AckSummary, Controller, LossSummary, WINDOW_MAX_BYTES};
 
 /// The controller of [`Congestion::Fixed`](super::Congestion::Fixed).
 #[derive(Debug)]
-pub(super) struct Fixed {
+pub(super) struct FixedRate {
     bytes_per_second: u64,
 }
 
-impl Fixed {
+impl FixedRate {
     pub(super) const fn new(bytes_per_second: u64) -> Self {
         Self { bytes_per_second }
     }
 }
 
-impl Controller for Fixed {
-    fn on_acked(&mut self, _: &Acked) {}
+impl Controller for FixedRate {
+    fn on_acked(&mut self, _: &AckSummary) {}
 
-    fn on_lost(&mut self, _: &Lost) {}
+    fn on_lost(&mut self, _: &LossSummary) {}
 
     fn window_bytes(&self) -> u64 {
         WINDOW_MAX_BYTES

@@ -173,7 +173,7 @@ fn losses_of_one_round_trip_are_one_congestion() {
     let mut rate = Rate::new(Congestion::Cubic, &UNLIMITED);
     let lose = |rate: &mut Rate, now, sent| {
         let (now, sent_at) = (at(now), at(sent));
-        rate.on_lost(&Lost { now, bytes: 1_200, sent_at, is_persistent: false });
+        rate.on_lost(&LossSummary { now, bytes: 1_200, sent_at, is_persistent: false });
         rate.window_bytes()
     };
     assert_eq!(lose(&mut rate, 100, 40), WINDOW_START_BYTES * 7 / 10);
@@ -188,11 +188,11 @@ fn losses_of_one_round_trip_are_one_congestion() {
 fn after_an_outage_the_window_grows_from_the_first_ack() {
     for choice in WINDOWED {
         let mut rate = Rate::new(choice, &UNLIMITED);
-        rate.on_lost(&Lost { now: at(1_000), bytes: 9_600, sent_at: at(400), is_persistent: true });
+        rate.on_lost(&LossSummary { now: at(1_000), bytes: 9_600, sent_at: at(400), is_persistent: true });
         let least = if choice == Congestion::Cubic { WINDOW_MIN_BYTES } else { WINDOW_START_BYTES };
         assert_eq!(rate.window_bytes(), least, "{choice:?}");
         let trip = ms(50);
-        rate.on_acked(&Acked {
+        rate.on_acked(&AckSummary {
             now: at(1_050),
             bytes: 1_200,
             sent_at: at(1_000),
@@ -261,7 +261,7 @@ fn take(rate: &mut Rate, now: Moment, step: &Step) {
     let ago = |age: u64| Moment::from_nanos(now.as_nanos().saturating_sub(age));
     match *step {
         Step::Sent(bytes) => rate.on_sent(now, bytes),
-        Step::Acked { bytes, age, trip, smoothed, is_app_limited } => rate.on_acked(&Acked {
+        Step::Acked { bytes, age, trip, smoothed, is_app_limited } => rate.on_acked(&AckSummary {
             now,
             bytes,
             sent_at: ago(age),
@@ -270,7 +270,7 @@ fn take(rate: &mut Rate, now: Moment, step: &Step) {
             is_app_limited,
         }),
         Step::Lost { bytes, age, is_persistent } => {
-            rate.on_lost(&Lost { now, bytes, sent_at: ago(age), is_persistent });
+            rate.on_lost(&LossSummary { now, bytes, sent_at: ago(age), is_persistent });
         }
         Step::PathChanged => rate.on_path_changed(now),
     }

@@ -6,7 +6,7 @@ use super::{Connection, Phase, route_fate};
 use crate::control::Control;
 use crate::error::{CloseReason, ConnectError};
 use crate::identity::{ConnectionIdState, KnownIds};
-use crate::loss::Due;
+use crate::loss::TimerOutcome;
 use crate::session::PacketProtection;
 use crate::time::Moment;
 
@@ -90,9 +90,9 @@ impl Connection {
             let (sending, control) = (&mut self.sending, &mut self.control);
             match self.loss.on_timeout(now, |fate, id, packet| route_fate(sending, control, fate, id, packet))
             {
-                Due::Nothing => {}
-                Due::Lost(news) => self.on_lost(now, &news),
-                Due::Probe => {
+                TimerOutcome::Nothing => {}
+                TimerOutcome::Lost(lost) => self.on_lost(now, &lost),
+                TimerOutcome::Probe => {
                     self.on_probe_timeout(now);
                     self.prepare_probe();
                 }

@@ -5,11 +5,11 @@
 
 use super::{Connection, ConnectionLimits};
 use crate::channel::credit::CreditWindow;
-use crate::congestion::{Acked, Lost, Rate};
+use crate::congestion::{AckSummary, LossSummary, Rate};
 use crate::convert::{saturated, to_u64};
 use crate::error::CloseReason;
 use crate::limits::PACKETS_IN_FLIGHT_MAX;
-use crate::loss::{AckNews, LostNews};
+use crate::loss::{AckOutcome, LostPackets};
 use crate::meter::Meter;
 use crate::mtu::MtuSearch;
 use crate::path::Path;
@@ -17,9 +17,9 @@ use crate::recorder::{FlightEvent, FlightRecord, FlightState, Recorder};
 use crate::stats::DropReason;
 use crate::time::Moment;
 
-/// The estimates for the path of a busy connection.
+/// The state that only a connection with traffic needs: path estimates, statistics, and the flight recorder.
 #[derive(Debug)]
-pub(crate) struct Activity {
+pub(crate) struct ActiveState {
     /// The congestion controller and the pacer.
     pub(crate) rate: Rate,
     /// The credit that the peer may have.
@@ -32,7 +32,7 @@ pub(crate) struct Activity {
     pub(crate) recorder: Option<Recorder>,
 }
 
-impl Activity {
+impl ActiveState {
     fn new(limits: &ConnectionLimits) -> Self {
         let bytes = |limit| saturated(limit, u32::MAX);
         let in_flight_bytes = bytes(limits.in_flight_start_bytes)..=bytes(limits.in_flight_bytes);
@@ -53,15 +53,15 @@ impl Activity {
 }
 
 impl Connection {
-    /// Returns the path estimates, and creates them if the connection was idle.
-    pub(super) fn activity(&mut self) -> &mut Activity {
-        self.activity.get_or_insert_with(|| Box::new(Activity::new(&self.bounds)))
+    /// Returns the state of a busy connection, and creates it if the connection was idle.
+    pub(super) fn activate(&mut self) -> &mut ActiveState {
+        self.active.get_or_insert_with(|| Box::new(ActiveState::new(&self.bounds)))
     }
 
     /// Records an event, if the connection is busy and has a flight recorder.
     #[inline]
     pub(crate) fn record(&mut self, now: Moment, event: FlightEvent) {
-        if let Some(Activity { recorder: Some(recorder), .. }) = self.activity.as_deref_mut() {
+        if let Some(ActiveState { recorder: Some(recorder), .. }) = self.active.as_deref_mut() {
             recorder.push(now, event);
         }
     }
@@ -76,7 +76,7 @@ impl Connection {
     /// Returns the contents of the flight recorder. `reason` is set when the connection ends.
     #[cold]
     pub(crate) fn flight_record(&self, now: Moment, reason: Option<CloseReason>) -> Option<FlightRecord> {
-        let recorder = self.activity.as_ref()?.recorder.as_ref()?;
+        let recorder = self.active.as_ref()?.recorder.as_ref()?;
         let state = FlightState {
             is_server: !self.liveness.is_client(),
             now,
@@ -101,8 +101,8 @@ impl Connection {
 
     /// Whether data may be sent now, after a packet of `bytes` bytes that is not registered yet.
     pub(super) fn may_send_after(&self, now: Moment, bytes: usize) -> bool {
-        let may_send = |activity: &Activity| activity.rate.may_send_after(now, to_u64(bytes));
-        self.has_window_after(bytes) && self.activity.as_deref().is_none_or(may_send)
+        let may_send = |active: &ActiveState| active.rate.may_send_after(now, to_u64(bytes));
+        self.has_window_after(bytes) && self.active.as_deref().is_none_or(may_send)
     }
 
     /// When the pacer allows the next packet, if only the pacer delays one.
@@ -111,13 +111,13 @@ impl Connection {
         if !self.has_data() || !self.has_window_after(0) {
             return None;
         }
-        self.activity.as_ref()?.rate.next_at(now)
+        self.active.as_ref()?.rate.next_at(now)
     }
 
     /// The number of bytes that may be in flight: the congestion window, or the limit that follows the path if that is
     /// smaller.
     pub(crate) fn window_bytes(&self) -> usize {
-        let of_path = self.activity.as_ref().map(|activity| activity.rate.window_bytes());
+        let of_path = self.active.as_ref().map(|active| active.rate.window_bytes());
         of_path.map_or(self.bounds.in_flight_start_bytes, |bytes| saturated(bytes, usize::MAX))
     }
 
@@ -134,71 +134,71 @@ impl Connection {
 
     /// Registers a packet that counts as in flight.
     pub(super) fn on_data_sent(&mut self, now: Moment, bytes: u16) {
-        let activity = self.activity();
-        activity.rate.on_sent(now, bytes.into());
-        activity.meter.on_asked();
+        let active = self.activate();
+        active.rate.on_sent(now, bytes.into());
+        active.meter.on_asked();
     }
 
     /// Updates the path estimates from an ack.
-    pub(super) fn on_acked(&mut self, now: Moment, news: &AckNews) {
+    pub(super) fn on_acked(&mut self, now: Moment, outcome: &AckOutcome) {
         // Without waiting data the window was not the limit, so it must not grow (RFC 9002 section 7.8).
         let is_app_limited = !self.has_data();
         let smoothed = self.loss.round_trip().smoothed();
         // An idle connection has no estimates. It starts with the initial window when it becomes busy (RFC 9002
         // section 7.2).
-        if let (Some(activity), Some(sent_at)) = (&mut self.activity, news.newest_sent_at) {
-            if let Some(round_trip) = news.round_trip {
-                activity.meter.on_round_trip(round_trip);
+        if let (Some(active), Some(sent_at)) = (&mut self.active, outcome.newest_sent_at) {
+            if let Some(round_trip) = outcome.round_trip {
+                active.meter.on_round_trip(round_trip);
             }
-            activity.rate.on_acked(&Acked {
+            active.rate.on_acked(&AckSummary {
                 now,
-                bytes: news.acknowledged_bytes,
+                bytes: outcome.acknowledged_bytes,
                 sent_at,
-                round_trip: news.round_trip.unwrap_or(smoothed),
+                round_trip: outcome.round_trip.unwrap_or(smoothed),
                 smoothed,
                 is_app_limited,
             });
-            if news.largest_bytes > Path::START_BYTES {
-                activity.mtu.on_large_arrived();
+            if outcome.largest_bytes > Path::START_BYTES {
+                active.mtu.on_large_arrived();
             }
             // The probe shows that its size passes, and larger packets follow (RFC 8899 section 4.2).
-            if let Some(bytes) = news.mtu_probe_bytes {
-                activity.mtu.on_probe_arrived(now);
+            if let Some(bytes) = outcome.mtu_probe_bytes {
+                active.mtu.on_probe_arrived(now);
                 let datagram_max_bytes = self.path.datagram_max_bytes.max(bytes);
                 self.path.datagram_max_bytes = datagram_max_bytes;
                 self.record(now, FlightEvent::PathSize { datagram_max_bytes });
             }
         }
-        self.on_lost(now, &news.lost);
+        self.on_lost(now, &outcome.lost);
     }
 
     /// Updates the path estimates from packets that were declared lost.
-    pub(super) fn on_lost(&mut self, now: Moment, news: &LostNews) {
-        if news.count > 0 {
-            let span = saturated(news.last.saturating_sub(news.first), u32::MAX);
+    pub(super) fn on_lost(&mut self, now: Moment, lost: &LostPackets) {
+        if lost.count > 0 {
+            let span = saturated(lost.last.saturating_sub(lost.first), u32::MAX);
             self.record(
                 now,
-                FlightEvent::Lost { first: news.first, span, count: saturated(news.count, u16::MAX) },
+                FlightEvent::Lost { first: lost.first, span, count: saturated(lost.count, u16::MAX) },
             );
         }
-        if let Some(activity) = &mut self.activity {
-            if news.is_mtu_probe_lost {
-                activity.mtu.on_probe_lost();
+        if let Some(active) = &mut self.active {
+            if lost.is_mtu_probe_lost {
+                active.mtu.on_probe_lost();
             }
             // Losses of large packets alone hint at a router that drops them without a notice: a black hole (RFC 8899
             // section 4.3).
-            if news.large_count > 0 && activity.mtu.on_large_lost(now, news.large_count) {
+            if lost.large_count > 0 && active.mtu.on_large_lost(now, lost.large_count) {
                 self.fall_back(now);
             }
         }
         // MTU probes are not part of these counts: their loss says nothing about congestion (RFC 9000 section 14.4).
-        if let (Some(activity), Some(sent_at)) = (&mut self.activity, news.newest_sent_at) {
-            activity.meter.on_lost(news.count);
-            activity.rate.on_lost(&Lost {
+        if let (Some(active), Some(sent_at)) = (&mut self.active, lost.newest_sent_at) {
+            active.meter.on_lost(lost.count);
+            active.rate.on_lost(&LossSummary {
                 now,
-                bytes: news.bytes,
+                bytes: lost.bytes,
                 sent_at,
-                is_persistent: news.is_persistent,
+                is_persistent: lost.is_persistent,
             });
         }
     }
@@ -206,7 +206,7 @@ impl Connection {
     /// Returns the size of the MTU probe to send now, if one is due.
     pub(super) fn mtu_probe_due(&mut self, now: Moment) -> Option<u16> {
         // An MTU probe must not take the place of a probe that repeats lost data, nor of a close.
-        if !self.activity.as_ref()?.mtu.is_wanted() || self.is_probe_due || !self.is_open() {
+        if !self.active.as_ref()?.mtu.is_wanted() || self.is_probe_due || !self.is_open() {
             return None;
         }
         // A probe counts as in flight like any packet, and its loss must not be confused with a move of the peer.
@@ -214,7 +214,7 @@ impl Connection {
         if self.path.is_searching() || self.path.datagram_max_bytes >= limit || !self.may_send_data(now) {
             return None;
         }
-        self.activity.as_mut()?.mtu.due(now, self.path.datagram_max_bytes, limit)
+        self.active.as_mut()?.mtu.due(now, self.path.datagram_max_bytes, limit)
     }
 
     /// Lowers the datagram size after the operating system refused a datagram of `bytes` bytes.
@@ -223,8 +223,8 @@ impl Connection {
         if bytes <= Path::START_BYTES {
             return;
         }
-        if let Some(activity) = &mut self.activity {
-            activity.mtu.on_refused(bytes);
+        if let Some(active) = &mut self.active {
+            active.mtu.on_refused(bytes);
         }
         if bytes <= self.path.datagram_max_bytes {
             self.fall_back(now);
@@ -248,8 +248,8 @@ impl Connection {
         // section 4.3).
         if self.loss.probe_count() >= 2 && self.path.datagram_max_bytes > Path::START_BYTES {
             self.fall_back(now);
-            if let Some(activity) = &mut self.activity {
-                activity.mtu.on_fallen_back(now);
+            if let Some(active) = &mut self.active {
+                active.mtu.on_fallen_back(now);
             }
         }
     }

@@ -28,7 +28,7 @@ const TRAIN_GAP_DIVISOR: usize = 16;
 
 /// The result of building a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sending {
+pub(crate) enum PacketOutcome {
     /// A datagram of this many bytes was written to the output buffer, for this route.
     Datagram(usize, Route),
     /// Nothing can be sent now.
@@ -75,17 +75,17 @@ impl Connection {
         out: &mut [u8],
         entropy: &mut Entropy,
         stats: &mut Stats,
-    ) -> Sending {
+    ) -> PacketOutcome {
         if !self.has_to_send(now) {
-            return Sending::Nothing;
+            return PacketOutcome::Nothing;
         }
         if let Some(Phase::Connecting(attempt)) = self.phase.as_deref_mut() {
             let to = self.path.route;
             return attempt
                 .write_hello(now, out)
-                .map_or(Sending::Nothing, |bytes| Sending::Datagram(bytes, to));
+                .map_or(PacketOutcome::Nothing, |bytes| PacketOutcome::Datagram(bytes, to));
         }
-        self.build_packet(now, ends_turn, out, entropy, stats).unwrap_or(Sending::KeyLimit)
+        self.build_packet(now, ends_turn, out, entropy, stats).unwrap_or(PacketOutcome::KeyLimit)
     }
 
     /// Builds a packet. Returns `None` when no packet can be sealed any more.
@@ -96,7 +96,7 @@ impl Connection {
         out: &mut [u8],
         entropy: &mut Entropy,
         stats: &mut Stats,
-    ) -> Option<Sending> {
+    ) -> Option<PacketOutcome> {
         debug_assert!(self.session.is_some(), "a packet is due before the keys are known");
         let session = self.session.as_mut()?;
         // Keys change only after the handshake is confirmed (RFC 9001 section 6.1), and not during a close.
@@ -142,7 +142,7 @@ impl Connection {
         };
         if writer.written_bytes() == 0 && !self.has_to_send(now) {
             // All waiting messages had expired, and no packet is needed.
-            return Some(Sending::Nothing);
+            return Some(PacketOutcome::Nothing);
         }
         // A receiver drops shorter datagrams (PROTOCOL 6.1, "Header").
         let missing = header.min_frames_bytes().saturating_sub(writer.written_bytes());
@@ -162,7 +162,7 @@ impl Connection {
         let bytes = header.encoded_bytes().saturating_add(body_bytes).saturating_add(TAG_BYTES);
         self.path.on_sent(now, &to, bytes);
         self.on_built(now, number, bytes, content);
-        Some(Sending::Datagram(bytes, to.route))
+        Some(PacketOutcome::Datagram(bytes, to.route))
     }
 
     /// Fills a packet: an ack if one is owed, then messages as far as the limits allow, then a ping or a close if one
@@ -191,8 +191,8 @@ impl Connection {
         if self.acks.is_owed() || is_answer || self.is_probe_due {
             content.has_ack = writer.ack(self.acks.delay(now), self.acks.ranges()).is_ok();
             if content.has_ack
-                && let Some(activity) = &mut self.activity
-                && activity.meter.takes_stamp(now)
+                && let Some(active) = &mut self.active
+                && active.meter.takes_stamp(now)
             {
                 // Without room for a timestamp here, a later packet carries one.
                 let _ = writer.timestamp(now.as_nanos() / 1_000);
@@ -301,7 +301,7 @@ impl Connection {
             let carried = saturated(registered, u16::MAX);
             let urgency = content.urgency();
             // Only messages make a connection busy. Pings of an idle connection must not allocate path estimates.
-            if content.frames.has_messages() || self.activity.is_some() {
+            if content.frames.has_messages() || self.active.is_some() {
                 self.on_data_sent(now, packet_bytes);
             }
             self.loss.on_sent(SentPacket {
@@ -318,16 +318,16 @@ impl Connection {
             self.is_ping_due = false;
         }
         let queued_bytes = self.sending.used_bytes();
-        if let Some(activity) = &mut self.activity {
-            if let Some(recorder) = &mut activity.recorder {
+        if let Some(active) = &mut self.active {
+            if let Some(recorder) = &mut active.recorder {
                 recorder.push(now, content.sent(number, queued_bytes));
             }
-            activity.meter.on_sent(bytes, content.message_count, content.resent_count);
+            active.meter.on_sent(bytes, content.message_count, content.resent_count);
             if content.is_mtu_probe {
-                activity.mtu.on_probe_sent();
+                active.mtu.on_probe_sent();
             // A connection that never fills a packet gains nothing from a larger one.
             } else if bytes.saturating_add(MTU_SLACK_BYTES) > usize::from(self.path.datagram_max_bytes) {
-                activity.mtu.on_full();
+                active.mtu.on_full();
             }
         }
         if content.has_ack {

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 
 use super::Connection;
-use super::flow::Activity;
+use super::flow::ActiveState;
 
 impl Connection {
     /// Reads a field on each cache line of the connection itself.
@@ -19,7 +19,7 @@ impl Connection {
             self.loss.has_memory(),
             self.session.is_some(),
             self.acks.due(),
-            self.activity.is_some(),
+            self.active.is_some(),
             self.receiving.credit.left_bytes(),
             self.is_queued,
         ));
@@ -32,7 +32,7 @@ impl Connection {
             session.prefetch();
         }
         black_box((
-            self.activity.as_deref().map(Activity::prefetch),
+            self.active.as_deref().map(ActiveState::prefetch),
             self.loss.prefetch(),
             self.sending.prefetch(),
         ));

@@ -11,7 +11,7 @@ use drumfire_wire::{ChannelId, Close, Delivery, Fragment, Frame, Message, Packet
 use super::survey::PacketRoom;
 use super::{Connection, Phase, route_fate};
 use crate::acks::AckUrgency;
-use crate::channel::receive::{Arrival, Contents, FragmentCheck};
+use crate::channel::receive::{Contents, FragmentCheck, ReceivedMessages};
 use crate::convert::{saturated, to_usize};
 use crate::error::ProtocolError;
 use crate::event::{Events, charge};
@@ -103,7 +103,7 @@ impl Connection {
         self.count_frames(contents.frame_count);
         // Handshakes and keep-alives contain no messages. A server has many silent connections, and they stay without
         // the memory of a busy one.
-        let is_busy = self.activity.is_some() || (comes_soon && contents.kinds.has_messages());
+        let is_busy = self.active.is_some() || (comes_soon && contents.kinds.has_messages());
         if is_busy && let Some(session) = &mut self.session {
             session.expand();
         }
@@ -128,9 +128,9 @@ impl Connection {
         let round_trip = self.loss.round_trip().measured().unwrap_or(ACK_DELAY_MAX);
         self.acks.on_packet(now, number, urgency, round_trip);
         if is_busy {
-            let activity = self.activity();
-            activity.meter.on_received(number, frames.len());
-            if let Some(recorder) = &mut activity.recorder {
+            let active = self.activate();
+            active.meter.on_received(number, frames.len());
+            if let Some(recorder) = &mut active.recorder {
                 let payload_bytes = saturated(frames.len(), u16::MAX);
                 recorder.push(now, FlightEvent::Received { number, payload_bytes, frames: contents.kinds });
             }
@@ -146,11 +146,11 @@ impl Connection {
         let had_memory = self.loss.has_memory();
         let received = self.apply(now, number, contents.frames(frames), room == PacketRoom::All, sink);
         // More credit needs more memory. A worker that is short of it leaves its peers what they have.
-        if let Some(activity) = &mut self.activity
+        if let Some(active) = &mut self.active
             && !sink.budget.is_half_full()
         {
             let received = self.receiving.credit.received_bytes();
-            activity.credit.on_received(now, received, round_trip, self.bounds.credit_max_bytes);
+            active.credit.on_received(now, received, round_trip, self.bounds.credit_max_bytes);
         }
         self.extend_credit();
         // After a handshake or a ping no packet is in flight. The books are released now rather than after the idle
@@ -196,16 +196,17 @@ impl Connection {
                     }
                 }
                 Frame::Skip(Skip { channel, id, after, bytes }) => {
-                    let arrival = Arrival { id, after, channel, contents: Contents::Skipped(1) };
-                    if !self.accept(&arrival, to_usize(bytes), sink) {
+                    let received = ReceivedMessages { id, after, channel, contents: Contents::Skipped(1) };
+                    if !self.accept(&received, to_usize(bytes), sink) {
                         return Received::Broken(ProtocolError::CreditExceeded);
                     }
                 }
                 Frame::SkipRun(SkipRun { channel, id, after, lengths }) => {
-                    let arrival = Arrival { id, after, channel, contents: Contents::Skipped(lengths.count) };
+                    let received =
+                        ReceivedMessages { id, after, channel, contents: Contents::Skipped(lengths.count) };
                     let messages = lengths.iter().map(|bytes| (to_usize(bytes), &[][..]));
                     let total = lengths.iter().map(to_usize).fold(0, usize::saturating_add);
-                    if !self.accept_run(&arrival, total, true, messages, sink) {
+                    if !self.accept_run(&received, total, true, messages, sink) {
                         return Received::Broken(ProtocolError::CreditExceeded);
                     }
                 }
@@ -213,7 +214,7 @@ impl Connection {
                 Frame::Timestamp(peer_micros) => {
                     if let Some((sent_at, waited)) = sample {
                         let times = ClockSample { sent_at, waited, peer_micros, now };
-                        self.activity().meter.on_clock_sample(&times);
+                        self.activate().meter.on_clock_sample(&times);
                     }
                 }
                 Frame::Close(close) => return Received::Closed(close),
@@ -272,7 +273,7 @@ impl Connection {
             Delivery::ReliableOrdered { id, after } => (id, after),
         };
         let contents = Contents::Message(payload);
-        self.accept(&Arrival { id, after, channel, contents }, payload.len(), sink)
+        self.accept(&ReceivedMessages { id, after, channel, contents }, payload.len(), sink)
     }
 
     /// Processes a run of messages. Returns false when the peer had no credit for one of them.
@@ -293,13 +294,13 @@ impl Connection {
                 return true;
             }
         };
-        let arrival = Arrival { id, after, channel, contents };
+        let received = ReceivedMessages { id, after, channel, contents };
         let mut payloads = bodies.payloads();
         let messages = std::iter::from_fn(|| {
             let rest = payloads.rest();
             payloads.next().map(|payload| (payload.len(), rest))
         });
-        self.accept_run(&arrival, to_usize(bodies.payload_bytes), is_chain, messages, sink)
+        self.accept_run(&received, to_usize(bodies.payload_bytes), is_chain, messages, sink)
     }
 
     /// Processes a fragment. Returns false when the peer had no credit for the message.
@@ -357,8 +358,7 @@ impl Connection {
             return;
         }
         let held = self.receiving.held_bytes().saturating_add(self.events_bytes());
-        let window =
-            self.activity.as_ref().map_or(self.bounds.credit_bytes, |activity| activity.credit.bytes());
+        let window = self.active.as_ref().map_or(self.bounds.credit_bytes, |active| active.credit.bytes());
         if let Some(edge) = self.receiving.credit.extend(window, held) {
             self.control.push_credit(edge);
         }
@@ -375,29 +375,29 @@ impl Connection {
         // Acks of numbers from `unused` on name packets that were never sent.
         let unused = self.session.as_ref().map_or(0, crate::session::PacketProtection::unused);
         let (sending, control) = (&mut self.sending, &mut self.control);
-        let news = self
+        let outcome = self
             .loss
             .on_ack(now, ack, unused, |fate, id, packet| route_fate(sending, control, fate, id, packet))
             .map_err(ProtocolError::Ack)?;
-        add(&mut stats.packets_lost, news.lost.count);
+        add(&mut stats.packets_lost, outcome.lost.count);
         let event = FlightEvent::Acked {
             largest: ack.ranges.largest().0,
-            count: saturated(news.acknowledged_count, u16::MAX),
-            round_trip_us: news.round_trip.map_or(0, |trip| saturated(trip.as_micros(), u32::MAX)),
+            count: saturated(outcome.acknowledged_count, u16::MAX),
+            round_trip_us: outcome.round_trip.map_or(0, |trip| saturated(trip.as_micros(), u32::MAX)),
         };
         self.record(now, event);
-        self.on_acked(now, &news);
+        self.on_acked(now, &outcome);
         // The window has room again. An ack of packets under the present keys also confirms that the peer has them.
-        if news.acknowledged_count > 0 {
+        if outcome.acknowledged_count > 0 {
             self.is_ack_asked = false;
             if let (Some(session), Some(largest)) = (&mut self.session, self.loss.largest_acked()) {
                 session.on_acked(now, largest.0, || self.loss.settling_time());
             }
         }
-        if let Some(PacketNumber(number)) = news.knows_up_to {
+        if let Some(PacketNumber(number)) = outcome.knows_up_to {
             self.acks.forget_up_to(number);
         }
-        Ok(news.newest_sent_at.filter(|_| news.round_trip.is_some()))
+        Ok(outcome.newest_sent_at.filter(|_| outcome.round_trip.is_some()))
     }
 
     /// Processes a frame about connection ids or resume tokens.
@@ -460,9 +460,9 @@ impl Connection {
 
     /// Processes a reliable message of `payload_bytes`, or its skip. Returns false when the peer had no credit for
     /// it.
-    fn accept(&mut self, arrival: &Arrival<'_>, payload_bytes: usize, sink: &mut Sink<'_>) -> bool {
+    fn accept(&mut self, received: &ReceivedMessages<'_>, payload_bytes: usize, sink: &mut Sink<'_>) -> bool {
         let events_bytes = &mut self.events_bytes;
-        let is_first = self.receiving.accept(arrival, |channel, contents| {
+        let is_first = self.receiving.accept(received, |channel, contents| {
             sink.notify(events_bytes, channel, contents);
         });
         // Credit is spent once per message, when it first arrives. The sender spends it when it first sends the
@@ -473,7 +473,7 @@ impl Connection {
     /// Processes a run of reliable messages, or its skip, as [`ReceiveQueue::accept_run`](crate::channel::receive::ReceiveQueue::accept_run) says.
     fn accept_run<'a>(
         &mut self,
-        run: &Arrival<'a>,
+        run: &ReceivedMessages<'a>,
         payload_bytes: usize,
         is_chain: bool,
         messages: impl Iterator<Item = (usize, &'a [u8])>,

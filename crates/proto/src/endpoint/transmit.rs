@@ -6,7 +6,7 @@
 use drumfire_wire::{ClientId, ConnectionId, Reset, Retry, limits as wire_limits};
 
 use super::{Endpoint, Reply};
-use crate::connection::{Phase, Sending};
+use crate::connection::{PacketOutcome, Phase};
 use crate::convert::to_u64;
 use crate::datagram::Transmit;
 use crate::handshake::server::RefuseBytes;
@@ -113,7 +113,7 @@ impl<P: Placement> Endpoint<P> {
             };
             let ends_turn = self.turn_count.saturating_add(1) >= SEND_TURN_DATAGRAMS;
             match connection.build(now, ends_turn, out, &mut self.entropy, &mut self.stats) {
-                Sending::Datagram(bytes, to) => {
+                PacketOutcome::Datagram(bytes, to) => {
                     self.turn_count = self.turn_count.saturating_add(1);
                     // A connection with much data goes to the back, so that the others wait for a bounded time.
                     if self.turn_count >= SEND_TURN_DATAGRAMS {
@@ -123,12 +123,12 @@ impl<P: Placement> Endpoint<P> {
                     return Some(Transmit { to, bytes, peer: Some(peer) });
                 }
                 // The connection leaves the queue, and gets a timer for what is due later.
-                Sending::Nothing => {
+                PacketOutcome::Nothing => {
                     connection.is_queued = false;
                     self.end_turn();
                     self.reschedule(peer);
                 }
-                Sending::KeyLimit => {
+                PacketOutcome::KeyLimit => {
                     self.end_turn();
                     self.end_keys(peer);
                 }

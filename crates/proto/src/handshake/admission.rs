@@ -1,6 +1,6 @@
 //! Admission of clients: checks a Hello's token and first MAC, before any Diffie-Hellman.
 //!
-//! `ledger` decides whether the token was used before.
+//! `used_tokens` decides whether the token was used before.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use drumfire_wire::{Hello, RefuseReason};
 use super::half_open::HelloSource;
 use crate::access::{Access, TokenAccess};
 use crate::control::SealedResume;
-use crate::ledger::TokenClaim;
 use crate::limits::{FULL_RETRY_AFTER, RESUME_LIFE};
 use crate::placement::{Claim, HelloHash, PlacementKey, Rejection};
 use crate::stats::DropReason;
 use crate::time::Moment;
+use crate::used_tokens::TokenClaim;
 
 /// Checks whether the sender of a Hello may connect.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ impl Admission {
     }
 
     /// Seals a token with which the player of this grant can come back. `None` in open access, or when the session
-    /// ends too soon. The token's id is the Hello that made the session, by which the ledger finds the newest
+    /// ends too soon. The token's id is the Hello that made the session, by which `UsedTokens` finds the newest
     /// session.
     pub(crate) fn resume_token(
         &self,

@@ -19,7 +19,7 @@ use super::{HandshakeResult, key_suite};
 use crate::access::Access;
 use crate::config::{Config, Cookie, ServerConfig};
 use crate::control::SealedResume;
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 use crate::limiter::{Sources, TokenBucket};
 use crate::placement::HelloHash;
 use crate::resets::Resets;
@@ -80,7 +80,7 @@ impl HandshakeResponder {
         config: &Config,
         server: ServerConfig,
         shared: SharedParameters,
-        hash: FoldBuild,
+        hash: KeyedBuildHasher,
     ) -> Self {
         let resume = TokenKey::resume(&server.persistent, &server.server_id);
         Self {

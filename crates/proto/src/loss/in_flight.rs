@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use drumfire_wire::{Ack, AckRange, MessageId, PacketNumber};
 
-use super::{AckNews, LostNews, PacketFate, SentPacket};
+use super::{AckOutcome, LostPackets, PacketFate, SentPacket};
 use crate::acks::AckUrgency;
 use crate::convert::{nanos, saturated, to_u64};
 use crate::limits::{
@@ -26,7 +26,7 @@ pub(super) struct InFlightPackets {
     /// The messages in the packets of the ring. Boxed, because few connections carry reliable messages.
     pub(super) carried: Option<Box<CarriedIds>>,
     /// Numbers that were never sent. Boxed, because most connections have skipped no number.
-    pub(super) skipped: Option<Box<Skipped>>,
+    pub(super) skipped: Option<Box<SkippedNumbers>>,
     /// The totals of the packets in the ring that are not settled.
     pub(super) in_flight: InFlight,
     /// The index in the ring of the oldest packet with reliable data that is not settled, or the length of the ring.
@@ -76,7 +76,7 @@ pub(super) struct CarriedIds {
 
 /// The most recent packet numbers that were skipped.
 #[derive(Debug, Default)]
-pub(super) struct Skipped {
+pub(super) struct SkippedNumbers {
     /// A ring buffer: the number that was skipped n-th is at n modulo its length.
     numbers: [u64; SKIPPED_KEPT],
     /// The number of pushes, not only of the numbers that are still remembered.
@@ -148,7 +148,7 @@ impl InFlightPackets {
     pub(super) fn acknowledge_all(
         &mut self,
         ack: &Ack<'_>,
-        news: &mut AckNews,
+        outcome: &mut AckOutcome,
         fate: &mut impl FnMut(PacketFate, MessageId, u64),
         mut on_packet: impl FnMut(&SentPacket),
     ) {
@@ -157,7 +157,7 @@ impl InFlightPackets {
             if self.ring.front().is_none_or(|oldest| range.largest().0 < oldest.packet.number) {
                 break;
             }
-            self.acknowledge(range, news, fate, &mut on_packet);
+            self.acknowledge(range, outcome, fate, &mut on_packet);
         }
         self.find_oldest_carrying();
     }
@@ -166,7 +166,7 @@ impl InFlightPackets {
     fn acknowledge(
         &mut self,
         range: AckRange,
-        news: &mut AckNews,
+        outcome: &mut AckOutcome,
         fate: &mut impl FnMut(PacketFate, MessageId, u64),
         mut on_packet: impl FnMut(&SentPacket),
     ) {
@@ -184,14 +184,14 @@ impl InFlightPackets {
                     fate(PacketFate::Acknowledged, id, packet.number);
                 }
                 self.in_flight.on_settled(&packet);
-                news.acknowledged_count = news.acknowledged_count.saturating_add(1);
-                news.acknowledged_bytes = news.acknowledged_bytes.saturating_add(packet.bytes.into());
-                news.newest_sent_at = news.newest_sent_at.max(Some(packet.at));
-                news.largest_bytes = news.largest_bytes.max(packet.bytes);
+                outcome.acknowledged_count = outcome.acknowledged_count.saturating_add(1);
+                outcome.acknowledged_bytes = outcome.acknowledged_bytes.saturating_add(packet.bytes.into());
+                outcome.newest_sent_at = outcome.newest_sent_at.max(Some(packet.at));
+                outcome.largest_bytes = outcome.largest_bytes.max(packet.bytes);
                 if packet.is_mtu_probe {
-                    news.mtu_probe_bytes = Some(packet.bytes);
+                    outcome.mtu_probe_bytes = Some(packet.bytes);
                 }
-                news.knows_up_to = news.knows_up_to.max(packet.acks_up_to);
+                outcome.knows_up_to = outcome.knows_up_to.max(packet.acks_up_to);
                 on_packet(&packet);
             }
         }
@@ -205,8 +205,8 @@ impl InFlightPackets {
         delay: Duration,
         persistent: Duration,
         fate: &mut impl FnMut(PacketFate, MessageId, u64),
-    ) -> LostNews {
-        let mut news = LostNews::default();
+    ) -> LostPackets {
+        let mut lost = LostPackets::default();
         // When the first packet of the current run of consecutive losses was sent. A run ends at an acknowledged
         // packet, because some packet got through during the period (RFC 9002 section 7.6.2).
         let mut lost_since = None;
@@ -236,21 +236,21 @@ impl InFlightPackets {
             self.in_flight.on_settled(&packet);
             if packet.is_mtu_probe {
                 // The loss of an MTU probe is no sign of congestion (RFC 9000 section 14.4).
-                news.is_mtu_probe_lost = true;
+                lost.is_mtu_probe_lost = true;
                 continue;
             }
-            news.large_count = news.large_count.saturating_add((packet.bytes > Path::START_BYTES).into());
-            news.first = if news.count == 0 { packet.number } else { news.first };
-            news.last = packet.number;
-            news.count = news.count.saturating_add(1);
-            news.bytes = news.bytes.saturating_add(packet.bytes.into());
-            news.newest_sent_at = news.newest_sent_at.max(Some(packet.at));
+            lost.large_count = lost.large_count.saturating_add((packet.bytes > Path::START_BYTES).into());
+            lost.first = if lost.count == 0 { packet.number } else { lost.first };
+            lost.last = packet.number;
+            lost.count = lost.count.saturating_add(1);
+            lost.bytes = lost.bytes.saturating_add(packet.bytes.into());
+            lost.newest_sent_at = lost.newest_sent_at.max(Some(packet.at));
             // Consecutive losses over this time are persistent congestion (RFC 9002 section 7.6.2).
             let since = *lost_since.get_or_insert(packet.at);
-            news.is_persistent |= packet.at.since(since) >= persistent;
+            lost.is_persistent |= packet.at.since(since) >= persistent;
         }
         self.find_oldest_carrying();
-        news
+        lost
     }
 
     /// Removes the oldest packets whose fate is known.
@@ -381,7 +381,7 @@ impl CarriedIds {
     }
 }
 
-impl Skipped {
+impl SkippedNumbers {
     pub(super) fn push(&mut self, number: u64) {
         debug_assert!(
             self.numbers.iter().all(|earlier| *earlier < number),

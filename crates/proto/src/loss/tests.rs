@@ -40,7 +40,12 @@ fn carried_count(loss: &Loss) -> usize {
 
 type Reported = Vec<(PacketFate, u64)>;
 
-fn ack(loss: &mut Loss, at: u64, ranges: &[(u64, u64)], next: u64) -> Result<(Reported, AckNews), AckError> {
+fn ack(
+    loss: &mut Loss,
+    at: u64,
+    ranges: &[(u64, u64)],
+    next: u64,
+) -> Result<(Reported, AckOutcome), AckError> {
     let mut buffer = [0; 400];
     let mut writer = FrameWriter::new(&mut buffer[..]);
     let ranges: Vec<_> = ranges
@@ -51,18 +56,18 @@ fn ack(loss: &mut Loss, at: u64, ranges: &[(u64, u64)], next: u64) -> Result<(Re
     let bytes = writer.written_bytes();
     let Some(Ok(Frame::Ack(frame))) = Frames::new(&buffer[..bytes]).next() else { panic!("an ack") };
     let mut fates = Vec::new();
-    let news = loss.on_ack(ms(at), &frame, next, |fate, id, _| fates.push((fate, id.0)))?;
+    let outcome = loss.on_ack(ms(at), &frame, next, |fate, id, _| fates.push((fate, id.0)))?;
     loss.check();
-    Ok((fates, news))
+    Ok((fates, outcome))
 }
 
 #[test]
 fn an_acked_packet_settles_its_messages_and_gives_a_sample() {
     let mut loss = Loss::default();
     send(&mut loss, 0..2);
-    let (fates, news) = ack(&mut loss, 41, &[(0, 1)], 2).unwrap();
+    let (fates, outcome) = ack(&mut loss, 41, &[(0, 1)], 2).unwrap();
     assert_eq!(fates, [(PacketFate::Acknowledged, 0), (PacketFate::Acknowledged, 1)]);
-    assert_eq!((news.acknowledged_count, loss.lost_count()), (2, 0));
+    assert_eq!((outcome.acknowledged_count, loss.lost_count()), (2, 0));
     assert_eq!(loss.round_trip().smoothed(), Duration::from_millis(40));
     assert_eq!((loss.in_flight_bytes(), loss.has_in_flight(), loss.deadline()), (0, false, None));
     assert_eq!((packets(&loss).ring.len(), carried_count(&loss)), (0, 0));
@@ -79,9 +84,9 @@ fn a_clock_jump_with_packets_in_flight_gives_no_sample() {
             send(&mut loss, 1..2);
         }
         let newest = u64::from(smoothed == 40);
-        let (fates, news) = ack(&mut loss, at + newest, &[(newest, newest)], 2).unwrap();
-        assert_eq!((fates, news.acknowledged_count), (vec![(PacketFate::Acknowledged, newest)], 1));
-        assert_eq!(news.round_trip.is_some(), smoothed != 40, "{at}");
+        let (fates, outcome) = ack(&mut loss, at + newest, &[(newest, newest)], 2).unwrap();
+        assert_eq!((fates, outcome.acknowledged_count), (vec![(PacketFate::Acknowledged, newest)], 1));
+        assert_eq!(outcome.round_trip.is_some(), smoothed != 40, "{at}");
         assert_eq!(loss.round_trip().smoothed(), Duration::from_millis(smoothed), "{at}");
     }
 }
@@ -124,9 +129,12 @@ fn a_packet_is_lost_by_time_after_nine_eighths_of_a_round_trip() {
     ack(&mut loss, 81, &[(1, 1)], 2).unwrap();
     // Round trip 80 ms, and 5 ms that an ack may be held back, so packet 0 is lost at 95 ms.
     assert_eq!(loss.deadline(), Some(ms(95)));
-    assert_ne!(loss.on_timeout(ms(94), |_, _, _| unreachable!()), Due::Probe);
+    assert_ne!(loss.on_timeout(ms(94), |_, _, _| unreachable!()), TimerOutcome::Probe);
     let mut fates = Vec::new();
-    assert_ne!(loss.on_timeout(ms(95), |fate, id, number| fates.push((fate, id.0, number))), Due::Probe);
+    assert_ne!(
+        loss.on_timeout(ms(95), |fate, id, number| fates.push((fate, id.0, number))),
+        TimerOutcome::Probe
+    );
     assert_eq!(fates, [(PacketFate::Lost, 0, 0)]);
     assert!(!loss.has_in_flight());
 }
@@ -136,14 +144,14 @@ fn a_packet_is_settled_once_however_often_it_is_acknowledged() {
     let mut loss = Loss::default();
     send(&mut loss, 0..8);
     ack(&mut loss, 20, &[(1, 2)], 8).unwrap();
-    let (fates, news) = ack(&mut loss, 21, &[(0, 4)], 8).unwrap();
+    let (fates, outcome) = ack(&mut loss, 21, &[(0, 4)], 8).unwrap();
     assert_eq!(
         fates,
         [(PacketFate::Acknowledged, 0), (PacketFate::Acknowledged, 3), (PacketFate::Acknowledged, 4)]
     );
-    assert_eq!(news.acknowledged_count, 3);
-    let (fates, news) = ack(&mut loss, 22, &[(0, 4)], 8).unwrap();
-    assert_eq!((fates, news), (Vec::new(), AckNews::default()));
+    assert_eq!(outcome.acknowledged_count, 3);
+    let (fates, outcome) = ack(&mut loss, 22, &[(0, 4)], 8).unwrap();
+    assert_eq!((fates, outcome), (Vec::new(), AckOutcome::default()));
     assert_eq!((packets(&loss).ring.len(), loss.in_flight_bytes()), (3, 300));
 }
 
@@ -217,7 +225,7 @@ fn probe_waits(round_trip: u64, even: usize) {
     for _ in 0..40 {
         let due = loss.deadline().unwrap();
         waits.push(due.since(packets(&loss).probed_at.unwrap_or(ms(1))).as_millis());
-        assert_eq!(loss.on_timeout(due, |_, _, _| unreachable!()), Due::Probe);
+        assert_eq!(loss.on_timeout(due, |_, _, _| unreachable!()), TimerOutcome::Probe);
     }
     let later = |doublings: u32| (first << doublings).min(700);
     assert_eq!(waits[0], reliable_timeout(&loss).as_millis());
@@ -320,7 +328,7 @@ fn an_ack_that_declares_all_lost_ends_the_silence() {
         loss.on_timeout(due, |_, _, _| {});
     }
     // It names a packet that asked for no ack.
-    let (fates, news) = ack(&mut loss, 60_000, &[(9, 9)], 10).unwrap();
-    assert_eq!((fates.len(), news.acknowledged_count, loss.has_in_flight()), (3, 0, false));
+    let (fates, outcome) = ack(&mut loss, 60_000, &[(9, 9)], 10).unwrap();
+    assert_eq!((fates.len(), outcome.acknowledged_count, loss.has_in_flight()), (3, 0, false));
     assert!(!loss.is_silenced(), "nothing is under way that could be acknowledged, and nothing may be sent");
 }

@@ -2,7 +2,7 @@
 
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address, config, identity};
 use drumfire_proto::{ClientConfig, CloseReason, Config, SendOptions};
-use drumfire_puppet::{Connection, Handshake, Heard};
+use drumfire_puppet::{Connection, Handshake, OpenedPacket};
 use drumfire_wire::{
     AckDelay, AckRange, ChannelId, CloseCode, Delivery, EncodeError, FrameWriter, Message, MessageId,
     PacketNumber,
@@ -64,7 +64,7 @@ impl Puppet {
         self.packets().into_iter().map(|heard| (heard.number, heard.frames)).collect()
     }
 
-    fn packets(&mut self) -> Vec<Heard> {
+    fn packets(&mut self) -> Vec<OpenedPacket> {
         let sent = std::mem::take(&mut self.world.sent);
         let packets = sent.into_iter().filter(|(_, end, bytes)| *end == SERVER && bytes[0] < 0x80);
         packets.map(|(_, _, bytes)| self.client.open(bytes).expect("a packet of the server")).collect()
@@ -72,7 +72,7 @@ impl Puppet {
 
     /// Returns the code and reason of each Close that the server has sent since the last call.
     pub(crate) fn closes(&mut self) -> Vec<(CloseCode, String)> {
-        self.packets().iter().flat_map(Heard::closes).collect()
+        self.packets().iter().flat_map(OpenedPacket::closes).collect()
     }
 
     pub(crate) fn ending(&self) -> Option<CloseReason> {

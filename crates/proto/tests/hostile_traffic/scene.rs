@@ -242,9 +242,9 @@ impl Scene {
         for (to, bytes) in std::mem::take(&mut self.world.to_hostile) {
             let owner = self.hostile.iter_mut().find(|hostile| hostile.address.ip() == to.ip());
             if let Some(hostile) = owner.filter(|_| self.phase.listens)
-                && let Some(heard) = hostile.client.open(bytes)
+                && let Some(packet) = hostile.client.open(bytes)
             {
-                hostile.sender.on_heard(&heard);
+                hostile.sender.on_packet(&packet);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use drumfire_wire::{Bodies, ChannelId};
 
-use super::{Arrival, Contents, IdRange};
+use super::{Contents, IdRange, ReceivedMessages};
 use crate::convert::{saturated, to_usize};
 use crate::limits::{ITEM_CHARGE_BYTES, MESSAGE_IDS_AHEAD};
 
@@ -117,8 +117,8 @@ impl HeldMessages {
     }
 
     /// Stores messages until `after` was delivered.
-    pub(super) fn put(&mut self, arrival: &Arrival<'_>, after: u64) {
-        let Arrival { id, channel, contents, .. } = *arrival;
+    pub(super) fn put(&mut self, received: &ReceivedMessages<'_>, after: u64) {
+        let ReceivedMessages { id, channel, contents, .. } = *received;
         let (kind, length_bytes, bytes): (_, _, Box<[u8]>) = match contents {
             Contents::Message(payload) => (HeldKind::Message, 0, payload.into()),
             Contents::Run(bodies) => {

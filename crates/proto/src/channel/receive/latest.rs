@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 
 use drumfire_wire::ChannelId;
 
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 use crate::limits::{ITEM_CHARGE_BYTES, KEYS_REMEMBERED};
 use crate::time::Moment;
 
@@ -17,14 +17,14 @@ use crate::time::Moment;
 #[derive(Debug)]
 pub(super) struct LatestKeys {
     /// The newest version of each key. Versions are packet numbers of the peer.
-    versions: HashMap<(ChannelId, u64), u64, FoldBuild>,
+    versions: HashMap<(ChannelId, u64), u64, KeyedBuildHasher>,
     /// When a value last arrived, new or repeated.
     heard_at: Moment,
 }
 
 impl LatestKeys {
     /// Creates an empty table. The peer controls the keys, but does not know the secret of `hash`.
-    pub(super) fn new(hash: FoldBuild) -> Self {
+    pub(super) fn new(hash: KeyedBuildHasher) -> Self {
         Self { versions: HashMap::with_hasher(hash), heard_at: Moment::ORIGIN }
     }
 
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_value_is_delivered_once_and_never_after_a_newer_one() {
-        let mut keys = LatestKeys::new(FoldBuild::new(7));
+        let mut keys = LatestKeys::new(KeyedBuildHasher::new(7));
         for (key, version, is_new) in
             [(1, 5, true), (1, 5, false), (1, 4, false), (2, 4, true), (1, 6, true), (1, 5, false)]
         {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_comes_again_is_heard_too_and_without_a_key_nothing_was() {
-        let mut keys = LatestKeys::new(FoldBuild::new(7));
+        let mut keys = LatestKeys::new(KeyedBuildHasher::new(7));
         assert_eq!(keys.heard_at(), None);
         for nanos in [5, 9] {
             keys.take(Moment::from_nanos(nanos), CHANNEL, 1, 5);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_2048th_key_has_room_and_the_2049th_none() {
-        let mut keys = LatestKeys::new(FoldBuild::new(7));
+        let mut keys = LatestKeys::new(KeyedBuildHasher::new(7));
         assert!(keys.has_room(2_048) && !keys.has_room(2_049));
         for key in 0..2_048 {
             assert!(keys.has_room(1));

@@ -12,7 +12,7 @@ use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 use super::{IdRange, MessageShape};
 use crate::channel::ranges::Ranges;
 use crate::convert::to_usize;
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 use crate::limits::{
     ITEM_CHARGE_BYTES, PIECE_RANGES_MAX, RELIABLE_IN_PIECES_MAX, STRIKES_MAX, UNRELIABLE_IN_PIECES_MAX,
     UNRELIABLE_RANGES_MAX,
@@ -26,7 +26,7 @@ const SURVEYED_KEPT: usize = 4;
 pub(super) struct ReassemblyTable {
     // Messages
     /// Incomplete reliable messages, by id.
-    reliable: HashMap<u64, Reassembly, FoldBuild>,
+    reliable: HashMap<u64, Reassembly, KeyedBuildHasher>,
     /// Incomplete unreliable messages, by ascending number.
     loose: VecDeque<(u64, Reassembly)>,
 
@@ -135,7 +135,7 @@ impl ReassemblyTable {
     pub(super) fn new() -> Self {
         Self {
             // At most 64 ids, so the peer cannot make the table slow, and the hash needs no key.
-            reliable: HashMap::with_hasher(FoldBuild::new(0)),
+            reliable: HashMap::with_hasher(KeyedBuildHasher::new(0)),
             loose: VecDeque::new(),
             reliable_bytes: 0,
             loose_bytes: 0,

@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use drumfire_wire::ChannelId;
 
 use super::latest::LatestKeys;
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 use crate::limits::SEQUENCED_CHANNELS;
 
 /// The received sequenced channels of one connection, and the keys that share their memory.
 #[derive(Debug)]
 pub(super) struct SequencedChannels {
     /// The keyed hash for tables whose keys the peer controls.
-    hash: FoldBuild,
+    hash: KeyedBuildHasher,
     /// Boxed, because many connections have neither.
     tables: Option<Box<Tables>>,
     /// Packets with a smaller number are ignored for unknown channels and keys. 0 until something was forgotten.
@@ -25,13 +25,13 @@ pub(super) struct SequencedChannels {
 #[derive(Debug)]
 struct Tables {
     /// The number of the newest packet with a message, by channel.
-    channels: HashMap<ChannelId, u64, FoldBuild>,
+    channels: HashMap<ChannelId, u64, KeyedBuildHasher>,
     /// The newest version of each key.
     keys: LatestKeys,
 }
 
 impl SequencedChannels {
-    pub(super) const fn new(hash: FoldBuild) -> Self {
+    pub(super) const fn new(hash: KeyedBuildHasher) -> Self {
         Self { hash, tables: None, floor: 0 }
     }
 
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn older_messages_are_dropped_for_each_channel_separately() {
-        let mut newest = SequencedChannels::new(FoldBuild::new(7));
+        let mut newest = SequencedChannels::new(KeyedBuildHasher::new(7));
         for (channel, number, is_fresh) in [
             (1, 5, true),
             (1, 5, true),
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_forgotten_channel_accepts_nothing_older_than_the_floor() {
-        let mut newest = SequencedChannels::new(FoldBuild::new(7));
+        let mut newest = SequencedChannels::new(KeyedBuildHasher::new(7));
         assert!(take(&mut newest, 1, 5));
         newest.shrink(9, false);
         for channel in [1, 2] {
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn keys_that_are_kept_outlast_the_channels() {
         let (channel, now) = (ChannelId(1), Moment::from_nanos(7));
-        let mut newest = SequencedChannels::new(FoldBuild::new(7));
+        let mut newest = SequencedChannels::new(KeyedBuildHasher::new(7));
         assert!(take(&mut newest, 1, 5) && newest.keys_mut().take(now, channel, 3, 5));
         newest.shrink(9, true);
         assert!(!take(&mut newest, 1, 8), "the channel is forgotten");
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_1024th_channel_is_remembered_and_the_1025th_makes_room() {
-        let mut newest = SequencedChannels::new(FoldBuild::new(7));
+        let mut newest = SequencedChannels::new(KeyedBuildHasher::new(7));
         for channel in 0..1_024 {
             assert!(newest.take(ChannelId(channel), 7, 7));
         }

@@ -15,28 +15,28 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let mut queue = ReceiveQueue::new(FoldBuild::new(7));
+        let mut queue = ReceiveQueue::new(KeyedBuildHasher::new(7));
         queue.credit.agree(u32::MAX);
         Self { queue, delivered: Vec::new() }
     }
 
     fn arrive(&mut self, channel: u16, id: u64, after: Option<u64>) -> bool {
         let payload = [u8::try_from(id % 256).unwrap()];
-        let arrival = Arrival {
+        let received = ReceivedMessages {
             id: MessageId(id),
             after: after.map(MessageId),
             channel: ChannelId(channel),
             contents: Contents::Message(&payload),
         };
-        let is_new = self.queue.accept(&arrival, note(&mut self.delivered));
+        let is_new = self.queue.accept(&received, note(&mut self.delivered));
         self.queue.check();
         is_new
     }
 
     fn skip(&mut self, id: u64, after: Option<u64>) -> bool {
         let (id, after) = (MessageId(id), after.map(MessageId));
-        let arrival = Arrival { id, after, channel: ChannelId(0), contents: Contents::Skipped(1) };
-        self.queue.accept(&arrival, note(&mut self.delivered))
+        let received = ReceivedMessages { id, after, channel: ChannelId(0), contents: Contents::Skipped(1) };
+        self.queue.accept(&received, note(&mut self.delivered))
     }
 
     /// A run of `count` messages, each with the last byte of its id as its payload, or a Skip run.
@@ -48,7 +48,7 @@ impl World {
         let (bodies, _) = Bodies::parse(&bytes).unwrap();
         let contents = if is_skip { Contents::Skipped(count) } else { Contents::Run(bodies) };
         let after = after.map(MessageId);
-        let run = Arrival { id: MessageId(id), after, channel: ChannelId(channel), contents };
+        let run = ReceivedMessages { id: MessageId(id), after, channel: ChannelId(channel), contents };
         let mut payloads = bodies.payloads();
         let messages = std::iter::from_fn(|| {
             let rest = payloads.rest();
@@ -97,7 +97,7 @@ fn messages_that_arrive_in_order_need_no_window() {
 
 #[test]
 fn a_key_is_remembered_until_there_is_no_room_for_more() {
-    let mut queue = ReceiveQueue::new(FoldBuild::new(7));
+    let mut queue = ReceiveQueue::new(KeyedBuildHasher::new(7));
     let channel = ChannelId(0);
     for key in 0..KEYS_REMEMBERED as u64 {
         assert!(queue.admits_values(1, key, key));
@@ -254,7 +254,7 @@ fn each_gap_that_a_run_fills_is_one_delivery() {
         payloads.next().map(|payload| (payload.len(), rest))
     });
     let contents = Contents::Run(bodies);
-    let run = Arrival { id: MessageId(0), after: None, channel: ChannelId(0), contents };
+    let run = ReceivedMessages { id: MessageId(0), after: None, channel: ChannelId(0), contents };
     let mut counts = Vec::new();
     assert!(world.queue.accept_run(&run, 512, false, messages, |_, contents| {
         let Contents::Run(part) = contents else { panic!("{contents:?}") };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use drumfire_wire::ChannelId;
 
 use super::kept::HeldMessages;
-use super::{Arrival, Contents, IdRange};
+use super::{Contents, IdRange, ReceivedMessages};
 use crate::convert::{saturated, to_usize};
 use crate::limits::MESSAGE_IDS_AHEAD;
 
@@ -63,24 +63,24 @@ impl ReceiveWindow {
     pub(super) fn accept(
         &mut self,
         floor: u64,
-        arrival: &Arrival<'_>,
+        received: &ReceivedMessages<'_>,
         mut deliver: impl FnMut(ChannelId, Contents<'_>),
     ) -> u64 {
-        let ids = arrival.ids();
+        let ids = received.ids();
         debug_assert!(
             !self.has_any(floor, ids) && ids.first >= floor,
             "{ids:?} was accepted twice, above floor {floor}"
         );
         // Only the message before it in its channel can hold a message back. The sender names that message, so nothing
         // needs to be remembered per channel, and a gap in one channel does not delay another.
-        match arrival.after {
+        match received.after {
             Some(after) if !self.is_delivered(floor, after.0) => {
                 self.set(floor, ids, true);
-                self.kept.put(arrival, after.0);
+                self.kept.put(received, after.0);
             }
             _ => {
                 self.set(floor, ids, false);
-                deliver(arrival.channel, arrival.contents);
+                deliver(received.channel, received.contents);
                 self.deliver_waiting(floor, ids, deliver);
             }
         }

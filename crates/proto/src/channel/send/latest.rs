@@ -12,7 +12,7 @@ use super::free::{Free, NOWHERE};
 use super::waiting::QueuedMessage;
 use crate::channel::Priority;
 use crate::convert::to_usize;
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 
 /// The first id in the books of `loss` that belongs to a value. Reliable messages never reach it, and receipts begin
 /// above.
@@ -28,7 +28,7 @@ const SENDINGS: u32 = 1 << 29;
 #[derive(Debug)]
 pub(super) struct Latest {
     /// The index of the newest value of each key.
-    places: HashMap<Key, u32, FoldBuild>,
+    places: HashMap<Key, u32, KeyedBuildHasher>,
     /// The values by index, in no order. The key table has small entries this way, and a value stays in place until it is settled.
     values: Vec<ValueEntry>,
     /// The indices of `values` that are free.
@@ -87,7 +87,7 @@ pub(super) const fn is_value(id: MessageId) -> bool {
 }
 
 impl Latest {
-    pub(super) fn new(hash: FoldBuild) -> Self {
+    pub(super) fn new(hash: KeyedBuildHasher) -> Self {
         Self { places: HashMap::with_hasher(hash), values: Vec::new(), free: Free::new() }
     }
 
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn the_fate_of_an_old_transmission_does_not_affect_a_new_key() {
-        let mut latest = Latest::new(FoldBuild::new(7));
+        let mut latest = Latest::new(KeyedBuildHasher::new(7));
         let [first, second] = [1, 2].map(|key| (ChannelId(0), key));
         let older = latest.on_sent(first, waiting(), Priority::default(), 10);
         assert!(latest.take(older, Some(10)).is_some_and(|(key, ..)| key == first));

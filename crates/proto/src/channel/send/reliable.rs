@@ -19,7 +19,7 @@ use super::sent_run::{Order, RunBodies, RunFrame, RunIds, RunState, SentRun};
 use super::waiting::{QueueEntry, QueuedMessage};
 use crate::channel::{Mode, Priority, Redundancy};
 use crate::convert::saturated;
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 use crate::limits::{MESSAGE_IDS_IN_FLIGHT, REDUNDANT_MAX_BYTES};
 use crate::loss::PacketFate;
 
@@ -38,7 +38,7 @@ pub(super) struct Reliable {
     /// The number of acknowledged runs in `runs`.
     acknowledged_count: usize,
     /// The newest id of each channel with ordered messages in flight, and of others until their runs leave.
-    newest: HashMap<ChannelId, u64, FoldBuild>,
+    newest: HashMap<ChannelId, u64, KeyedBuildHasher>,
     /// The bodies of runs with several messages.
     chunks: BodyChunks,
 
@@ -55,7 +55,7 @@ pub(super) struct Reliable {
     /// The fragments in flight.
     book: FragmentTable,
     /// The number of fragmented messages of each channel that are not acknowledged. Without channels that have none.
-    in_pieces: HashMap<ChannelId, u32, FoldBuild>,
+    in_pieces: HashMap<ChannelId, u32, KeyedBuildHasher>,
     /// The number of fragmented messages of all channels that are not acknowledged.
     in_pieces_count: usize,
 }
@@ -106,7 +106,7 @@ impl Reliable {
     }
 
     /// Creates an empty queue whose first message gets this id.
-    pub(super) fn new(next_id: u64, hash: FoldBuild) -> Self {
+    pub(super) fn new(next_id: u64, hash: KeyedBuildHasher) -> Self {
         Self {
             runs: VecDeque::new(),
             next_id,

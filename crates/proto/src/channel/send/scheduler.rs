@@ -17,7 +17,7 @@ use super::free::NOWHERE;
 use super::message_slab::MessageSlab;
 use super::waiting::{Progress, QueueEntry, QueuedMessage};
 use crate::channel::{ChannelOptions, Mode, Priority};
-use crate::ids::FoldBuild;
+use crate::ids::KeyedBuildHasher;
 use crate::time::Moment;
 use crate::visits::{self, Visit};
 
@@ -34,7 +34,7 @@ pub(super) struct ChannelScheduler {
     /// `None` when there are several, and until all of those are empty.
     only: Option<(QueueKey, ChannelQueue)>,
     /// The queues when there are several.
-    queues: HashMap<QueueKey, ChannelQueue, FoldBuild>,
+    queues: HashMap<QueueKey, ChannelQueue, KeyedBuildHasher>,
     /// Queues in the rotation, by class. Each of several queues is in `turns` or in `blocked`, once.
     turns: [VecDeque<QueueKey>; Priority::COUNT],
     /// Queues of messages with ids that were visited while no id was available, or while too many messages were
@@ -55,9 +55,9 @@ pub(super) struct ChannelScheduler {
 
     // Channels
     /// The ReliableSequenced channels with a message that waits or is in flight.
-    sequenced: HashMap<ChannelId, Sequenced, FoldBuild>,
+    sequenced: HashMap<ChannelId, Sequenced, KeyedBuildHasher>,
     /// The options of channels that differ from the default.
-    options: HashMap<ChannelId, ChannelOptions, FoldBuild>,
+    options: HashMap<ChannelId, ChannelOptions, KeyedBuildHasher>,
 }
 
 /// The key of a queue. Messages with ids and without ids of a channel do not block each other.
@@ -108,7 +108,7 @@ impl ChannelScheduler {
         (self.messages.prefetch(), self.without_id, self.sequenced.len(), self.options.len())
     }
 
-    pub(super) fn new(hash: FoldBuild) -> Self {
+    pub(super) fn new(hash: KeyedBuildHasher) -> Self {
         Self {
             messages: MessageSlab::new(),
             only: None,

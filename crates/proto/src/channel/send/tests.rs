@@ -57,7 +57,7 @@ fn took(pushed: PushResult) -> bool {
 
 /// A queue whose peer accepts everything.
 fn open() -> SendQueue {
-    let mut queue = SendQueue::new(Idle::new(), FoldBuild::new(7));
+    let mut queue = SendQueue::new(Idle::new(), KeyedBuildHasher::new(7));
     queue.credit.agree(u32::MAX, u32::MAX);
     queue
 }

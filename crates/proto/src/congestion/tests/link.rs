@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use super::super::{Acked, Congestion, Lost, Rate};
+use super::super::{AckSummary, Congestion, LossSummary, Rate};
 use crate::limits::ROUND_TRIP_INITIAL;
 use crate::rtt::RoundTrip;
 use crate::time::Moment;
@@ -372,7 +372,7 @@ impl Flow {
         let round_trip = now.since(sent_at).saturating_sub(delay);
         let is_app_limited = !self.has_data();
         let smoothed = self.trip.smoothed();
-        self.rate.on_acked(&Acked { now, bytes, sent_at, round_trip, smoothed, is_app_limited });
+        self.rate.on_acked(&AckSummary { now, bytes, sent_at, round_trip, smoothed, is_app_limited });
         self.rate.check();
         self.find_lost(now, largest);
         while self.sent.front().is_some_and(|sent| sent.is_settled) {
@@ -395,7 +395,7 @@ impl Flow {
         self.in_flight_bytes -= bytes;
         if let Some((oldest, sent_at)) = span {
             let is_persistent = sent_at.since(oldest) > self.trip.probe_timeout(ms(25)) * 3;
-            self.rate.on_lost(&Lost { now, bytes, sent_at, is_persistent });
+            self.rate.on_lost(&LossSummary { now, bytes, sent_at, is_persistent });
             self.rate.check();
         }
     }

@@ -107,14 +107,14 @@ fn rows() -> Vec<Row> {
 
 #[test]
 fn a_cookie_is_valid_for_all_forms_of_its_address_alone() {
-    let (mut door, rows) = (HelloServer::new(server_config()), rows());
-    let mut hello = hello(door.now, 1, None);
+    let (mut harness, rows) = (HelloServer::new(server_config()), rows());
+    let mut hello = hello(harness.now, 1, None);
     // Its Hello is dropped after the check of the cookie.
     hello[HELLO_BYTES - 1] ^= 1;
     for own in &rows {
-        door.prove(own.from, &mut hello);
+        harness.prove(own.from, &mut hello);
         for other in &rows {
-            let is_good = door.hand(other.from, &hello).is_none();
+            let is_good = harness.hand(other.from, &hello).is_none();
             assert_eq!(is_good, own.told == other.told, "{} at {}", own.from, other.from);
         }
     }
@@ -125,21 +125,21 @@ fn source_limits_apply_to_all_forms_of_an_address() {
     let rows = rows();
     let mut config = server_config();
     config.half_open_per_source = 1;
-    let mut door = HelloServer::new(config);
-    let mut hello = hello(door.now, 1, None);
+    let mut harness = HelloServer::new(config);
+    let mut hello = hello(harness.now, 1, None);
     hello[HELLO_BYTES - 1] ^= 1;
     for own in &rows {
-        assert!(door.lets_in(own.from), "{}", own.from);
+        assert!(harness.lets_in(own.from), "{}", own.from);
         for other in &rows {
-            door.prove(other.from, &mut hello);
-            let before = door.computed_and(DropReason::SourceLimit).1;
-            assert!(door.hand(other.from, &hello).is_none());
-            let is_limited = door.computed_and(DropReason::SourceLimit).1 > before;
+            harness.prove(other.from, &mut hello);
+            let before = harness.computed_and(DropReason::SourceLimit).1;
+            assert!(harness.hand(other.from, &hello).is_none());
+            let is_limited = harness.computed_and(DropReason::SourceLimit).1 > before;
             let is_same = !own.source.is_empty() && own.source == other.source;
             assert_eq!(is_limited, is_same, "{} and then {}", own.from, other.from);
         }
-        door.pass(Duration::from_secs(5));
-        assert_eq!(door.server.connection_count(), 0);
+        harness.pass(Duration::from_secs(5));
+        assert_eq!(harness.server.connection_count(), 0);
     }
 }
 

@@ -61,7 +61,7 @@ impl Placement for ScriptedPlacement {
 struct World {
     client: Endpoint,
     server: Endpoint<ScriptedPlacement>,
-    door: ScriptedPlacement,
+    placement: ScriptedPlacement,
     /// The address of the client.
     from: SocketAddr,
     start: Moment,
@@ -73,13 +73,13 @@ struct World {
 impl World {
     fn new(answer: PlacementDecision, server: ServerConfig) -> Self {
         let script = Script { answer, confirmed: ConfirmDecision::Alone, asked: Vec::new() };
-        let door = ScriptedPlacement(Rc::new(RefCell::new(script)));
+        let placement = ScriptedPlacement(Rc::new(RefCell::new(script)));
         let start = Moment::from_nanos(1_000_000_000);
         let seed = |byte| Secret::new([byte; 32]);
         Self {
             client: Endpoint::client(Config::default(), ClientConfig::many(), seed(1)).unwrap(),
-            server: Endpoint::server(Config::default(), server, door.clone(), seed(2)).unwrap(),
-            door,
+            server: Endpoint::server(Config::default(), server, placement.clone(), seed(2)).unwrap(),
+            placement,
             from: address(CLIENT),
             start,
             now: Now { monotonic: start, wall: NOW },
@@ -200,7 +200,7 @@ fn a_rejected_client_gets_its_reason_in_two_round_trips() {
         let stats = world.server.stats();
         assert_eq!(stats.dropped(counted_as), 1, "{counted_as:?}");
         assert_eq!((stats.handshakes_computed, stats.forwarded, world.server.connection_count()), (0, 0, 0));
-        assert_eq!(world.door.0.borrow().asked.len(), 1, "a Hello without a cookie is not decided");
+        assert_eq!(world.placement.0.borrow().asked.len(), 1, "a Hello without a cookie is not decided");
         let refuse: Vec<_> = world.sent_kind(REFUSE_KIND).collect();
         assert!(refuse.len() == 1 && refuse[0].len() <= 96);
         assert!(stats.refuse_bytes + stats.retry_bytes <= stats.hello_bytes / 10, "{stats:?}");
@@ -221,7 +221,7 @@ fn the_shell_is_told_all_that_is_known_of_an_applicant() {
         player: Some(PlayerId(9)),
         user_data: vec![9; 5],
     };
-    assert_eq!(world.door.0.borrow().asked, [known]);
+    assert_eq!(world.placement.0.borrow().asked, [known]);
 
     let mut world = World::new(PlacementDecision::Here, server_config());
     assert_eq!(world.outcome(None).0, Ok(()));
@@ -232,7 +232,7 @@ fn the_shell_is_told_all_that_is_known_of_an_applicant() {
         player: None,
         user_data: Vec::new(),
     };
-    assert_eq!(world.door.0.borrow().asked, [nothing]);
+    assert_eq!(world.placement.0.borrow().asked, [nothing]);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_hello_that_is_not_good_is_no_question_for_the_shell() {
         world.outcome(None).0.map_err(|error| refusal(Err(error)).reason),
         Err(RefuseReason::TokenMissing)
     );
-    assert_eq!(world.door.0.borrow().asked, []);
+    assert_eq!(world.placement.0.borrow().asked, []);
 }
 
 #[test]
@@ -262,7 +262,8 @@ fn an_unproved_address_gets_no_reason_even_without_load() {
     assert_eq!(after, Duration::from_millis(40));
     let kinds: Vec<u8> = world.sent.iter().map(|bytes| bytes[0]).collect();
     assert_eq!(kinds, [0x8a, REFUSE_KIND], "a Retry first");
-    let proved: Vec<bool> = world.door.0.borrow().asked.iter().map(|asked| asked.is_address_proved).collect();
+    let proved: Vec<bool> =
+        world.placement.0.borrow().asked.iter().map(|asked| asked.is_address_proved).collect();
     assert_eq!(proved, [false, true]);
     assert_eq!(world.server.stats().handshakes_computed, 0);
 }
@@ -286,7 +287,7 @@ fn an_undecided_hello_gets_no_response_and_is_repeated() {
     }
     assert_eq!(world.sent.len(), 1, "a Retry");
     assert_eq!(world.server.stats().dropped(DropReason::HelloRepeated), 1);
-    world.door.0.borrow_mut().answer = PlacementDecision::Here;
+    world.placement.0.borrow_mut().answer = PlacementDecision::Here;
     for _ in 0..50 {
         world.round_trip();
     }
@@ -296,7 +297,7 @@ fn an_undecided_hello_gets_no_response_and_is_repeated() {
 #[test]
 fn a_connection_unwelcome_at_confirmation_is_closed() {
     let mut world = World::new(PlacementDecision::Here, by_token());
-    world.door.0.borrow_mut().confirmed = ConfirmDecision::Unwelcome;
+    world.placement.0.borrow_mut().confirmed = ConfirmDecision::Unwelcome;
     assert_eq!(world.outcome(Some(&issued(&token(9)))).0, Ok(()));
     for _ in 0..3 {
         world.round_trip();
@@ -332,7 +333,7 @@ fn ten_thousand_hellos_that_are_rejected_leave_nothing_behind() {
     }
     assert_eq!(world.server.poll_timeout(), None, "no timer");
     let stats = world.server.stats();
-    assert_eq!((answers, world.door.0.borrow().asked.len() as u64), (allowance, allowance));
+    assert_eq!((answers, world.placement.0.borrow().asked.len() as u64), (allowance, allowance));
     assert_eq!(stats.dropped(DropReason::Declined), allowance);
     assert_eq!(stats.dropped(DropReason::SourceLimit), 10_000 - allowance);
     assert_eq!((stats.handshakes_computed, world.server.connection_count()), (0, 0));

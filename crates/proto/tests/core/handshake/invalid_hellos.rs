@@ -23,40 +23,40 @@ fn fill(bytes: &mut [u8], random: &mut Random) {
 
 /// Sends `tries` different Hellos of one class from a proved address that no source limit covers.
 fn flood(
-    door: &mut HelloServer,
+    harness: &mut HelloServer,
     tries: u32,
     token: Option<&IssuedToken>,
     spoil: Spoil,
     counted_as: DropReason,
 ) {
     let (mut random, from) = (Random(tries.into()), exempt());
-    let mut good = door.proved(from, token);
-    let (computed, dropped) = door.computed_and(counted_as);
+    let mut good = harness.proved(from, token);
+    let (computed, dropped) = harness.computed_and(counted_as);
     for number in 1..=tries {
         let mut hello = good;
         spoil(&mut hello, &mut random);
         assert_ne!(hello, good);
         if hello[MAC1] != good[MAC1] {
             // A cookie is valid for the MAC with which it was requested, and 10,000 are available per second.
-            door.pass(Duration::from_micros(100));
-            door.prove(from, &mut hello);
+            harness.pass(Duration::from_micros(100));
+            harness.prove(from, &mut hello);
         }
-        door.hand(from, &hello);
+        harness.hand(from, &hello);
         if number % 1_000 == 0 {
-            door.pass(Duration::from_millis(10));
-            door.prove(from, &mut good);
+            harness.pass(Duration::from_millis(10));
+            harness.prove(from, &mut good);
         }
     }
     let dropped = dropped + u64::from(tries);
-    assert_eq!(door.computed_and(counted_as), (computed, dropped), "{counted_as:?}");
-    assert_eq!(door.server.connection_count(), 0, "{counted_as:?}");
-    assert_eq!(door.server.poll_timeout(), None, "{counted_as:?}: nothing is kept");
+    assert_eq!(harness.computed_and(counted_as), (computed, dropped), "{counted_as:?}");
+    assert_eq!(harness.server.connection_count(), 0, "{counted_as:?}");
+    assert_eq!(harness.server.poll_timeout(), None, "{counted_as:?}: nothing is kept");
 }
 
 #[test]
 fn a_million_hellos_without_a_valid_cookie_cost_no_agreement() {
-    let mut door = HelloServer::new(server_config());
-    let (mut random, good) = (Random(1), door.proved(source(1), None));
+    let mut harness = HelloServer::new(server_config());
+    let (mut random, good) = (Random(1), harness.proved(source(1), None));
     for number in 0..tries(2_000_000) {
         let (from, mut hello) = (source(number), good);
         if number % 2 == 0 {
@@ -64,26 +64,26 @@ fn a_million_hellos_without_a_valid_cookie_cost_no_agreement() {
         } else {
             fill(&mut hello[COOKIE.start..COOKIE.start + 16], &mut random);
         }
-        let answer = door.hand(from, &hello);
+        let answer = harness.hand(from, &hello);
         assert!(answer.is_some_and(|answer| answer[0] == 0x8a), "a Retry");
         if number % 1_000 == 0 {
-            door.pass(Duration::from_millis(10));
+            harness.pass(Duration::from_millis(10));
         }
     }
     // A cookie for one address and another port is not valid here.
     for from in [source(2), std::net::SocketAddr::new(source(1).ip(), 7_001)] {
-        assert!(!door.welcomes(from, &good));
+        assert!(!harness.welcomes(from, &good));
     }
-    assert_eq!((door.server.stats().handshakes_computed, door.server.connection_count()), (0, 0));
-    assert!(door.lets_in(source(3)));
+    assert_eq!((harness.server.stats().handshakes_computed, harness.server.connection_count()), (0, 0));
+    assert!(harness.lets_in(source(3)));
 }
 
 #[test]
 fn a_million_hellos_with_a_bad_mac_cost_no_key_agreement() {
-    let mut door = HelloServer::new(server_config());
+    let mut harness = HelloServer::new(server_config());
     // Each is sent twice, the first time for its cookie.
     flood(
-        &mut door,
+        &mut harness,
         tries(500_000),
         None,
         |hello, random| fill(&mut hello[MAC1], random),
@@ -100,26 +100,26 @@ fn a_million_hellos_with_a_bad_mac_cost_no_key_agreement() {
         ),
     ];
     for (spoil, counted_as) in others {
-        flood(&mut door, tries(10_000), None, spoil, counted_as);
+        flood(&mut harness, tries(10_000), None, spoil, counted_as);
     }
-    assert!(door.lets_in(source(1)));
+    assert!(harness.lets_in(source(1)));
 }
 
 #[test]
 fn a_million_hellos_with_bad_tokens_cost_no_key_agreement() {
-    let mut door = HelloServer::new(by_token());
+    let mut harness = HelloServer::new(by_token());
     let good = issued(&token(1));
     let bad_mac1: Spoil = |hello, random| fill(&mut hello[MAC1], random);
     let bad_token: Spoil = |hello, random| fill(&mut hello[TOKEN], random);
-    flood(&mut door, tries(1_000_000), Some(&good), bad_token, DropReason::TokenForeign);
-    flood(&mut door, tries(500_000), Some(&good), bad_mac1, DropReason::BadMac1);
+    flood(&mut harness, tries(1_000_000), Some(&good), bad_token, DropReason::TokenForeign);
+    flood(&mut harness, tries(500_000), Some(&good), bad_mac1, DropReason::BadMac1);
     let expired = Token {
         issued_at: NOW - Duration::from_secs(9),
         expires_at: NOW - Duration::from_secs(6),
         ..token(2)
     };
     // The flood took its time.
-    let wall = door.now.wall;
+    let wall = harness.now.wall;
     let fresh =
         |number| Token { issued_at: wall, expires_at: wall + Duration::from_secs(60), ..token(number) };
     let of_others = TokenMasterKey::new(Secret::new([7; 32])).token_key(1, b"eu-2").unwrap();
@@ -131,20 +131,20 @@ fn a_million_hellos_with_bad_tokens_cost_no_key_agreement() {
         (IssuedToken { psk: Secret::new([0; 32]), ..issued(&fresh(6)) }, DropReason::BadMac1),
     ];
     for (token, counted_as) in others {
-        flood(&mut door, tries(10_000), Some(&token), bad_mac1, counted_as);
+        flood(&mut harness, tries(10_000), Some(&token), bad_mac1, counted_as);
     }
     let without: Spoil = |hello, random| {
         hello[TOKEN_KEY_ID].fill(0);
         hello[TOKEN].fill(0);
         fill(&mut hello[MAC1], random);
     };
-    flood(&mut door, tries(10_000), Some(&good), without, DropReason::TokenMissing);
+    flood(&mut harness, tries(10_000), Some(&good), without, DropReason::TokenMissing);
     let unnamed: Spoil = |hello, random| {
         hello[TOKEN_KEY_ID].fill(0);
         fill(&mut hello[TOKEN], random);
     };
-    flood(&mut door, tries(10_000), Some(&good), unnamed, DropReason::TokenMalformed);
+    flood(&mut harness, tries(10_000), Some(&good), unnamed, DropReason::TokenMalformed);
     // The token has expired by now, and its secret is not one that an attacker learned.
-    let hello = door.proved(source(1), Some(&issued(&fresh(1))));
-    assert!(door.welcomes(source(1), &hello));
+    let hello = harness.proved(source(1), Some(&issued(&fresh(1))));
+    assert!(harness.welcomes(source(1), &hello));
 }

@@ -20,12 +20,12 @@ fn numbered(number: u32) -> Token {
 }
 
 /// Returns how many of `count` clients with tokens of one source connect when they start together.
-fn let_in_by_token(door: &mut HelloServer, from: SocketAddr, numbers: std::ops::Range<u32>) -> usize {
+fn let_in_by_token(harness: &mut HelloServer, from: SocketAddr, numbers: std::ops::Range<u32>) -> usize {
     numbers
         .filter(|number| {
             let token = key(1).issue(&numbered(*number), 0, [1; 24]).unwrap();
-            let hello = door.proved(from, Some(&token));
-            door.welcomes(from, &hello)
+            let hello = harness.proved(from, Some(&token));
+            harness.welcomes(from, &hello)
         })
         .count()
 }
@@ -46,52 +46,52 @@ fn the_limits_are_those_that_are_written_down() {
 fn the_half_open_limit_frees_a_place_after_five_seconds() {
     let mut config = server_config();
     config.half_open = config.half_open.min(tries(12_800));
-    let (most, mut door) = (config.half_open, HelloServer::new(config));
+    let (most, mut harness) = (config.half_open, HelloServer::new(config));
     for number in 0..most {
-        assert!(door.lets_in(source(number)), "{number}");
-        door.pass(Duration::from_millis(1));
+        assert!(harness.lets_in(source(number)), "{number}");
+        harness.pass(Duration::from_millis(1));
     }
-    assert_eq!(door.server.connection_count(), most as usize);
-    assert_eq!(door.computed_and(DropReason::HalfOpenLimit), (most.into(), 0));
+    assert_eq!(harness.server.connection_count(), most as usize);
+    assert_eq!(harness.computed_and(DropReason::HalfOpenLimit), (most.into(), 0));
     // Until a nanosecond before the first expires, no client connects, and no key agreement is computed.
-    let late = door.proved(source(most), None);
-    assert!(!door.welcomes(source(most), &late));
-    door.pass(Duration::from_secs(5) - Duration::from_millis(most.into()) - NANO);
-    let mut later = door.proved(source(most + 1), None);
-    assert!(!door.welcomes(source(most + 1), &later));
-    assert_eq!(door.computed_and(DropReason::HalfOpenLimit), (most.into(), 2));
-    door.pass(NANO);
-    door.prove(source(most + 1), &mut later);
-    assert!(door.welcomes(source(most + 1), &later));
-    assert!(!door.lets_in(source(most + 2)), "one went, one came");
-    assert_eq!(door.server.connection_count(), most as usize);
-    assert_eq!(door.computed_and(DropReason::HalfOpenLimit), (u64::from(most) + 1, 3));
+    let late = harness.proved(source(most), None);
+    assert!(!harness.welcomes(source(most), &late));
+    harness.pass(Duration::from_secs(5) - Duration::from_millis(most.into()) - NANO);
+    let mut later = harness.proved(source(most + 1), None);
+    assert!(!harness.welcomes(source(most + 1), &later));
+    assert_eq!(harness.computed_and(DropReason::HalfOpenLimit), (most.into(), 2));
+    harness.pass(NANO);
+    harness.prove(source(most + 1), &mut later);
+    assert!(harness.welcomes(source(most + 1), &later));
+    assert!(!harness.lets_in(source(most + 2)), "one went, one came");
+    assert_eq!(harness.server.connection_count(), most as usize);
+    assert_eq!(harness.computed_and(DropReason::HalfOpenLimit), (u64::from(most) + 1, 3));
 }
 
 #[test]
 fn the_burst_of_handshakes_is_one_second() {
     let mut config = server_config();
     config.handshakes_per_second = config.handshakes_per_second.min(tries(10_000));
-    let (most, mut door) = (config.handshakes_per_second, HelloServer::new(config));
+    let (most, mut harness) = (config.handshakes_per_second, HelloServer::new(config));
     for number in 0..most {
-        assert!(door.lets_in(source(number)), "{number}");
+        assert!(harness.lets_in(source(number)), "{number}");
     }
-    assert!(!door.lets_in(source(most)));
+    assert!(!harness.lets_in(source(most)));
     let one = Duration::from_secs(1) / most;
-    door.pass(one - NANO);
-    assert!(!door.lets_in(source(most + 1)));
-    assert_eq!(door.computed_and(DropReason::HandshakeLimit), (most.into(), 2));
-    door.pass(NANO);
-    assert!(door.lets_in(source(most + 2)));
-    assert!(!door.lets_in(source(most + 3)));
+    harness.pass(one - NANO);
+    assert!(!harness.lets_in(source(most + 1)));
+    assert_eq!(harness.computed_and(DropReason::HandshakeLimit), (most.into(), 2));
+    harness.pass(NANO);
+    assert!(harness.lets_in(source(most + 2)));
+    assert!(!harness.lets_in(source(most + 3)));
     // However often they try in the next second, the refill of one second connects.
     let asked = 4 * most;
     for number in 0..asked {
-        door.pass(one / 4);
-        door.lets_in(source(most + 4 + number));
+        harness.pass(one / 4);
+        harness.lets_in(source(most + 4 + number));
     }
     assert_eq!(
-        door.computed_and(DropReason::HandshakeLimit),
+        harness.computed_and(DropReason::HandshakeLimit),
         (u64::from(2 * most) + 1, u64::from(asked - most) + 3)
     );
 }
@@ -100,28 +100,28 @@ fn the_burst_of_handshakes_is_one_second() {
 fn a_source_has_a_burst_of_twenty_handshakes() {
     let mut config = server_config();
     config.half_open_per_source = u16::MAX;
-    let mut door = HelloServer::new(config);
+    let mut harness = HelloServer::new(config);
     let one = source(1);
-    let begun = (0..21).map(|_| door.lets_in(one));
+    let begun = (0..21).map(|_| harness.lets_in(one));
     assert!(begun.enumerate().all(|(number, is_begun)| is_begun == (number < 20)));
-    door.pass(Duration::from_millis(50) - NANO);
-    assert!(!door.lets_in(one));
-    door.pass(NANO);
-    assert!(door.lets_in(one) && !door.lets_in(one));
-    assert_eq!(door.computed_and(DropReason::SourceLimit), (21, 3));
-    assert!(door.lets_in(source(2)), "another source is not limited");
+    harness.pass(Duration::from_millis(50) - NANO);
+    assert!(!harness.lets_in(one));
+    harness.pass(NANO);
+    assert!(harness.lets_in(one) && !harness.lets_in(one));
+    assert_eq!(harness.computed_and(DropReason::SourceLimit), (21, 3));
+    assert!(harness.lets_in(source(2)), "another source is not limited");
 }
 
 #[test]
 fn one_source_has_256_half_open_connections_with_tokens() {
-    let mut door = HelloServer::new(by_token());
-    assert_eq!(let_in_by_token(&mut door, source(1), 0..255), 255);
-    assert_eq!(let_in_by_token(&mut door, source(1), 255..258), 1);
-    assert_eq!(door.computed_and(DropReason::SourceLimit), (256, 2));
-    assert_eq!(let_in_by_token(&mut door, source(2), 258..259), 1);
+    let mut harness = HelloServer::new(by_token());
+    assert_eq!(let_in_by_token(&mut harness, source(1), 0..255), 255);
+    assert_eq!(let_in_by_token(&mut harness, source(1), 255..258), 1);
+    assert_eq!(harness.computed_and(DropReason::SourceLimit), (256, 2));
+    assert_eq!(let_in_by_token(&mut harness, source(2), 258..259), 1);
     // Five seconds later all of them are forgotten.
-    door.pass(Duration::from_secs(5));
-    assert_eq!(let_in_by_token(&mut door, source(1), 259..260), 1);
+    harness.pass(Duration::from_secs(5));
+    assert_eq!(let_in_by_token(&mut harness, source(1), 259..260), 1);
 }
 
 #[test]
@@ -129,36 +129,36 @@ fn a_source_with_tokens_has_a_burst_of_a_thousand_handshakes() {
     let mut config = by_token();
     config.half_open_per_source = u16::MAX;
     config.source_handshakes_burst = config.source_handshakes_burst.min(tries(10_000));
-    let (burst, mut door) = (config.source_handshakes_burst, HelloServer::new(config));
-    assert_eq!(let_in_by_token(&mut door, source(1), 0..burst - 1), burst as usize - 1);
-    assert_eq!(let_in_by_token(&mut door, source(1), burst - 1..burst + 2), 1);
-    door.pass(Duration::from_millis(2) - NANO);
-    assert_eq!(let_in_by_token(&mut door, source(1), burst + 2..burst + 3), 0);
-    door.pass(NANO);
-    assert_eq!(let_in_by_token(&mut door, source(1), burst + 3..burst + 5), 1);
-    assert_eq!(door.computed_and(DropReason::SourceLimit), (u64::from(burst) + 1, 4));
+    let (burst, mut harness) = (config.source_handshakes_burst, HelloServer::new(config));
+    assert_eq!(let_in_by_token(&mut harness, source(1), 0..burst - 1), burst as usize - 1);
+    assert_eq!(let_in_by_token(&mut harness, source(1), burst - 1..burst + 2), 1);
+    harness.pass(Duration::from_millis(2) - NANO);
+    assert_eq!(let_in_by_token(&mut harness, source(1), burst + 2..burst + 3), 0);
+    harness.pass(NANO);
+    assert_eq!(let_in_by_token(&mut harness, source(1), burst + 3..burst + 5), 1);
+    assert_eq!(harness.computed_and(DropReason::SourceLimit), (u64::from(burst) + 1, 4));
 }
 
 #[test]
 fn the_host_itself_is_no_source() {
-    let mut door = HelloServer::new(server_config());
+    let mut harness = HelloServer::new(server_config());
     for from in ["127.0.0.1:9000", "127.8.8.8:9000", "[::1]:9000", "[::ffff:127.0.0.1]:9000"] {
         let from = from.parse().unwrap();
-        assert!((0..40).all(|_| door.lets_in(from)), "{from}");
+        assert!((0..40).all(|_| harness.lets_in(from)), "{from}");
     }
-    assert_eq!(door.computed_and(DropReason::SourceLimit), (160, 0));
+    assert_eq!(harness.computed_and(DropReason::SourceLimit), (160, 0));
 }
 
 #[test]
 fn the_burst_of_retries_is_a_tenth_of_a_second() {
-    let mut door = HelloServer::with_its_retries(server_config());
-    let first = hello(door.now, 1, None);
-    let asks = |door: &mut HelloServer, number: u32| door.hand(source(number), &first).is_some();
-    assert!((0..1_000).all(|number| asks(&mut door, number)));
-    assert!(!asks(&mut door, 1_000));
-    door.pass(Duration::from_micros(100) - NANO);
-    assert!(!asks(&mut door, 1_000));
-    door.pass(NANO);
-    assert!(asks(&mut door, 1_000) && !asks(&mut door, 1_001));
-    assert_eq!(door.computed_and(DropReason::RetryLimit), (0, 3));
+    let mut harness = HelloServer::with_its_retries(server_config());
+    let first = hello(harness.now, 1, None);
+    let asks = |harness: &mut HelloServer, number: u32| harness.hand(source(number), &first).is_some();
+    assert!((0..1_000).all(|number| asks(&mut harness, number)));
+    assert!(!asks(&mut harness, 1_000));
+    harness.pass(Duration::from_micros(100) - NANO);
+    assert!(!asks(&mut harness, 1_000));
+    harness.pass(NANO);
+    assert!(asks(&mut harness, 1_000) && !asks(&mut harness, 1_001));
+    assert_eq!(harness.computed_and(DropReason::RetryLimit), (0, 3));
 }

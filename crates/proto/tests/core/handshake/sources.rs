@@ -75,21 +75,21 @@ fn flood(
 ) {
     let allowance = u64::from(config.source_handshakes_burst);
     let script = Scripted(Rc::new(RefCell::new((answer, 0))));
-    let mut door = HelloServer::behind(config, script.clone());
+    let mut harness = HelloServer::behind(config, script.clone());
     let issued = token.map(issued);
-    let mut flooding = hello(door.now, 1, issued.as_ref());
+    let mut flooding = hello(harness.now, 1, issued.as_ref());
     spoil(&mut flooding, issued.as_ref());
-    door.prove(source(1), &mut flooding);
+    harness.prove(source(1), &mut flooding);
     for _ in 0..10 * allowance {
-        door.server.handle_datagrams(
-            door.now,
+        harness.server.handle_datagrams(
+            harness.now,
             [drumfire_proto::Inbound { from: source(1).into(), bytes: &mut flooding.clone() }],
         );
         let mut memory = [0; 1_200];
-        while door.server.poll_transmit(door.now, &mut memory).is_some() {}
-        while door.server.poll_forward().is_some() {}
+        while harness.server.poll_transmit(harness.now, &mut memory).is_some() {}
+        while harness.server.poll_forward().is_some() {}
     }
-    let stats = *door.server.stats();
+    let stats = *harness.server.stats();
     assert_eq!(stats.unexplained(), 0);
     assert_eq!(stats.dropped(DropReason::SourceLimit), 9 * allowance, "{counted_as:?}");
     let done =
@@ -98,11 +98,11 @@ fn flood(
     let asked = script.0.borrow().1;
     assert!(stats.handshakes_computed <= allowance && asked <= allowance && stats.forwarded <= allowance);
     script.0.borrow_mut().0 = PlacementDecision::Here;
-    let other = door.proved(
+    let other = harness.proved(
         source(2),
         token.map(|_| crate::handshake::tokens::issued(&crate::handshake::tokens::token(77))).as_ref(),
     );
-    assert!(door.welcomes(source(2), &other), "{counted_as:?}: another source gets in");
+    assert!(harness.welcomes(source(2), &other), "{counted_as:?}: another source gets in");
 }
 
 fn declined() -> PlacementDecision {
@@ -117,18 +117,18 @@ fn declined() -> PlacementDecision {
 #[test]
 fn a_burst_of_one_source_leaves_room_to_forward_others() {
     let script = Scripted(Rc::new(RefCell::new((PlacementDecision::Elsewhere(0), 0))));
-    let mut door = HelloServer::behind(by_token(), script);
+    let mut harness = HelloServer::behind(by_token(), script);
     let burst = by_token().source_handshakes_burst;
     let tokens = [1, 77].map(|number| issued(&token(number)));
-    let mut flooding = hello(door.now, 1, Some(&tokens[0]));
-    door.prove(source(1), &mut flooding);
-    let other = door.proved(source(2), Some(&tokens[1]));
+    let mut flooding = hello(harness.now, 1, Some(&tokens[0]));
+    harness.prove(source(1), &mut flooding);
+    let other = harness.proved(source(2), Some(&tokens[1]));
     let flood = (0..burst).map(|_| (source(1), flooding));
     for (from, mut bytes) in flood.chain([(source(2), other)]) {
         let datagram = drumfire_proto::Inbound { from: from.into(), bytes: &mut bytes };
-        door.server.handle_datagrams(door.now, [datagram]);
+        harness.server.handle_datagrams(harness.now, [datagram]);
     }
-    let stats = door.server.stats();
+    let stats = harness.server.stats();
     assert_eq!((stats.forwarded, stats.dropped(DropReason::ForwardFull)), (u64::from(burst) + 1, 0));
 }
 
@@ -166,42 +166,42 @@ fn whatever_one_source_sends_it_gets_its_share_and_no_more() {
 #[test]
 fn a_source_that_stops_gets_its_attempts_back_at_its_rate() {
     let script = Scripted(Rc::new(RefCell::new((declined(), 0))));
-    let mut door = HelloServer::behind(server_config(), script.clone());
-    let refused = door.proved(source(1), None);
+    let mut harness = HelloServer::behind(server_config(), script.clone());
+    let refused = harness.proved(source(1), None);
     for _ in 0..30 {
-        door.hand(source(1), &refused);
+        harness.hand(source(1), &refused);
     }
     assert_eq!(script.0.borrow().1, 20);
     // Once per round trip, as a client sends it: an attempt is refilled in 50 ms.
     for _ in 0..20 {
-        door.pass(Duration::from_millis(100));
-        door.hand(source(1), &refused);
+        harness.pass(Duration::from_millis(100));
+        harness.hand(source(1), &refused);
     }
     assert_eq!(script.0.borrow().1, 40);
 }
 
 #[test]
 fn a_hello_that_was_answered_costs_its_source_nothing_again() {
-    let mut door = HelloServer::new(server_config());
-    let good = door.proved(source(1), None);
-    assert!(door.welcomes(source(1), &good));
+    let mut harness = HelloServer::new(server_config());
+    let good = harness.proved(source(1), None);
+    assert!(harness.welcomes(source(1), &good));
     for _ in 0..100 {
-        door.hand(source(1), &good);
+        harness.hand(source(1), &good);
     }
-    assert_eq!(door.computed_and(DropReason::HelloRepeated), (1, 96), "five Welcomes in all");
+    assert_eq!(harness.computed_and(DropReason::HelloRepeated), (1, 96), "five Welcomes in all");
     // Nineteen attempts are left, and the half-open connections allow fifteen.
-    assert!((0..15).all(|_| door.lets_in(source(1))) && !door.lets_in(source(1)));
+    assert!((0..15).all(|_| harness.lets_in(source(1))) && !harness.lets_in(source(1)));
 }
 
 /// Unproved addresses have no source: together they get what a server without load gives.
 #[test]
 fn without_cookies_the_application_is_asked_64_times_at_once() {
     let script = Scripted(Rc::new(RefCell::new((declined(), 0))));
-    let mut door = HelloServer::behind(server_config().cookie(Cookie::UnderLoad), script.clone());
-    let hello = hello(door.now, 1, None);
+    let mut harness = HelloServer::behind(server_config().cookie(Cookie::UnderLoad), script.clone());
+    let hello = hello(harness.now, 1, None);
     for number in 0..1_000 {
-        door.hand(source(number), &hello);
+        harness.hand(source(number), &hello);
     }
     assert_eq!(script.0.borrow().1, 64);
-    assert_eq!(door.computed_and(DropReason::Declined), (0, 0), "they are asked for a cookie");
+    assert_eq!(harness.computed_and(DropReason::Declined), (0, 0), "they are asked for a cookie");
 }

@@ -33,7 +33,7 @@ struct Player {
 }
 
 struct Street {
-    door: HelloServer,
+    harness: HelloServer,
     players: Vec<Player>,
     /// The number of Hellos of each hostile source.
     hellos: Vec<Vec<Hello>>,
@@ -47,11 +47,11 @@ impl Street {
         let mut config = server_config();
         config.half_open = config.half_open.div_ceil(part());
         config.handshakes_per_second = config.handshakes_per_second.div_ceil(part());
-        let door = HelloServer::with_its_retries(config);
-        let now = door.now;
+        let harness = HelloServer::with_its_retries(config);
+        let now = harness.now;
         let of = |number: u32| (0..HELLOS).map(|nth| hello(now, number * HELLOS + nth, None)).collect();
         let hellos = (0..sources).map(of).collect();
-        Self { door, players: Vec::new(), hellos, random: Random(sources.into()), half_open_most: 0 }
+        Self { harness, players: Vec::new(), hellos, random: Random(sources.into()), half_open_most: 0 }
     }
 
     /// Makes another attempt, from any hostile source, that stalls before the cookie or after the Welcome.
@@ -70,10 +70,10 @@ impl Street {
 
     /// Passes a datagram to the server, and its responses to the players. Returns the responses to `from`.
     fn hand(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<Vec<u8>> {
-        let (now, mut bytes, mut answer) = (self.door.now, datagram.to_vec(), None);
-        self.door.server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut bytes }]);
+        let (now, mut bytes, mut answer) = (self.harness.now, datagram.to_vec(), None);
+        self.harness.server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut bytes }]);
         let mut memory = [0; 1_200];
-        while let Some(transmit) = self.door.server.poll_transmit(now, &mut memory) {
+        while let Some(transmit) = self.harness.server.poll_transmit(now, &mut memory) {
             let bytes = &mut memory[..transmit.bytes];
             if let Some(player) = self.players.iter_mut().find(|player| player.at == transmit.to.peer) {
                 player.client.handle_datagrams(now, [Inbound { from: address(SERVER).into(), bytes }]);
@@ -90,16 +90,16 @@ impl Street {
         seed[..4].copy_from_slice(&number.to_be_bytes());
         let client = Endpoint::client(Config::default(), ClientConfig::default(), Secret::new(seed));
         let mut client = client.unwrap();
-        client.connect(self.door.now, address(SERVER), &identity(), None).unwrap();
-        let began_at = self.door.now.monotonic;
+        client.connect(self.harness.now, address(SERVER), &identity(), None).unwrap();
+        let began_at = self.harness.now.monotonic;
         self.players.push(Player { client, at: source(number), began_at, connected_at: None });
     }
 
     /// Runs a millisecond with this many attempts. Datagrams take no time.
     fn step(&mut self, attempts: u32) {
-        self.door.pass(MS);
+        self.harness.pass(MS);
         (0..attempts).for_each(|_| self.attempt());
-        let now = self.door.now;
+        let now = self.harness.now;
         for number in 0..self.players.len() {
             let (at, mut memory) = (self.players[number].at, [0; 1_200]);
             self.players[number].client.handle_timeout(now);
@@ -115,10 +115,10 @@ impl Street {
                 }
             }
         }
-        while self.door.server.poll_event().is_some() {}
+        while self.harness.server.poll_event().is_some() {}
         let open = self.players.iter().filter(|player| player.connected_at.is_some()).count();
         self.half_open_most =
-            self.half_open_most.max(self.door.server.connection_count().saturating_sub(open));
+            self.half_open_most.max(self.harness.server.connection_count().saturating_sub(open));
     }
 
     /// Makes all attempts, with a player each 700 ms.
@@ -130,7 +130,7 @@ impl Street {
             }
             self.step(attempts * (number + 1) / milliseconds - attempts * number / milliseconds);
         }
-        assert_eq!(self.door.server.stats().unexplained(), 0);
+        assert_eq!(self.harness.server.stats().unexplained(), 0);
     }
 
     /// How long each player took; `None` for a player who is not connected.
@@ -161,14 +161,14 @@ fn stalled_clients_delay_no_player_by_two_seconds() {
     assert!(street.half_open_most > half_open() as usize / 2, "{}", street.half_open_most);
     let is_in_time = |took: &Option<Duration>| took.is_some_and(|took| took <= Duration::from_secs(2));
     assert!(took.iter().all(is_in_time), "{took:?}");
-    assert!(street.door.computed_and(DropReason::SourceLimit).1 > 0);
+    assert!(street.harness.computed_and(DropReason::SourceLimit).1 > 0);
 }
 
 #[test]
 fn stalled_clients_from_many_sources_leave_nothing_behind() {
     let mut street = Street::new(8 * sources());
     street.attack();
-    let (_, turned_away) = street.door.computed_and(DropReason::HalfOpenLimit);
+    let (_, turned_away) = street.harness.computed_and(DropReason::HalfOpenLimit);
     let (took, most) = (street.took(), half_open() as usize);
     let in_time = took.iter().flatten().count();
     println!("{in_time} of {} players connected in time; {turned_away} Hellos were refused", took.len());
@@ -177,7 +177,7 @@ fn stalled_clients_from_many_sources_leave_nothing_behind() {
     // Five seconds after the last attempt all is as before, and a new client connects.
     (0..5_000).for_each(|_| street.step(0));
     let open = street.took().iter().flatten().count();
-    assert_eq!(street.door.server.connection_count(), open);
+    assert_eq!(street.harness.server.connection_count(), open);
     street.player_comes();
     street.step(0);
     assert!(street.took().last().unwrap().is_some());

@@ -40,7 +40,7 @@ fn channels(taken: &[(u16, usize)]) -> Vec<u16> {
 
 #[test]
 fn a_higher_class_goes_first_whatever_came_first() {
-    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
     for (channel, priority) in
         [(1, Priority::Bulk), (2, Priority::Low), (3, Priority::Normal), (4, Priority::Urgent)]
     {
@@ -53,7 +53,7 @@ fn a_higher_class_goes_first_whatever_came_first() {
 #[test]
 fn emptied_queues_are_not_sendable_blocked_or_not() {
     for (is_blocked, kept) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
-        let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+        let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
         for channel in [1, 2, 1, 2].into_iter().take(2 + 2 * kept) {
             push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
         }
@@ -72,7 +72,7 @@ fn emptied_queues_are_not_sendable_blocked_or_not() {
 
 #[test]
 fn a_line_keeps_its_order_when_the_priority_changes() {
-    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
     push(&mut queues, 1, Mode::ReliableOrdered, &[0; 1], Priority::Low);
     push(&mut queues, 1, Mode::ReliableOrdered, &[0; 2], Priority::Urgent);
     push(&mut queues, 2, Mode::ReliableOrdered, &[0; 3], Priority::Normal);
@@ -84,7 +84,7 @@ fn a_line_keeps_its_order_when_the_priority_changes() {
 
 #[test]
 fn lines_of_a_class_share_bytes_and_not_messages() {
-    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
     for _ in 0..40 {
         push(&mut queues, 1, Mode::Unreliable, &[0; 1_000], Priority::Normal);
     }
@@ -100,7 +100,7 @@ fn lines_of_a_class_share_bytes_and_not_messages() {
 
 #[test]
 fn a_weight_is_a_share() {
-    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
     queues.set_options(ChannelId(2), ChannelOptions::default().weight(NonZeroU8::new(3).unwrap()));
     for channel in [1, 2] {
         for _ in 0..400 {
@@ -117,7 +117,7 @@ fn a_weight_is_a_share() {
 
 #[test]
 fn without_ids_only_unreliable_messages_pass() {
-    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
     for channel in 0..3 {
         push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
     }
@@ -132,7 +132,7 @@ fn without_ids_only_unreliable_messages_pass() {
 
 #[test]
 fn a_sequenced_channel_has_one_in_flight_and_the_newest_waits() {
-    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
     let mode = Mode::ReliableSequenced;
     assert_eq!(push(&mut queues, 1, mode, b"a", Priority::Normal), None);
     assert_eq!(push(&mut queues, 1, mode, b"bb", Priority::Normal), Some(Bytes::from_static(b"a")));
@@ -148,7 +148,7 @@ fn a_sequenced_channel_has_one_in_flight_and_the_newest_waits() {
 
 #[test]
 fn places_are_used_again() {
-    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
     for _ in 0..1_000 {
         for channel in 0..5 {
             push(&mut queues, channel, Mode::Unreliable, b"x", Priority::Normal);
@@ -162,7 +162,7 @@ fn places_are_used_again() {
 fn a_tick_visits_only_active_channels() {
     for active in [1, 8] {
         let visits = [active, 1_024].map(|created| {
-            let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+            let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
             for channel in 0..created {
                 push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
             }
@@ -190,7 +190,7 @@ fn a_tick_visits_only_active_channels() {
 
 #[test]
 fn a_tick_without_active_channels_visits_none() {
-    let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
     for channel in 0..1_024 {
         push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
     }
@@ -209,7 +209,7 @@ proptest! {
             (1_u8..=12, any::<bool>(), prop::collection::vec(1..=MESSAGE_MAX_BYTES, 1..8)), 2..6,
         ),
     ) {
-        let mut queues = ChannelScheduler::new(FoldBuild::new(7));
+        let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
         let mut sizes: Vec<_> = streams.iter().map(|(.., sizes)| sizes.iter().cycle()).collect();
         let mut feed = |queues: &mut ChannelScheduler, channel: u16| {
             let bytes = *sizes[usize::from(channel)].next().unwrap();

@@ -84,7 +84,7 @@ struct World {
 impl World {
     fn of_seed(seed: u64) -> Self {
         let mut random = Random::of_seed(seed);
-        let mut queue = SendQueue::new(Idle::new(), FoldBuild::new(seed));
+        let mut queue = SendQueue::new(Idle::new(), KeyedBuildHasher::new(seed));
         queue.credit.agree(u32::try_from(PEER_MAX_BYTES).unwrap(), 40_000);
         Self {
             receipt_percent: random.pick(&[0, 30, 100, 100]),

@@ -1,12 +1,12 @@
 //! Used tokens and sessions of players: a token opens one session, and a player has one session.
 //!
-//! One ledger serves all shards of a server. A Hello claims its token. The token becomes free again if no connection
-//! results, and is used permanently once the connection is confirmed.
+//! One `UsedTokens` serves all shards of a server. A Hello claims its token. The token becomes free again if no
+//! connection results, and is used permanently once the connection is confirmed.
 //!
-//! The ledger keeps one record of limited size per player, however often the player connects. The id of a resume
-//! token is the Hello of the session that sent it. Once a resume token has opened a session, only resume tokens of
-//! the newest session are valid, so no list of used ones is needed. For connect tokens the ledger remembers the last
-//! few, and refuses all that were issued before those.
+//! There is one record of limited size per player, however often the player connects. The id of a resume token is the
+//! Hello of the session that sent it. Once a resume token has opened a session, only resume tokens of the newest
+//! session are valid, so no list of used ones is needed. Of connect tokens the record holds the last few, and all that
+//! were issued before those are refused.
 //!
 //! A record is kept until everything in it has expired. A forgotten token is refused by its expiry, even if the clock
 //! moves back.
@@ -122,10 +122,10 @@ impl Player {
 }
 
 impl UsedTokens {
-    /// Creates an empty ledger for a server with this many connections.
+    /// Creates the empty state for a server with this many connections.
     #[must_use]
     pub fn new(connections: u32) -> Self {
-        let mut ledger = Self {
+        let mut tokens = Self {
             claims: BTreeMap::new(),
             holders: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -134,11 +134,11 @@ impl UsedTokens {
             player_count_max: 0,
             forgotten_until: 0,
         };
-        ledger.set_connections(connections);
-        ledger
+        tokens.set_connections(connections);
+        tokens
     }
 
-    /// Sets how many connections the server may have. The ledger remembers twice as many players, and at least
+    /// Sets how many connections the server may have. Twice as many players are remembered, and at least
     /// [`PLAYERS_REMEMBERED_MIN`]. Existing records beyond that are kept.
     pub fn set_connections(&mut self, connections: u32) {
         let players = to_usize(connections).saturating_mul(PLAYERS_PER_CONNECTION);
@@ -248,105 +248,105 @@ mod tests {
 
     /// Opens the session of this Hello with this token.
     fn open(
-        ledger: &mut UsedTokens,
+        tokens: &mut UsedTokens,
         now: Duration,
         claim: &TokenClaim,
         number: u8,
     ) -> Result<(), ClaimError> {
-        ledger.claim(now, claim, hello(number))?;
-        ledger.confirm(now, hello(number));
+        tokens.claim(now, claim, hello(number))?;
+        tokens.confirm(now, hello(number));
         Ok(())
     }
 
     #[test]
     fn a_token_is_its_first_hellos_until_that_comes_to_nothing() {
-        let mut ledger = UsedTokens::new(10);
-        assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(1)), Ok(()));
-        assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(1)), Ok(()), "the same Hello again");
-        assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(2)), Err(ClaimError::Used));
-        assert_eq!((ledger.player(hello(1)), ledger.player(hello(2))), (Some(PlayerId(1)), None));
-        ledger.release(hello(1));
-        assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(2)), Ok(()));
-        assert_eq!(ledger.counts(), (1, 0));
+        let mut tokens = UsedTokens::new(10);
+        assert_eq!(tokens.claim(NOW, &claim(1, 1), hello(1)), Ok(()));
+        assert_eq!(tokens.claim(NOW, &claim(1, 1), hello(1)), Ok(()), "the same Hello again");
+        assert_eq!(tokens.claim(NOW, &claim(1, 1), hello(2)), Err(ClaimError::Used));
+        assert_eq!((tokens.player(hello(1)), tokens.player(hello(2))), (Some(PlayerId(1)), None));
+        tokens.release(hello(1));
+        assert_eq!(tokens.claim(NOW, &claim(1, 1), hello(2)), Ok(()));
+        assert_eq!(tokens.counts(), (1, 0));
     }
 
     #[test]
     fn a_used_token_opens_nothing_even_for_its_own_hello() {
-        let mut ledger = UsedTokens::new(10);
-        ledger.claim(NOW, &claim(1, 1), hello(1)).unwrap();
-        assert_eq!(ledger.confirm(NOW, hello(1)), None);
-        assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(1)), Ok(()), "its owner says what is repeated");
-        ledger.release(hello(1));
+        let mut tokens = UsedTokens::new(10);
+        tokens.claim(NOW, &claim(1, 1), hello(1)).unwrap();
+        assert_eq!(tokens.confirm(NOW, hello(1)), None);
+        assert_eq!(tokens.claim(NOW, &claim(1, 1), hello(1)), Ok(()), "its owner says what is repeated");
+        tokens.release(hello(1));
         for number in 1..=2 {
-            assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(number)), Err(ClaimError::Used));
+            assert_eq!(tokens.claim(NOW, &claim(1, 1), hello(number)), Err(ClaimError::Used));
         }
     }
 
     #[test]
     fn resume_tokens_of_a_session_open_one_session_together() {
-        let mut ledger = UsedTokens::new(10);
-        open(&mut ledger, NOW, &claim(1, 7), 1).unwrap();
-        assert_eq!(ledger.claim(NOW, &resume(1, 7, 50), hello(2)), Ok(()));
+        let mut tokens = UsedTokens::new(10);
+        open(&mut tokens, NOW, &claim(1, 7), 1).unwrap();
+        assert_eq!(tokens.claim(NOW, &resume(1, 7, 50), hello(2)), Ok(()));
         // The token that was sent at half its lifetime belongs to the same session.
         let later = resume(1, 7, 350);
         assert_eq!(
-            ledger.claim(seconds(350), &later, hello(3)),
+            tokens.claim(seconds(350), &later, hello(3)),
             Err(ClaimError::Used),
             "while it is pending"
         );
-        assert_eq!(ledger.confirm(seconds(350), hello(2)), Some(hello(1)));
-        ledger.release(hello(1));
-        ledger.release(hello(2));
+        assert_eq!(tokens.confirm(seconds(350), hello(2)), Some(hello(1)));
+        tokens.release(hello(1));
+        tokens.release(hello(2));
         for used in [resume(1, 7, 50), later] {
-            assert_eq!(ledger.claim(seconds(355), &used, hello(3)), Err(ClaimError::Used));
+            assert_eq!(tokens.claim(seconds(355), &used, hello(3)), Err(ClaimError::Used));
         }
-        assert_eq!(open(&mut ledger, seconds(355), &resume(2, 7, 350), 4), Ok(()), "the newest session's");
-        assert_eq!(open(&mut ledger, seconds(355), &resume(2, 7, 350), 5), Err(ClaimError::Used));
+        assert_eq!(open(&mut tokens, seconds(355), &resume(2, 7, 350), 4), Ok(()), "the newest session's");
+        assert_eq!(open(&mut tokens, seconds(355), &resume(2, 7, 350), 5), Err(ClaimError::Used));
     }
 
     #[test]
     fn a_used_resume_token_is_refused_until_it_expires() {
         // Refused once by a record, and once after the record was forgotten.
-        let mut ledger = UsedTokens::new(10);
-        open(&mut ledger, NOW, &resume(9, 7, 50), 1).unwrap();
-        ledger.release(hello(1));
+        let mut tokens = UsedTokens::new(10);
+        open(&mut tokens, NOW, &resume(9, 7, 50), 1).unwrap();
+        tokens.release(hello(1));
         for now in [51, 300, 655, 656, 10_000] {
             assert_eq!(
-                ledger.claim(seconds(now), &resume(9, 7, 50), hello(2)),
+                tokens.claim(seconds(now), &resume(9, 7, 50), hello(2)),
                 Err(ClaimError::Used),
                 "{now}"
             );
         }
-        assert_eq!(ledger.counts(), (0, 0));
+        assert_eq!(tokens.counts(), (0, 0));
     }
 
     #[test]
     fn without_a_record_a_resume_token_is_taken_once() {
-        let mut ledger = UsedTokens::new(10);
-        assert_eq!(open(&mut ledger, NOW, &resume(9, 7, 20), 1), Ok(()), "the server was restarted");
-        ledger.release(hello(1));
+        let mut tokens = UsedTokens::new(10);
+        assert_eq!(open(&mut tokens, NOW, &resume(9, 7, 20), 1), Ok(()), "the server was restarted");
+        tokens.release(hello(1));
         for of_former_life in [resume(9, 7, 20), resume(8, 7, 30)] {
-            assert_eq!(ledger.claim(NOW, &of_former_life, hello(2)), Err(ClaimError::Used));
+            assert_eq!(tokens.claim(NOW, &of_former_life, hello(2)), Err(ClaimError::Used));
         }
     }
 
     #[test]
     fn a_new_connect_token_ends_older_resume_tokens_that_follow_one() {
-        let mut ledger = UsedTokens::new(10);
-        open(&mut ledger, NOW, &resume(9, 7, 20), 1).unwrap();
-        open(&mut ledger, NOW, &claim(2, 7), 2).unwrap();
-        assert_eq!(ledger.claim(NOW, &resume(1, 7, 50), hello(3)), Err(ClaimError::Used));
-        assert_eq!(ledger.claim(NOW, &resume(2, 7, 50), hello(3)), Ok(()));
+        let mut tokens = UsedTokens::new(10);
+        open(&mut tokens, NOW, &resume(9, 7, 20), 1).unwrap();
+        open(&mut tokens, NOW, &claim(2, 7), 2).unwrap();
+        assert_eq!(tokens.claim(NOW, &resume(1, 7, 50), hello(3)), Err(ClaimError::Used));
+        assert_eq!(tokens.claim(NOW, &resume(2, 7, 50), hello(3)), Ok(()));
     }
 
     #[test]
     fn of_a_players_connect_tokens_the_newest_are_remembered() {
-        let mut ledger = UsedTokens::new(10);
+        let mut tokens = UsedTokens::new(10);
         let issued = |second: u8| TokenClaim { issued_at: seconds(second.into()), ..claim(second, 7) };
         let newest = 2 * u8::try_from(USED_TOKENS_PER_PLAYER).unwrap() + 1;
         for second in (1..=newest).step_by(2) {
-            assert_eq!(open(&mut ledger, NOW, &issued(second), second), Ok(()));
-            ledger.release(hello(second));
+            assert_eq!(open(&mut tokens, NOW, &issued(second), second), Ok(()));
+            tokens.release(hello(second));
         }
         // The first token is forgotten, and with it all that are as old.
         let tries = [
@@ -360,29 +360,29 @@ mod tests {
             (5, false),
         ];
         for (second, is_taken) in tries {
-            assert_eq!(open(&mut ledger, NOW, &issued(second), 100 + second).is_ok(), is_taken, "{second}");
-            ledger.release(hello(100 + second));
+            assert_eq!(open(&mut tokens, NOW, &issued(second), 100 + second).is_ok(), is_taken, "{second}");
+            tokens.release(hello(100 + second));
         }
-        assert_eq!(ledger.counts(), (0, 1), "one record, whatever the player does");
+        assert_eq!(tokens.counts(), (0, 1), "one record, whatever the player does");
     }
 
     #[test]
-    fn a_full_ledger_refuses_other_players_until_records_expire() {
-        let mut ledger = UsedTokens { player_count_max: 2, ..UsedTokens::new(1) };
+    fn other_players_are_refused_until_a_record_expires() {
+        let mut tokens = UsedTokens { player_count_max: 2, ..UsedTokens::new(1) };
         for number in 1..=2 {
-            open(&mut ledger, NOW, &claim(number, number.into()), number).unwrap();
-            ledger.release(hello(number));
+            open(&mut tokens, NOW, &claim(number, number.into()), number).unwrap();
+            tokens.release(hello(number));
         }
         let late = |token, player| TokenClaim { expires_at: seconds(200), ..claim(token, player) };
-        assert_eq!(ledger.claim(NOW, &late(3, 3), hello(3)), Err(ClaimError::Full));
-        assert_eq!(ledger.claim(NOW, &claim(4, 2), hello(4)), Ok(()), "a player who has a record");
-        assert_eq!(ledger.claim(seconds(105), &late(3, 3), hello(3)), Err(ClaimError::Full));
-        assert_eq!(ledger.claim(seconds(106), &late(3, 3), hello(3)), Ok(()));
-        assert_eq!(ledger.counts(), (2, 0));
+        assert_eq!(tokens.claim(NOW, &late(3, 3), hello(3)), Err(ClaimError::Full));
+        assert_eq!(tokens.claim(NOW, &claim(4, 2), hello(4)), Ok(()), "a player who has a record");
+        assert_eq!(tokens.claim(seconds(105), &late(3, 3), hello(3)), Err(ClaimError::Full));
+        assert_eq!(tokens.claim(seconds(106), &late(3, 3), hello(3)), Ok(()));
+        assert_eq!(tokens.counts(), (2, 0));
     }
 
     #[test]
-    fn a_ledger_has_room_for_twice_the_connections() {
+    fn twice_as_many_players_as_connections_are_remembered() {
         let most = |connections| UsedTokens::new(connections).player_count_max;
         let (few, usual) = (most(1), most(crate::limits::CONNECTIONS));
         assert_eq!((few, usual, most(200_000)), (32_768, 131_072, 400_000));
@@ -392,15 +392,15 @@ mod tests {
 
     #[test]
     fn a_clock_that_went_forward_and_back_opens_no_forgotten_token() {
-        let mut ledger = UsedTokens::new(2);
-        open(&mut ledger, NOW, &claim(1, 1), 1).unwrap();
-        ledger.release(hello(1));
+        let mut tokens = UsedTokens::new(2);
+        open(&mut tokens, NOW, &claim(1, 1), 1).unwrap();
+        tokens.release(hello(1));
         let later = TokenClaim { expires_at: seconds(4_000), ..claim(2, 2) };
-        ledger.claim(seconds(3_700), &later, hello(2)).unwrap();
-        assert_eq!(ledger.claim(NOW, &claim(1, 1), hello(1)), Err(ClaimError::Used));
+        tokens.claim(seconds(3_700), &later, hello(2)).unwrap();
+        assert_eq!(tokens.claim(NOW, &claim(1, 1), hello(1)), Err(ClaimError::Used));
         let fresh = TokenClaim { expires_at: seconds(101), ..claim(3, 3) };
         assert_eq!(
-            ledger.claim(NOW, &fresh, hello(3)),
+            tokens.claim(NOW, &fresh, hello(3)),
             Ok(()),
             "only what may have been forgotten is refused"
         );
@@ -408,22 +408,22 @@ mod tests {
 
     #[test]
     fn a_player_who_comes_again_replaces_the_older_session_once() {
-        let mut ledger = UsedTokens::new(10);
+        let mut tokens = UsedTokens::new(10);
         for number in 1..=3 {
-            ledger.claim(NOW, &claim(number, 7), hello(number)).unwrap();
+            tokens.claim(NOW, &claim(number, 7), hello(number)).unwrap();
         }
-        assert_eq!(ledger.confirm(NOW, hello(1)), None);
-        assert_eq!(ledger.confirm(NOW, hello(2)), Some(hello(1)));
-        ledger.release(hello(1));
-        assert_eq!(ledger.confirm(NOW, hello(3)), Some(hello(2)));
-        ledger.release(hello(3));
-        assert_eq!(ledger.confirm(NOW, hello(2)), None, "there is no older session");
+        assert_eq!(tokens.confirm(NOW, hello(1)), None);
+        assert_eq!(tokens.confirm(NOW, hello(2)), Some(hello(1)));
+        tokens.release(hello(1));
+        assert_eq!(tokens.confirm(NOW, hello(3)), Some(hello(2)));
+        tokens.release(hello(3));
+        assert_eq!(tokens.confirm(NOW, hello(2)), None, "there is no older session");
     }
 
     #[test]
     fn releasing_or_confirming_an_unclaimed_hello_is_harmless() {
-        let mut ledger = UsedTokens::new(1);
-        ledger.release(hello(1));
-        assert_eq!((ledger.confirm(NOW, hello(1)), ledger.counts()), (None, (0, 0)));
+        let mut tokens = UsedTokens::new(1);
+        tokens.release(hello(1));
+        assert_eq!((tokens.confirm(NOW, hello(1)), tokens.counts()), (None, (0, 0)));
     }
 }

@@ -85,9 +85,9 @@ fn address(number: u32) -> SocketAddr {
 
 #[test]
 fn a_million_hellos_from_unproved_addresses_allocate_nothing() {
-    let (mut door, good) = (Server::new(Access::Open), hello(None));
+    let (mut harness, good) = (Server::new(Access::Open), hello(None));
     // A third has no cookie, a third a cookie of another client, and a third a random one.
-    let of_another = door.cookie(address(0), &good);
+    let of_another = harness.cookie(address(0), &good);
     let mut flood = |numbers: Range<u32>| {
         for number in numbers {
             let mut hello = good;
@@ -96,33 +96,41 @@ fn a_million_hellos_from_unproved_addresses_allocate_nothing() {
                 1 => hello[COOKIE].copy_from_slice(&of_another),
                 _ => hello[COOKIE].fill(number.to_le_bytes()[1]),
             }
-            door.hand(address(number), &hello);
+            harness.hand(address(number), &hello);
         }
     };
     flood(1..1_000);
     let info = measure(|| flood(1_000..hellos()));
     assert_eq!((info.count_total, info.bytes_current), (0, 0));
-    let stats = door.server.stats();
-    assert_eq!((door.server.connection_count(), stats.handshakes_computed, stats.unexplained()), (0, 0, 0));
-    assert_eq!(door.server.poll_timeout(), None);
+    let stats = harness.server.stats();
+    assert_eq!(
+        (harness.server.connection_count(), stats.handshakes_computed, stats.unexplained()),
+        (0, 0, 0)
+    );
+    assert_eq!(harness.server.poll_timeout(), None);
 }
 
 /// The same number of otherwise invalid Hellos with valid cookies, each from its own address.
-fn grown_by_proved(door: &mut Server, good: &[u8; HELLO_BYTES], count: u32, counted_as: DropReason) -> i64 {
+fn grown_by_proved(
+    harness: &mut Server,
+    good: &[u8; HELLO_BYTES],
+    count: u32,
+    counted_as: DropReason,
+) -> i64 {
     let mut flood = |numbers: Range<u32>| {
         for number in numbers {
             let mut hello = *good;
             // A cookie is valid for the MAC with which it was requested.
             hello[HELLO_BYTES - 4..].copy_from_slice(&number.to_be_bytes());
-            let cookie = door.cookie(address(number), &hello);
+            let cookie = harness.cookie(address(number), &hello);
             hello[COOKIE].copy_from_slice(&cookie);
-            door.hand(address(number), &hello);
+            harness.hand(address(number), &hello);
         }
     };
     flood(1..1_000);
     let info = measure(|| flood(1_000..count));
-    assert_eq!(door.server.stats().dropped(counted_as), u64::from(count) - 1);
-    assert_eq!((door.server.connection_count(), door.server.stats().handshakes_computed), (0, 0));
+    assert_eq!(harness.server.stats().dropped(counted_as), u64::from(count) - 1);
+    assert_eq!((harness.server.connection_count(), harness.server.stats().handshakes_computed), (0, 0));
     info.bytes_current
 }
 

@@ -7,7 +7,7 @@ use crate::event::charge_all;
 
 /// Reliable messages from one frame, or their Skips.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Arrival<'a> {
+pub(crate) struct ReceivedMessages<'a> {
     /// The id of the first message.
     pub(crate) id: MessageId,
     /// The message that must be delivered before the first one, with a smaller id. `None` when the first message is due
@@ -32,7 +32,7 @@ pub(crate) enum Contents<'a> {
 
 /// Consecutive messages of a run that are accepted in one step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part<'a> {
+pub(super) struct RunPart<'a> {
     /// The id of the first message.
     pub(super) id: MessageId,
     /// The message that must be delivered before the first one.
@@ -47,9 +47,9 @@ pub(super) struct Part<'a> {
     pub(super) is_begun: bool,
 }
 
-impl<'a> Part<'a> {
+impl<'a> RunPart<'a> {
     /// The messages of this part of `run`. `next` are the bodies of the run behind them.
-    pub(super) fn contents(&self, run: &Arrival<'_>, next: &[u8]) -> Contents<'a> {
+    pub(super) fn contents(&self, run: &ReceivedMessages<'_>, next: &[u8]) -> Contents<'a> {
         let Self { count, payload_bytes, bodies, .. } = *self;
         if let Contents::Skipped(_) = run.contents {
             return Contents::Skipped(count);
@@ -88,7 +88,7 @@ impl Contents<'_> {
     }
 }
 
-impl Arrival<'_> {
+impl ReceivedMessages<'_> {
     pub(super) fn ids(&self) -> IdRange {
         IdRange::new(self.id.0, self.contents.count())
     }
