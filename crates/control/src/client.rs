@@ -1,6 +1,6 @@
-//! The client of a control socket: one request, one answer.
+//! The client of a control socket. It sends one request at a time and waits for the answer.
 //!
-//! The client checks the size and the form of an answer. It does not check the texts: escape them before printing them to a
+//! The client checks the size and the form of an answer, but not its texts. Escape the texts before you print them to a
 //! terminal.
 
 use std::error::Error;
@@ -13,7 +13,7 @@ use super::local::{self, PlainStream};
 use super::message::{ANSWER_BYTES_MAX, Answer, Ask, Reply, Request, VERSION};
 
 /// The longest wait for a part of an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to a server's control socket.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Connection {
     stream: BufReader<PlainStream>,
 }
 
-/// Why a control socket could not be opened.
+/// The reason why a control socket could not be opened.
 #[non_exhaustive]
 pub enum OpenError {
     /// The path does not exist.
@@ -36,7 +36,7 @@ pub enum OpenError {
     Io(io::Error),
 }
 
-/// Why a request has no answer. The connection cannot be used any more.
+/// The reason why a request has no answer. The connection cannot be used afterwards.
 #[non_exhaustive]
 pub enum AskError {
     /// The server is gone, or it did not answer in time.
@@ -57,8 +57,8 @@ impl Connection {
     /// [`OpenError`].
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let stream = local::connect(path)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 
@@ -130,7 +130,7 @@ impl fmt::Display for AskError {
         match self {
             Self::Io(error) => write!(f, "the server does not answer ({error})"),
             Self::Ended => f.write_str("the server ended the connection"),
-            Self::Unreadable(why) => write!(f, "what came is no answer: {why}"),
+            Self::Unreadable(why) => write!(f, "the answer is invalid: {why}"),
             Self::Version(version) => {
                 write!(f, "the server speaks version {version} of the protocol, this program {VERSION}")
             }

@@ -1,4 +1,4 @@
-//! The server of a control socket: one thread, a few clients, and a limit on everything that a client can make it keep.
+//! The server of a control socket: one thread for a few clients. The memory that each client can occupy is limited.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use super::local::{self, Listener, Place, Stream};
+use super::local::{self, Listener, SocketFile, Stream};
 use super::message::{Answer, Ask, REQUEST_BYTES_MAX, Reply, Request, VERSION};
 use super::source::Source;
 
@@ -18,9 +18,9 @@ pub const CLIENTS_MAX: usize = 4;
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The interval between checks for silent clients.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The size of one read.
+/// The maximum number of bytes of one read.
 const READ_BYTES: usize = 1_024;
 
 const LISTENER: Token = Token(CLIENTS_MAX);
@@ -43,14 +43,14 @@ impl ControlSocket {
     /// - Other errors of the system: no permission, a missing directory, or a path that is too long (107 bytes on Linux).
     pub fn listen(path: impl AsRef<Path>, source: impl Source) -> io::Result<Self> {
         let path = path.as_ref();
-        let (mut listener, place) = local::bind(path)?;
+        let (mut listener, socket_file) = local::bind(path)?;
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let session = ControlSession {
             poll,
             listener,
-            _place: place,
+            _socket_file: socket_file,
             clients: [const { None }; CLIENTS_MAX],
             start: now(),
             source,
@@ -88,7 +88,7 @@ impl std::fmt::Debug for ControlSocket {
 struct ControlSession<S> {
     poll: Poll,
     listener: Listener,
-    _place: Place,
+    _socket_file: SocketFile,
     clients: [Option<Client>; CLIENTS_MAX],
     start: Instant,
     source: S,
@@ -100,13 +100,13 @@ struct Client {
     incoming: Vec<u8>,
     /// The bytes of an answer that the client has not read. Until it has, no further request is read.
     outgoing: Vec<u8>,
-    heard_at: Instant,
+    active_at: Instant,
     /// The client is disconnected as soon as the answer is written.
     is_ending: bool,
 }
 
-/// The client is gone or must be disconnected.
-struct Gone;
+/// The client has closed its connection, or must be disconnected.
+struct Disconnect;
 
 impl<S: Source> ControlSession<S> {
     fn run(mut self) {
@@ -114,7 +114,7 @@ impl<S: Source> ControlSession<S> {
         // One request per client and round, so that a client with many requests does not delay the others.
         let mut is_ready = [false; CLIENTS_MAX];
         loop {
-            let timeout = if is_ready.contains(&true) { Duration::ZERO } else { LOOK_EVERY };
+            let timeout = if is_ready.contains(&true) { Duration::ZERO } else { SILENCE_CHECK_INTERVAL };
             let polled = self.poll.poll(&mut events, Some(timeout));
             if polled.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted) {
                 return;
@@ -136,7 +136,7 @@ impl<S: Source> ControlSession<S> {
             }
             for client in &mut self.clients {
                 let is_silent =
-                    |client: &Client| now.saturating_duration_since(client.heard_at) >= SILENCE_MAX;
+                    |client: &Client| now.saturating_duration_since(client.active_at) >= SILENCE_MAX;
                 *client = client.take().filter(|client| !is_silent(client));
             }
         }
@@ -154,14 +154,14 @@ impl<S: Source> ControlSession<S> {
             let interest = Interest::READABLE | Interest::WRITABLE;
             if self.poll.registry().register(&mut stream, Token(at), interest).is_ok() {
                 let (incoming, outgoing) = (Vec::new(), Vec::new());
-                let client = Client { stream, incoming, outgoing, heard_at: now, is_ending: false };
+                let client = Client { stream, incoming, outgoing, active_at: now, is_ending: false };
                 self.clients[at] = Some(client);
                 is_ready[at] = true;
             }
         }
     }
 
-    /// Handles one request of a client, if it has sent one and takes the answer. Returns whether it may have sent more.
+    /// Handles one request of a client, if it has sent one and reads the answer. Returns whether it may have sent more.
     fn serve(&mut self, at: usize, now: Instant) -> bool {
         let Some(client) = self.clients.get_mut(at).and_then(Option::as_mut) else { return false };
         let (source, start) = (&mut self.source, self.start);
@@ -179,14 +179,14 @@ impl Client {
         &mut self,
         now: Instant,
         mut answer: impl FnMut(&[u8]) -> Result<Answer, Answer>,
-    ) -> Result<bool, Gone> {
+    ) -> Result<bool, Disconnect> {
         let mut has_answered = false;
         loop {
             if !self.write(now)? {
                 return Ok(false);
             }
             if self.is_ending {
-                return Err(Gone);
+                return Err(Disconnect);
             }
             if has_answered {
                 return Ok(true);
@@ -198,7 +198,7 @@ impl Client {
                 self.outgoing = line(answer.unwrap_or_else(|error| error));
                 has_answered = true;
             } else if self.incoming.len() > REQUEST_BYTES_MAX {
-                let text = format!("a request has {REQUEST_BYTES_MAX} bytes at most");
+                let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
                 (self.outgoing, self.is_ending) = (line(Answer::Error { text }), true);
             } else if !self.read(now)? {
                 return Ok(false);
@@ -207,32 +207,32 @@ impl Client {
     }
 
     /// Reads from the client. Returns false if there is nothing to read now.
-    fn read(&mut self, now: Instant) -> Result<bool, Gone> {
+    fn read(&mut self, now: Instant) -> Result<bool, Disconnect> {
         let mut bytes = [0; READ_BYTES];
         match self.stream.read(&mut bytes) {
-            Ok(0) => Err(Gone),
+            Ok(0) => Err(Disconnect),
             Ok(count) => {
                 self.incoming.extend_from_slice(&bytes[..count]);
-                self.heard_at = now;
+                self.active_at = now;
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(_) => Err(Gone),
+            Err(_) => Err(Disconnect),
         }
     }
 
     /// Writes the answer. Returns true when all of it is written.
-    fn write(&mut self, now: Instant) -> Result<bool, Gone> {
+    fn write(&mut self, now: Instant) -> Result<bool, Disconnect> {
         while !self.outgoing.is_empty() {
             match self.stream.write(&self.outgoing) {
                 Ok(count) => {
                     self.outgoing.drain(..count);
-                    self.heard_at = now;
+                    self.active_at = now;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(_) => return Err(Gone),
+                Err(_) => return Err(Disconnect),
             }
         }
         Ok(true)
@@ -250,7 +250,9 @@ fn answer(source: &mut impl Source, request: &[u8], start: Instant) -> Result<An
                 "this server uses version {VERSION} of the protocol and the request {version}"
             ));
         }
-        Ok(None) | Err(_) => return fatal("not a request: it is no JSON object with a version".to_owned()),
+        Ok(None) | Err(_) => {
+            return fatal("not a request: it is not a JSON object with a version".to_owned());
+        }
     }
     let done = |done: Result<String, String>| match done {
         Ok(text) => Answer::Done { text },

@@ -11,7 +11,7 @@ use drumfire::{Control, Error, PeerId};
 use super::message::{PeerRow, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
 
 /// The longest wait for the workers. A snapshot leaves out the connections of workers that do not answer in time.
-const PATIENCE: Duration = Duration::from_millis(500);
+const WORKER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The application code of connections that an operator closes.
 const OPERATOR_CODE: u32 = 0;
@@ -51,7 +51,7 @@ pub trait Source: Send + 'static {
 impl Source for Control {
     fn snapshot(&mut self, order: SurveyOrder, most: usize) -> Snapshot {
         let mut pending = self.survey(order, most.min(SNAPSHOT_PEERS_MAX));
-        let survey = pending.wait(PATIENCE).unwrap_or_else(|| pending.take_partial());
+        let survey = pending.wait(WORKER_TIMEOUT).unwrap_or_else(|| pending.take_partial());
         Snapshot {
             what: "server".to_owned(),
             taken_at_nanos: 0,
@@ -76,7 +76,7 @@ impl Source for Control {
 
     fn ban(&mut self, peer: &str, duration: Duration) -> Result<String, String> {
         let id = named(peer)?;
-        let ban = self.close_and_ban(id, OPERATOR_CODE, BAN_TEXT, duration).wait(PATIENCE);
+        let ban = self.close_and_ban(id, OPERATOR_CODE, BAN_TEXT, duration).wait(WORKER_TIMEOUT);
         let ban = ban
             .ok_or("the worker of the peer does not answer in time")?
             .map_err(|error| error.to_string())?;
@@ -84,7 +84,7 @@ impl Source for Control {
     }
 
     fn trace(&mut self, peer: &str) -> Result<String, String> {
-        let record = self.flight_record(named(peer)?).wait(PATIENCE).flatten();
+        let record = self.flight_record(named(peer)?).wait(WORKER_TIMEOUT).flatten();
         let record = record.ok_or_else(|| {
             format!(
                 "there is no flight record of {peer}: it is gone or idle, or the server's flight_recorder is off"

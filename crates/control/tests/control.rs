@@ -22,8 +22,8 @@ use drumfire_control::{
     REQUEST_BYTES_MAX, Snapshot, Source,
 };
 
-/// A condition that takes this long will not come true.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait for a condition.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[expect(clippy::disallowed_methods, reason = "conditions on real sockets have deadlines")]
 fn now() -> Instant {
@@ -42,7 +42,7 @@ struct Game {
     control: ControlSocket,
     is_over: Arc<AtomicBool>,
     /// The events of each client.
-    heard: Arc<Mutex<Vec<Vec<Event>>>>,
+    events: Arc<Mutex<Vec<Vec<Event>>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -52,31 +52,32 @@ impl Game {
         let config = ServerConfig::new(address, ServerKey::dev(), Access::Open).flight_recorder(true);
         let mut server = Server::bind(config.workers(Workers::Count(1))).unwrap();
         let control = ControlSocket::listen(path(), server.control()).unwrap();
-        let (is_over, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let (over, ears) = (Arc::clone(&is_over), Arc::clone(&heard));
+        let (is_over, events) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (over, received) = (Arc::clone(&is_over), Arc::clone(&events));
         let thread = std::thread::spawn(move || {
             let mut players: Vec<(Client, PeerId)> = Vec::new();
             while !over.load(Ordering::Acquire) {
                 // A closed client is replaced by one more.
-                let is_one_gone =
-                    |ears: &Vec<Event>| ears.iter().any(|event| matches!(event, Event::Disconnected { .. }));
-                let wanted = clients + usize::from(ears.lock().unwrap().iter().any(is_one_gone));
+                let is_closed = |events: &Vec<Event>| {
+                    events.iter().any(|event| matches!(event, Event::Disconnected { .. }))
+                };
+                let wanted = clients + usize::from(received.lock().unwrap().iter().any(is_closed));
                 if players.len() < wanted {
                     let mut player = Client::new(ClientConfig::default()).unwrap();
                     let peer = player.connect((server.local_addr(), ServerKey::dev().public())).unwrap();
                     players.push((player, peer));
-                    ears.lock().unwrap().push(Vec::new());
+                    received.lock().unwrap().push(Vec::new());
                 }
                 server.poll(Duration::from_millis(1));
                 server.events().count();
-                for ((player, peer), ears) in players.iter_mut().zip(ears.lock().unwrap().iter_mut()) {
+                for ((player, peer), events) in players.iter_mut().zip(received.lock().unwrap().iter_mut()) {
                     let _ = player.send(*peer, Message::reliable_unordered(ChannelId(0), "input"));
                     player.poll(Duration::ZERO);
-                    ears.extend(player.events());
+                    events.extend(player.events());
                 }
             }
         });
-        Self { control, is_over, heard, thread: Some(thread) }
+        Self { control, is_over, events, thread: Some(thread) }
     }
 
     fn open(&self) -> Connection {
@@ -85,7 +86,7 @@ impl Game {
 
     fn raw(&self) -> UnixStream {
         let stream = UnixStream::connect(self.control.path()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 }
@@ -107,12 +108,12 @@ fn snapshot(connection: &mut Connection, most: usize) -> Snapshot {
     }
 }
 
-/// The first snapshot of which this is true.
-fn snapshot_with(connection: &mut Connection, is_it: impl Fn(&Snapshot) -> bool) -> Snapshot {
-    let deadline = now() + PATIENCE;
+/// Returns the first snapshot for which the condition holds.
+fn snapshot_with(connection: &mut Connection, condition: impl Fn(&Snapshot) -> bool) -> Snapshot {
+    let deadline = now() + TIMEOUT;
     loop {
         let snapshot = snapshot(connection, 100);
-        if is_it(&snapshot) {
+        if condition(&snapshot) {
             return snapshot;
         }
         assert!(now() < deadline, "{snapshot:?}");
@@ -124,8 +125,8 @@ fn error(answer: Answer) -> String {
     text
 }
 
-/// Returns the last line that a client receives before the connection ends.
-fn last_words(stream: UnixStream) -> String {
+/// Returns the only line that a client receives before the connection ends.
+fn only_line(stream: UnixStream) -> String {
     let mut lines = BufReader::new(stream);
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
@@ -137,7 +138,7 @@ fn last_words(stream: UnixStream) -> String {
 }
 
 #[test]
-fn connections_are_shown_with_their_rates_and_no_more_of_them_than_asked_for() {
+fn a_snapshot_has_rates_and_at_most_the_requested_peers() {
     let game = Game::new(3);
     let mut connection = game.open();
     let all = snapshot_with(&mut connection, |snapshot| {
@@ -154,31 +155,31 @@ fn connections_are_shown_with_their_rates_and_no_more_of_them_than_asked_for() {
 }
 
 #[test]
-fn a_peer_is_closed_by_its_name_and_hears_the_line() {
+fn a_closed_peer_receives_the_text() {
     let game = Game::new(1);
     let mut connection = game.open();
     let peer = snapshot_with(&mut connection, |snapshot| snapshot.peers_seen == 1).peers.remove(0).peer;
     let close = |peer: &str, text: &str| Ask::Close { peer: peer.to_owned(), text: text.to_owned() };
-    assert!(error(connection.ask(close("nobody", "")).unwrap()).contains("not the id of a peer"));
+    assert!(error(connection.ask(close("no id", "")).unwrap()).contains("not the id of a peer"));
     assert!(error(connection.ask(close("7.0.1", "")).unwrap()).contains("peer"));
     assert!(error(connection.ask(close(&peer, &"x".repeat(200))).unwrap()).contains("128"));
     let done = connection.ask(close(&peer, "come back tomorrow")).unwrap();
     assert_eq!(done, Answer::Done { text: format!("closed {peer}") });
-    let deadline = now() + PATIENCE;
-    let has_heard = |event: &Event| matches!(event, Event::Disconnected { closed, .. } if closed.text == "come back tomorrow");
-    while !game.heard.lock().unwrap().iter().flatten().any(has_heard) {
-        assert!(now() < deadline, "{:?}", game.heard.lock().unwrap());
+    let deadline = now() + TIMEOUT;
+    let has_text = |event: &Event| matches!(event, Event::Disconnected { closed, .. } if closed.text == "come back tomorrow");
+    while !game.events.lock().unwrap().iter().flatten().any(has_text) {
+        assert!(now() < deadline, "{:?}", game.events.lock().unwrap());
         snapshot(&mut connection, 1);
     }
 }
 
 #[test]
-fn who_is_banned_goes_and_is_not_let_in_again() {
+fn a_banned_peer_is_disconnected_and_then_refused() {
     let game = Game::new(1);
     let mut connection = game.open();
     let peer = snapshot_with(&mut connection, |snapshot| snapshot.peers_seen == 1).peers.remove(0).peer;
     let ban = Ask::Ban { peer: peer.clone(), seconds: 600 };
-    let Answer::Done { text } = connection.ask(ban.clone()).unwrap() else { panic!("it is there") };
+    let Answer::Done { text } = connection.ask(ban.clone()).unwrap() else { panic!("the peer is connected") };
     assert!(text.contains("127.0.0.1") && text.contains("600 s"), "{text}");
     let is_refused = |event: &Event| {
         let Event::ConnectFailed { error: ConnectError::Refused(refusal), .. } = event else {
@@ -186,12 +187,12 @@ fn who_is_banned_goes_and_is_not_let_in_again() {
         };
         refusal.reason == RefuseReason::Banned
     };
-    let deadline = now() + PATIENCE;
-    while !game.heard.lock().unwrap().iter().flatten().any(is_refused) {
-        assert!(now() < deadline, "{:?}", game.heard.lock().unwrap());
+    let deadline = now() + TIMEOUT;
+    while !game.events.lock().unwrap().iter().flatten().any(is_refused) {
+        assert!(now() < deadline, "{:?}", game.events.lock().unwrap());
         snapshot(&mut connection, 1);
     }
-    assert!(error(connection.ask(ban).unwrap()).contains("peer"), "it is gone");
+    assert!(error(connection.ask(ban).unwrap()).contains("peer"), "the peer is disconnected");
 }
 
 #[test]
@@ -202,7 +203,9 @@ fn a_trace_is_the_flight_record_as_text() {
         snapshot.peers.first().is_some_and(|peer| peer.received_per_second.is_some_and(|rate| rate > 0))
     };
     let peer = snapshot_with(&mut connection, is_busy).peers.remove(0).peer;
-    let Answer::Record { text } = connection.ask(Ask::Trace { peer }).unwrap() else { panic!("it is busy") };
+    let Answer::Record { text } = connection.ask(Ask::Trace { peer }).unwrap() else {
+        panic!("a busy peer has a record")
+    };
     assert!(text.starts_with("flight record of a server") && text.contains("received"), "{text}");
     assert!(text.lines().count() > 3 && text.len() < ANSWER_BYTES_MAX);
     let gone = connection.ask(Ask::Trace { peer: "0.0.4294967295".to_owned() }).unwrap();
@@ -210,40 +213,40 @@ fn a_trace_is_the_flight_record_as_text() {
 }
 
 #[test]
-fn what_is_no_request_is_answered_once_and_the_connection_ends() {
+fn an_invalid_request_gets_an_error_and_ends_the_connection() {
     let game = Game::new(1);
     for (sent, expected) in [
-        ("hello\n", "no JSON object with a version"),
-        ("[1]\n", "no JSON object with a version"),
-        ("\n", "no JSON object with a version"),
+        ("hello\n", "not a JSON object with a version"),
+        ("[1]\n", "not a JSON object with a version"),
+        ("\n", "not a JSON object with a version"),
         (r#"{"version":2,"ask":"everything"}"#, "version 1 of the protocol and the request 2"),
         (r#"{"version":1,"ask":"everything"}"#, "unknown variant"),
         (r#"{"version":1,"ask":"ban","peer":"0.0.1","seconds":-1}"#, "not a request"),
     ] {
         let mut stream = game.raw();
         stream.write_all(format!("{}\n", sent.trim_end()).as_bytes()).unwrap();
-        let line = last_words(stream);
+        let line = only_line(stream);
         assert!(line.contains(r#""answer":"error""#) && line.contains(expected), "{sent}: {line}");
     }
     let mut stream = game.raw();
     let _ = stream.write_all(&vec![b'x'; REQUEST_BYTES_MAX + 1]);
-    assert!(last_words(stream).contains("4096 bytes at most"));
-    assert_eq!(snapshot(&mut game.open(), 1).workers.len(), 1, "the others hear nothing of it");
+    assert!(only_line(stream).contains("at most 4096 bytes"));
+    assert_eq!(snapshot(&mut game.open(), 1).workers.len(), 1, "other clients are served");
 }
 
 #[test]
-fn clients_that_do_not_read_or_say_half_a_word_hold_up_nobody_else() {
+fn clients_that_do_not_read_or_send_half_a_line_block_no_other() {
     let game = Game::new(1);
-    let (mut deaf, mut slow) = (game.raw(), game.raw());
+    let (mut unread, mut slow) = (game.raw(), game.raw());
     slow.write_all(br#"{"version":1,"#).unwrap();
-    deaf.set_nonblocking(true).unwrap();
+    unread.set_nonblocking(true).unwrap();
     let request = b"{\"version\":1,\"ask\":\"snapshot\",\"order\":\"rate\",\"most\":256}\n";
-    let deadline = now() + PATIENCE;
+    let deadline = now() + TIMEOUT;
     let mut connection = game.open();
-    // Until neither takes more of the other.
-    while deaf.write_all(request).is_ok() {
-        assert!(now() < deadline, "there is no end to it");
-        if deadline - now() < PATIENCE / 2 {
+    // Send until the buffers of both directions are full.
+    while unread.write_all(request).is_ok() {
+        assert!(now() < deadline, "the server reads without end");
+        if deadline - now() < TIMEOUT / 2 {
             snapshot(&mut connection, 1);
         }
     }
@@ -254,10 +257,10 @@ fn clients_that_do_not_read_or_say_half_a_word_hold_up_nobody_else() {
     assert!(line.contains(r#""answer":"snapshot""#), "{line}");
 }
 
-/// A source that answers with the number of the question. The first answer waits for the test.
+/// A source whose answer is the number of the request. The first answer waits for a signal of the test.
 struct Numbering {
-    asked: Arc<AtomicUsize>,
-    go_on: std::sync::mpsc::Receiver<()>,
+    request_count: Arc<AtomicUsize>,
+    signal: std::sync::mpsc::Receiver<()>,
 }
 
 impl Source for Numbering {
@@ -274,55 +277,56 @@ impl Source for Numbering {
     }
 
     fn trace(&mut self, _: &str) -> Result<String, String> {
-        let number = self.asked.fetch_add(1, Ordering::AcqRel);
+        let number = self.request_count.fetch_add(1, Ordering::AcqRel);
         if number == 0 {
-            self.go_on.recv_timeout(PATIENCE).unwrap();
+            self.signal.recv_timeout(TIMEOUT).unwrap();
         }
         Ok(number.to_string())
     }
 }
 
 #[test]
-fn a_client_with_many_requests_waits_for_the_others_between_them() {
-    let (asked, (send, go_on)) = (Arc::new(AtomicUsize::new(0)), std::sync::mpsc::channel());
-    let control = ControlSocket::listen(path(), Numbering { asked: Arc::clone(&asked), go_on }).unwrap();
+fn a_client_with_many_requests_does_not_delay_the_others() {
+    let (request_count, (send, signal)) = (Arc::new(AtomicUsize::new(0)), std::sync::mpsc::channel());
+    let source = Numbering { request_count: Arc::clone(&request_count), signal };
+    let control = ControlSocket::listen(path(), source).unwrap();
     let [mut greedy, mut other] = [(); 2].map(|()| UnixStream::connect(control.path()).unwrap());
     let request = b"{\"version\":1,\"ask\":\"trace\",\"peer\":\"0.0.1\"}\n";
     greedy.write_all(&request.repeat(100)).unwrap();
-    let deadline = now() + PATIENCE;
-    while asked.load(Ordering::Acquire) == 0 {
-        assert!(now() < deadline, "nothing was asked");
+    let deadline = now() + TIMEOUT;
+    while request_count.load(Ordering::Acquire) == 0 {
+        assert!(now() < deadline, "no request arrived");
         std::thread::yield_now();
     }
-    // All requests are there before the first is answered.
+    // All requests have arrived before the first one is answered.
     other.write_all(request).unwrap();
     send.send(()).unwrap();
-    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    other.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut line = String::new();
     BufReader::new(other).read_line(&mut line).unwrap();
     assert!(["1", "2"].iter().any(|number| line.contains(&format!("\"text\":\"{number}\""))), "{line}");
 }
 
 #[test]
-fn one_too_many_is_told_so_and_a_place_is_free_again_when_one_leaves() {
+fn a_client_above_the_limit_is_rejected_until_one_leaves() {
     let game = Game::new(1);
     let mut others: Vec<Connection> = (0..CLIENTS_MAX).map(|_| game.open()).collect();
     others.iter_mut().for_each(|other| assert_eq!(snapshot(other, 1).workers.len(), 1));
     let ask = || Ask::Snapshot { order: SurveyOrder::Loss, most: 1 };
     assert!(error(game.open().ask(ask()).unwrap()).contains("other clients are connected"));
     others.pop();
-    let deadline = now() + PATIENCE;
+    let deadline = now() + TIMEOUT;
     while let Answer::Error { text } = game.open().ask(ask()).unwrap() {
         assert!(now() < deadline, "{text}");
     }
 }
 
 #[test]
-fn the_file_is_its_owners_alone_and_goes_with_the_server() {
+fn the_socket_file_is_private_and_removed_with_the_server() {
     let game = Game::new(1);
     let path = game.control.path().to_owned();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let second = ControlSocket::listen(&path, Nothing).unwrap_err();
+    let second = ControlSocket::listen(&path, EmptySource).unwrap_err();
     assert_eq!(second.to_string(), "another server listens there");
     let mut connection = game.open();
     drop(game);
@@ -333,27 +337,27 @@ fn the_file_is_its_owners_alone_and_goes_with_the_server() {
 }
 
 #[test]
-fn a_socket_that_was_left_behind_is_taken_over_and_any_other_file_is_not() {
+fn an_abandoned_socket_is_replaced_and_any_other_file_is_kept() {
     let path = path();
     drop(UnixListener::bind(&path).unwrap());
     assert!(matches!(Connection::open(&path), Err(OpenError::Abandoned)));
-    drop(ControlSocket::listen(&path, Nothing).unwrap());
+    drop(ControlSocket::listen(&path, EmptySource).unwrap());
     std::fs::write(&path, "precious").unwrap();
-    let refused = ControlSocket::listen(&path, Nothing).unwrap_err();
+    let refused = ControlSocket::listen(&path, EmptySource).unwrap_err();
     assert_eq!(refused.to_string(), "the path is a file and not a socket");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     std::fs::remove_file(&path).unwrap();
-    assert!(ControlSocket::listen("/no such folder/socket", Nothing).is_err());
-    assert!(ControlSocket::listen("x".repeat(300), Nothing).is_err());
+    assert!(ControlSocket::listen("/no such folder/socket", EmptySource).is_err());
+    assert!(ControlSocket::listen("x".repeat(300), EmptySource).is_err());
 }
 
 #[test]
-fn answers_that_are_none_are_called_so() {
+fn invalid_answers_are_errors() {
     let cases = [
         ("{\"version\":9,\"answer\":\"done\"}\n", "version 9 of the protocol"),
         ("{\"answer\":\"done\"}\n", "no version"),
-        ("{\"version\":1,\"answer\":\"else\"}\n", "no answer"),
-        ("nonsense\n", "no answer"),
+        ("{\"version\":1,\"answer\":\"else\"}\n", "the answer is invalid"),
+        ("nonsense\n", "the answer is invalid"),
         ("{\"version\":1", "cut off"),
         ("", "ended the connection"),
     ];
@@ -374,10 +378,10 @@ fn answers_that_are_none_are_called_so() {
     }
 }
 
-/// A source of which nothing is asked.
-struct Nothing;
+/// A source that has no data and refuses every command.
+struct EmptySource;
 
-impl Source for Nothing {
+impl Source for EmptySource {
     fn snapshot(&mut self, _: SurveyOrder, _: usize) -> Snapshot {
         Snapshot::default()
     }

@@ -18,7 +18,7 @@ const MODE: u32 = 0o600;
 const BACKLOG: i32 = 8;
 
 /// The file of a socket. Dropping it removes the file.
-pub(crate) struct Place {
+pub(crate) struct SocketFile {
     path: PathBuf,
     /// The device and inode, which distinguish the file from a later one with the same name.
     file: (u64, u64),
@@ -26,17 +26,17 @@ pub(crate) struct Place {
 
 /// Binds a socket to this path. Replaces a socket that a killed server left behind. Any other file stays, and the result is an
 /// `AlreadyExists` error.
-pub(crate) fn bind(path: &Path) -> io::Result<(Listener, Place)> {
+pub(crate) fn bind(path: &Path) -> io::Result<(Listener, SocketFile)> {
     clear(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     let metadata = fs::symlink_metadata(path)?;
-    let place = Place { path: path.to_owned(), file: (metadata.dev(), metadata.ino()) };
+    let socket_file = SocketFile { path: path.to_owned(), file: (metadata.dev(), metadata.ino()) };
     // The permissions are set before the socket listens, so no other user can connect in between.
     fs::set_permissions(path, Permissions::from_mode(MODE))?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
-    Ok((Listener::from_std(socket.into()), place))
+    Ok((Listener::from_std(socket.into()), socket_file))
 }
 
 pub(crate) fn connect(path: &Path) -> io::Result<PlainStream> {
@@ -55,7 +55,7 @@ fn clear(path: &Path) -> io::Result<()> {
     }
 }
 
-impl Drop for Place {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         let there = fs::symlink_metadata(&self.path);
         if there.is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.file) {

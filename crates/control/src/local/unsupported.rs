@@ -10,9 +10,9 @@ pub(crate) type Stream = mio::net::TcpStream;
 /// No value of this type exists.
 pub(crate) type PlainStream = std::net::TcpStream;
 /// No value of this type exists.
-pub(crate) struct Place;
+pub(crate) struct SocketFile;
 
-pub(crate) fn bind(_: &Path) -> io::Result<(Listener, Place)> {
+pub(crate) fn bind(_: &Path) -> io::Result<(Listener, SocketFile)> {
     Err(unsupported())
 }
 
