@@ -26,7 +26,7 @@ pub fn within(time: Duration) -> impl Fn() -> bool {
     move || now().saturating_duration_since(start) < time
 }
 
-/// Rests a thread that has nothing to do with datagrams, between two looks at a condition with a deadline.
+/// Sleeps between two checks of a condition with a deadline, on a thread that handles no datagrams.
 #[expect(
     clippy::disallowed_methods,
     reason = "control threads wait in steps; this is the one place that sleeps"

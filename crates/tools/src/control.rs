@@ -281,7 +281,7 @@ impl ControlPort {
             let hello = polled.and_then(|hello| hello.ok_or_else(|| timed_out("hello")));
             match hello.and_then(|hello| next.into_end(hello)) {
                 Ok(end) => return Some(end),
-                Err(error) => on_note(&format!("a connection was turned away: {error}")),
+                Err(error) => on_note(&format!("a connection was refused: {error}")),
             }
         }
         None
@@ -428,7 +428,7 @@ fn closed_early(waiting_for: &'static str) -> Error {
 /// The error of a wait for this message that the caller ended.
 pub(crate) fn timed_out(waiting_for: &'static str) -> Error {
     Error::run(format!(
-        "the other side did not say `{waiting_for}` in time: see whether it still runs, then start both again"
+        "the other side did not send `{waiting_for}` in time: see whether it still runs, then start both again"
     ))
 }
 

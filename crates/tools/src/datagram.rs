@@ -59,7 +59,7 @@ pub struct Header {
     pub flow: u32,
     /// The place in the flow, from 0, at most [`MAX_SEQUENCE`].
     pub sequence: u64,
-    /// When the datagram was meant to leave, in nanoseconds of the sending host's monotonic clock.
+    /// The intended time of sending, in nanoseconds of the sending host's monotonic clock.
     ///
     /// Only a receiver on the same host can use it.
     pub stamp: Option<NonZeroU64>,
@@ -69,7 +69,7 @@ pub struct Header {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RouteId(pub [u8; ID_BYTES]);
 
-/// The reason why a datagram ended in the parse stage.
+/// The reason why the parse stage dropped a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
     /// Shorter than [`MIN_BYTES`].

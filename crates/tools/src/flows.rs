@@ -1,8 +1,8 @@
 //! Books per flow: arrivals, duplicates, reordering, and, with the sender's totals, losses.
 //!
-//! A [`FlowTable`] belongs to one receiver thread and allocates only when it is made. After the run, the counts of all threads are
-//! added up. A flow that moved between threads is complete in the totals, but neither table detects a duplicate or a swap across the
-//! move. The reason of a loss is found elsewhere, from the kernel's counters.
+//! A [`FlowTable`] belongs to one receiver thread and allocates only when it is created. After the run, the counts of
+//! all threads are added up. A flow that moved between threads is complete in the totals, but neither table detects a
+//! duplicate or a swap across the move. The reason of a loss is found elsewhere, from the kernel's counters.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
@@ -15,7 +15,7 @@ use drumfire_crypto::{ReplayError, ReplayWindow};
 use crate::datagram::{DropReason, Header, RouteId};
 use crate::limits::MAX_FLOWS;
 
-/// The flows as one receiver thread saw them. The window of a flow remembers its last 1,024 sequences.
+/// The flows as one receiver thread received them. The window of a flow remembers its last 1,024 sequences.
 #[derive(Debug)]
 pub struct FlowTable {
     ids: Arc<[RouteId]>,
@@ -49,7 +49,7 @@ impl FlowTable {
         Some(Self { ids, counts, windows })
     }
 
-    /// Enters one datagram.
+    /// Records one datagram.
     ///
     /// # Errors
     ///
@@ -61,11 +61,12 @@ impl FlowTable {
         Ok(())
     }
 
-    /// Enters a train in one step, given the headers of its first and last datagram. Returns true if that was possible.
+    /// Records a train in one step, given the headers of its first and last datagram. Returns true if that was
+    /// possible.
     ///
-    /// Returns false and enters nothing unless the two are the ends of `datagram_count` consecutive sequences of one flow, all
-    /// newer than any before. The caller then enters the datagrams one by one. The datagrams between the ends are not read,
-    /// because the kernel merges only trains of one sending socket.
+    /// Returns false and records nothing unless the two are the ends of `datagram_count` consecutive sequences of one
+    /// flow, all newer than any before. The caller then records the datagrams one by one. The datagrams between the
+    /// ends are not read, because the kernel merges only trains of one sending socket.
     #[inline]
     #[must_use]
     pub fn on_train(&mut self, first: &Header, last: &Header, datagram_count: usize) -> bool {

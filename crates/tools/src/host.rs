@@ -1,8 +1,8 @@
 //! The machine, its drops of datagrams, and the CPU time of threads and processes.
 //!
-//! The facts come from `/proc` and `/sys`. An unknown fact is `None`, never zero; outside Linux all of them are. Only
-//! [`pin_current_thread`] and [`raise_open_files`] change anything. Nothing here reads a clock or waits: a caller takes one
-//! sample at each end of a window.
+//! The facts come from `/proc` and `/sys`. An unknown fact is `None`, never zero. On other systems than Linux, all
+//! facts are unknown. Only [`pin_current_thread`] and [`raise_open_files`] change anything. This module reads no clock
+//! and does not wait: a caller takes one sample at each end of a window.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 

@@ -124,7 +124,7 @@ fn draw(
     Ok(())
 }
 
-/// How far from the box a value may be, in heights of the box, before it is an outlier.
+/// The distance from the box beyond which a value is an outlier, in heights of the box.
 const FENCE: f64 = 1.5;
 
 /// The numbers of a box, in packets per second.

@@ -27,7 +27,7 @@ use crate::{sender, table};
 /// Exit code for a run without closed books.
 const RUN_EXIT_CODE: u8 = 1;
 
-/// Set by Ctrl-C; programs end in order when it is.
+/// Set by Ctrl-C. A program then ends its run and writes its report.
 static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Runs `receiver` with these arguments, the program's name first.
@@ -81,7 +81,7 @@ fn end(result: Result<(), Error>) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Lets Ctrl-C end the run in order instead of killing it.
+/// Makes Ctrl-C end the run with its report instead of killing the program.
 fn watch_for_interrupt() {
     // Without a handler Ctrl-C kills the program, which loses the report and nothing else.
     let _ = ctrlc::set_handler(|| IS_INTERRUPTED.store(true, Ordering::Release));

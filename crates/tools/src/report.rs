@@ -115,7 +115,7 @@ pub struct Report {
 pub struct ThreadReport {
     /// The thread, from 0.
     pub index: u32,
-    /// Datagrams of the books that it received: no strangers, no second copies.
+    /// Datagrams of the books that it received: without foreign datagrams and second copies.
     pub received: u64,
     /// Datagrams that it sent; present for a sender's thread alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -131,7 +131,7 @@ pub struct ThreadReport {
 }
 
 impl ThreadReport {
-    /// The same thread with this CPU time.
+    /// Returns the thread with this CPU time.
     #[must_use]
     pub fn with_cpu(self, cpu: Option<CpuTime>) -> Self {
         let (cpu_user_s, cpu_sys_s) = cpu.map(|cpu| (cpu.user_s, cpu.sys_s)).unzip();
@@ -143,7 +143,7 @@ impl ThreadReport {
         self.sent.unwrap_or(self.received)
     }
 
-    /// Its CPU seconds in all.
+    /// The sum of its CPU seconds.
     pub fn cpu_s(&self) -> Option<f64> {
         Some(self.cpu_user_s? + self.cpu_sys_s?)
     }
@@ -222,7 +222,7 @@ impl Report {
 
     /// Returns whether the machine was too busy with others for the figures to count.
     ///
-    /// True above [`RUN_DELAY_LIMIT`] or [`STEAL_LIMIT`]; a share that is not known decides nothing.
+    /// Returns `true` above [`RUN_DELAY_LIMIT`] or [`STEAL_LIMIT`]. An unknown share is ignored.
     pub fn is_void(&self) -> bool {
         self.run_delay_share.is_some_and(|share| share > RUN_DELAY_LIMIT)
             || self.steal_share.is_some_and(|share| share > STEAL_LIMIT)

@@ -22,31 +22,31 @@ use crate::host;
 use crate::limits::{DESCRIPTORS, SEALED_MIN_SIZE};
 use crate::report::{Report, ThreadReport};
 use crate::table::thousands;
-use thread::{Run, SenderThread};
+use thread::{SenderRun, SenderThread};
 
 /// The interval in which threads are checked after the receiver is gone.
 const STEP: Duration = Duration::from_millis(50);
 
 /// How long a receiver may take to respond.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A sender that sent less than this share of its schedule is late.
-const KEPT_RATE: f64 = 0.99;
+const ON_TIME_SHARE: f64 = 0.99;
 
 /// Sends this traffic to the first address that accepts, and compares books with the receiver. Returns the report, without a command
 /// and flags.
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] for traffic that this host or the receiver cannot take, or [`Error::Run`] if there are no two books to compare.
+/// [`Error::Usage`] for traffic that this host or the receiver does not support, or [`Error::Run`] if there are no two books to compare.
 pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) -> Result<Report, Error> {
-    let is_patient = clock::within(PATIENCE);
+    let has_time = clock::within(RESPONSE_TIMEOUT);
     let hello = Hello {
         version: control::VERSION,
         traffic: Traffic { pin: None, ..traffic.clone() },
         kernel_id: host::kernel_id(),
     };
-    let accepted = SenderEnd::connect(to, &hello, || is_patient() && !is_stopped());
+    let accepted = SenderEnd::connect(to, &hello, || has_time() && !is_stopped());
     let (mut end, welcome) = accepted.map_err(|error| {
         if is_stopped() { Error::run("stopped before anything was sent: start it again") } else { error }
     })?;
@@ -62,15 +62,16 @@ pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) 
     end.start()?;
     let (finished, threads) = threads.run(&mut end, is_stopped);
     // The books are compared even if the run was stopped.
-    let received = end.finish(finished.clone(), clock::within(PATIENCE * 2))?;
+    let received = end.finish(finished.clone(), clock::within(RESPONSE_TIMEOUT * 2))?;
     Ok(Report { host_drops: host::growth(&drops, host::drops()), ..report(threads, finished, received) })
 }
 
-/// The report of a run, with both books in it.
+/// Returns the report of a run, which contains both books.
 fn report(threads: Vec<ThreadReport>, finished: Finished, received: Report) -> Report {
     let Report { books, foreign, duplicated, reordered, messages, limited_by, offered, .. } = received;
     let refused = finished.errors.iter();
-    let notes = refused.map(|(name, count)| format!("the kernel did not take {}: {name}", thousands(*count)));
+    let notes =
+        refused.map(|(name, count)| format!("the kernel refused {} datagrams: {name}", thousands(*count)));
     let report = Report {
         name: "sender".to_owned(),
         machine: host::machine(),
@@ -91,16 +92,16 @@ fn report(threads: Vec<ThreadReport>, finished: Finished, received: Report) -> R
 }
 
 struct SenderThreads {
-    run: Arc<Run>,
+    run: Arc<SenderRun>,
     threads: Vec<JoinHandle<()>>,
     start_signals: Vec<Outbox<()>>,
 }
 
 impl SenderThreads {
-    /// Starts the threads and waits until the sockets of all are ready.
+    /// Starts the threads and waits until all sockets are ready.
     fn open(traffic: &Traffic, to: SocketAddr, welcome: &Welcome) -> Result<Self, Error> {
         let cores = traffic.pin.map_or_else(Vec::new, |first| cores_from(first as usize));
-        let run = Arc::new(Run::new(traffic.clone(), to, welcome.sealed));
+        let run = Arc::new(SenderRun::new(traffic.clone(), to, welcome.sealed));
         let (ready, answers) = channel();
         let mut opened = Self { run, threads: Vec::new(), start_signals: Vec::new() };
         for index in 0..traffic.threads {
@@ -124,7 +125,7 @@ impl SenderThreads {
         Ok(opened)
     }
 
-    /// Lets the threads send and waits for them; the receiver, or the caller, may end them early. Returns the book.
+    /// Starts sending and waits for the threads, which the receiver or the caller may end early. Returns the book.
     fn run(self, end: &mut SenderEnd, is_stopped: &dyn Fn() -> bool) -> (Finished, Vec<ThreadReport>) {
         let Self { run, threads, start_signals } = self;
         for signal in start_signals {
@@ -150,7 +151,7 @@ impl SenderThreads {
         let (mut finished, threads) = run.take_totals();
         let done = finished.messages.as_ref().map_or(finished.sent, |messages| messages.sent);
         let offered = finished.messages.as_ref().map_or(finished.offered, |messages| messages.offered);
-        finished.late = run.traffic.rate > 0 && (done as f64) < offered as f64 * KEPT_RATE;
+        finished.late = run.traffic.rate > 0 && (done as f64) < offered as f64 * ON_TIME_SHARE;
         (finished, threads)
     }
 }

@@ -21,11 +21,11 @@ use crate::error::printable;
 use crate::receiver::{NO_PEERS, ReceiverSource};
 
 pub(crate) use lines::plain;
-pub(crate) use screen::{Look, run};
+pub(crate) use screen::{Theme, run};
 use state::{Event, State};
 
-/// The interval between two snapshots.
-const EVERY: Duration = Duration::from_secs(1);
+/// The interval between two snapshots of the server.
+const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The number of connections that are requested: more than fit on a screen.
 const PEERS: usize = 200;
@@ -98,19 +98,19 @@ impl SourceThread {
     }
 
     /// Returns the next event, if there is one.
-    fn take(&mut self) -> Option<Event> {
+    fn next_event(&mut self) -> Option<Event> {
         let event = self.events.try_recv().ok()?;
         self.open_count = self.open_count.saturating_sub(1);
         Some(event)
     }
 }
 
-/// Takes two snapshots, [`EVERY`] apart, so that there are rates.
+/// Takes two snapshots, [`SNAPSHOT_INTERVAL`] apart, so that there are rates.
 pub(crate) fn once(source: &mut ControlSocket, order: SurveyOrder) -> Result<State, String> {
     let mut state = State::new(order);
     for look in 0..2 {
         if look > 0 {
-            clock::pause(EVERY);
+            clock::pause(SNAPSHOT_INTERVAL);
         }
         match source.ask(Ask::Snapshot { order, most: PEERS })? {
             Answer::Error { text } => return Err(printable(&text)),

@@ -1,4 +1,4 @@
-//! `sender`: numbered datagrams for a `receiver`, and a comparison of both books. `sender --help` lists the flags.
+//! `sender`: sends numbered datagrams to a `receiver` and compares both books. `sender --help` lists the flags.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -101,7 +101,7 @@ pub struct SentMessages {
     pub offered: u64,
     /// Accepted messages that were never put into a packet.
     pub unsent: u64,
-    /// Unsent messages that were dropped for want of memory or time.
+    /// Unsent messages that were dropped because memory or time ran out.
     pub given_up: u64,
     /// Messages that were put into a packet again.
     pub resent: u64,

@@ -70,7 +70,7 @@ fn port() -> (ControlPort, SocketAddr) {
     (port, address)
 }
 
-/// A connection to a port that has written this.
+/// Returns a connection to a port, after it has sent this text.
 fn visitor(address: SocketAddr, text: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
@@ -79,8 +79,8 @@ fn visitor(address: SocketAddr, text: &str) -> TcpStream {
 
 /// Repeats until there is a result. The loopback delivers on its own, so this ends.
 fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
-    let is_patient = clock::within(Duration::from_secs(30));
-    while is_patient() {
+    let has_time = clock::within(Duration::from_secs(30));
+    while has_time() {
         if let Some(found) = attempt() {
             return found;
         }

@@ -1,6 +1,6 @@
 //! The system calls and files below `/proc` that only Linux has.
 //!
-//! Outside Linux every question returns `None` or an error.
+//! On other systems, every function returns `None`, an error, or an empty value.
 
 pub(crate) use system::drops;
 pub use system::{allowed_cores, cpu_ticks, current_thread_id, machine};

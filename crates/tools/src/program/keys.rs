@@ -1,6 +1,6 @@
 //! `drumfire keygen`, `drumfire public` and `drumfire token`.
 //!
-//! Key files are made new and for their owner alone; one that exists is never written over.
+//! A key file is created with permissions for its owner only. An existing file is never overwritten.
 
 use std::fmt::Display;
 use std::fs::{self, OpenOptions};

@@ -12,7 +12,7 @@ use super::{IS_INTERRUPTED, is_interrupted, watch_for_interrupt, write_stdout};
 use crate::cli::TopArgs;
 use crate::error::Error;
 use crate::receiver::ReceiverSource;
-use crate::top::{self, ControlSocket, Look};
+use crate::top::{self, ControlSocket, Theme};
 
 pub(super) fn run(args: &TopArgs) -> Result<(), Error> {
     let path = args.socket();
@@ -32,7 +32,7 @@ pub(super) fn run(args: &TopArgs) -> Result<(), Error> {
         return Err(unanswered(text));
     }
     watch_for_interrupt();
-    top::run(move |ask| source.ask(ask), args.order, look(args.no_color), &is_interrupted)
+    top::run(move |ask| source.ask(ask), args.order, theme(args.no_color), &is_interrupted)
         .map_err(|error| terminal(&error))
 }
 
@@ -53,7 +53,7 @@ pub(super) fn start(mut source: ReceiverSource) -> Result<impl FnOnce() -> Resul
     let over = Arc::clone(&is_over);
     let show = move || {
         let answer = move |ask| Ok(top::answer(&mut source, &ask));
-        let shown = top::run(answer, SurveyOrder::Rate, look(false), &|| over.load(Ordering::Acquire));
+        let shown = top::run(answer, SurveyOrder::Rate, theme(false), &|| over.load(Ordering::Acquire));
         IS_INTERRUPTED.store(true, Ordering::Release);
         shown
     };
@@ -71,12 +71,12 @@ pub(super) fn check_terminal(advice: &str) -> Result<(), Error> {
     if io::stdout().is_terminal() && io::stdin().is_terminal() {
         return Ok(());
     }
-    Err(Error::usage("standard output", "a live view needs a terminal, and this is none", advice))
+    Err(Error::usage("standard output", "a live view needs a terminal, and this is not one", advice))
 }
 
-fn look(no_color: bool) -> Look {
+fn theme(no_color: bool) -> Theme {
     let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| value != OsStr::new(""));
-    if no_color || is_unwanted { Look::Plain } else { Look::Colored }
+    if no_color || is_unwanted { Theme::Plain } else { Theme::Colored }
 }
 
 fn terminal(error: &io::Error) -> Error {

@@ -10,7 +10,7 @@ use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{DropReason, Endpoint, Event, Stats};
 use drumfire_socket::{DatagramMut, DrainEnd, Receiver, SendBatch, SendMode, Sender, Socket};
 
-use super::promise::{Delivery, OF_ITS_OWNER, Promise};
+use super::promise::{Delivery, OPENED_DROPS, Promise};
 use super::service::{StagePart, now};
 use super::stages::{BUDGET, ThreadBook, ThreadStage};
 use super::state::WorkerState;
@@ -51,8 +51,8 @@ impl DeliverStage {
         })
     }
 
-    /// Takes datagrams.
-    fn take<'a>(&mut self, book: &mut ThreadBook, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
+    /// Passes datagrams to the endpoint and records the messages that it delivers.
+    fn receive<'a>(&mut self, book: &mut ThreadBook, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
         let mut handled_ns = 0;
         let Self { endpoint, promise, .. } = self;
         endpoint.handle_datagrams(now(), datagrams.map(worker::inbound));
@@ -105,7 +105,7 @@ impl ThreadStage for DeliverStage {
 
     fn pass(&mut self, book: &mut ThreadBook, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
         let end =
-            receiver.drain_mut(socket, BUDGET, |mut received| self.take(book, received.datagrams_mut()));
+            receiver.drain_mut(socket, BUDGET, |mut received| self.receive(book, received.datagrams_mut()));
         self.finish_pass(socket);
         end
     }
@@ -114,7 +114,7 @@ impl ThreadStage for DeliverStage {
         let Self { promise, endpoint, before, forwarded_in, .. } = *self;
         let stats = endpoint.stats();
         for reason in DropReason::ALL {
-            if promise.is_none() || !OF_ITS_OWNER.contains(&reason) {
+            if promise.is_none() || !OPENED_DROPS.contains(&reason) {
                 book.stray(reason.name(), stats.dropped(reason) - before.dropped(reason));
             }
         }

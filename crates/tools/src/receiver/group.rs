@@ -31,8 +31,9 @@ use crate::error::Error;
 use crate::host;
 use crate::report::Granted;
 
-/// How long the threads may take to begin a session. A thread that has ended never does; the end of the run reports it.
-const BEGIN_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the threads may take to begin a session. A thread that has ended never begins one, and the end of the run
+/// reports that.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Running receiver threads.
 pub(super) struct WorkerGroup {
@@ -101,9 +102,9 @@ impl WorkerGroup {
     pub(super) fn begin(&self, session: Session) {
         let _ = self.shared.session.set(session);
         self.shared.wake();
-        let is_patient = clock::within(BEGIN_PATIENCE);
+        let has_time = clock::within(BEGIN_TIMEOUT);
         let has_begun = |state: &Arc<WorkerState>| state.has_session.load(Ordering::Acquire);
-        while !self.shared.states.iter().all(has_begun) && is_patient() {
+        while !self.shared.states.iter().all(has_begun) && has_time() {
             clock::pause(Duration::from_millis(1));
         }
     }
@@ -257,7 +258,7 @@ impl Worker {
             let new = arrivals(receiver.counts()) - arrivals_before;
             waiter.on_pass(clock::now(), new);
             if new > 0 {
-                // Strangers do not stretch the window.
+                // Datagrams of other programs do not extend the window.
                 if book.ours > ours_before {
                     state.last_receive_ns.store(clock::host_ns(), Ordering::Relaxed);
                 }

@@ -64,18 +64,18 @@ impl OpenStage {
         })
     }
 
-    /// Takes datagrams.
-    fn take<'a>(&mut self, book: &mut ThreadBook, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
+    /// Opens packets, accepts connections, and counts the other datagrams by reason.
+    fn receive<'a>(&mut self, book: &mut ThreadBook, datagrams: impl Iterator<Item = DatagramMut<'a>>) {
         let mut handled_ns = 0;
         for datagram in datagrams {
             let Inbound { from, bytes } = worker::inbound(datagram);
-            let taken = match DatagramKind::of(bytes) {
+            let result = match DatagramKind::of(bytes) {
                 Ok(DatagramKind::Transport) => self.open(book, from, bytes, &mut handled_ns),
                 Ok(DatagramKind::Hello) => self.accept(from, bytes),
                 Ok(_) => Err(DropReason::UnexpectedKind),
                 Err(error) => Err(error.into()),
             };
-            if let Err(reason) = taken {
+            if let Err(reason) = result {
                 book.stray(reason.name(), 1);
             }
         }
@@ -198,7 +198,7 @@ impl OpenStage {
 impl ThreadStage for OpenStage {
     fn pass(&mut self, book: &mut ThreadBook, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
         let end =
-            receiver.drain_mut(socket, BUDGET, |mut received| self.take(book, received.datagrams_mut()));
+            receiver.drain_mut(socket, BUDGET, |mut received| self.receive(book, received.datagrams_mut()));
         if !self.batch.is_empty() {
             self.sender.flush(socket, &mut self.batch, |_| {});
             // The network may lose datagrams, and so may a full socket.

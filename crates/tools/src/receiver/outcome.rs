@@ -38,7 +38,7 @@ const UNCOUNTED: &str =
 
 /// The note of a run that may see trains.
 const TRAINS: &str =
-    "kernel drops are exact to the datagram as long as no trains are taken; --gro off makes sure";
+    "kernel drops are exact to the datagram as long as no trains are received; --gro off makes sure";
 
 /// The measurements of a run, outside its threads.
 pub(super) struct Measured {
@@ -160,7 +160,7 @@ fn books(
     };
     let lost = lost.filter(|_| counted > 0);
     // Handshakes are in no book, so the kernel may have dropped datagrams that are not missing.
-    let has_strangers = has_messages || !foreign.is_empty();
+    let has_foreign = has_messages || !foreign.is_empty();
     if let Some(lost) = lost.filter(|_| is_gro_on) {
         notes.push(format!(
             "with GRO the kernel counts trains: it dropped {}, and the gaps in the flows are {} datagrams",
@@ -168,12 +168,14 @@ fn books(
             thousands(lost)
         ));
     }
-    if lost.is_some() && has_strangers && *scope == Scope::TwoHosts {
-        notes.push("strangers came too: some of the kernel's drops may have been theirs".to_owned());
+    if lost.is_some() && has_foreign && *scope == Scope::TwoHosts {
+        notes.push(
+            "other programs sent datagrams too: some of the kernel's drops may have been theirs".to_owned(),
+        );
     }
-    let (ours, of_strangers) = kernel_drops(counted, lost, is_gro_on, has_strangers, *scope);
-    if of_strangers > 0 {
-        foreign.insert(KERNEL_RECEIVE_QUEUE.to_owned(), of_strangers);
+    let (ours, of_others) = kernel_drops(counted, lost, is_gro_on, has_foreign, *scope);
+    if of_others > 0 {
+        foreign.insert(KERNEL_RECEIVE_QUEUE.to_owned(), of_others);
     }
     books.dropped(KERNEL_RECEIVE_QUEUE, ours)
 }
@@ -187,18 +189,19 @@ impl Measured {
 
 /// Returns the kernel's drops of the sender's datagrams, and of those of other programs.
 ///
-/// `counted` has the drops that the kernel counted: datagrams, or trains with GRO on. `lost` datagrams are missing in the flows; `None`
-/// if flows were not followed. Without GRO the kernel's count is exact. If strangers sent too, the drops beyond the gaps were theirs.
-/// With GRO the kernel counts trains, so the gaps show how many datagrams those were. A difference remains unexplained.
+/// `counted` has the drops that the kernel counted: datagrams, or trains with GRO on. `lost` datagrams are missing in
+/// the flows; `None` if flows were not followed. Without GRO the kernel's count is exact. If other programs sent too,
+/// the drops beyond the gaps were theirs. With GRO the kernel counts trains, so the gaps show how many datagrams those
+/// were. A difference remains unexplained.
 fn kernel_drops(
     counted: u64,
     lost: Option<u64>,
     is_gro_on: bool,
-    has_strangers: bool,
+    has_foreign: bool,
     scope: Scope,
 ) -> (u64, u64) {
     let ours = match (lost, is_gro_on) {
-        (Some(lost), false) if has_strangers => counted.min(lost),
+        (Some(lost), false) if has_foreign => counted.min(lost),
         // Between two hosts the wire may have lost some of them. A dropped train proves one datagram only.
         (Some(lost), true) if scope == Scope::TwoHosts => counted.min(lost),
         (Some(lost), true) => lost.min(counted.saturating_mul(MAX_TRAIN)),
@@ -299,7 +302,7 @@ fn sender_notes(finished: &Finished) -> Vec<String> {
     let errors: Vec<String> =
         finished.errors.iter().map(|(name, count)| format!("{name} {}", thousands(*count))).collect();
     if !errors.is_empty() {
-        notes.push(format!("the sender's kernel did not take some datagrams: {}", errors.join(", ")));
+        notes.push(format!("the sender's kernel refused some datagrams: {}", errors.join(", ")));
     }
     let Some(messages) = &finished.messages else { return notes };
     if messages.blocked > 0 {
@@ -319,15 +322,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_drops_are_shared_between_the_sender_and_strangers() {
-        let datagrams = |lost, has_strangers| kernel_drops(100, lost, false, has_strangers, Scope::OneHost);
+    fn kernel_drops_are_shared_between_the_sender_and_others() {
+        let datagrams = |lost, has_foreign| kernel_drops(100, lost, false, has_foreign, Scope::OneHost);
         for (lost, expected) in [(None, (100, 0)), (Some(99), (100, 0)), (Some(101), (100, 0))] {
             assert_eq!(datagrams(lost, false), expected, "{lost:?}: the count is exact");
         }
         for (lost, expected) in
             [(None, (100, 0)), (Some(0), (0, 100)), (Some(99), (99, 1)), (Some(101), (100, 0))]
         {
-            assert_eq!(datagrams(lost, true), expected, "{lost:?}: strangers sent too");
+            assert_eq!(datagrams(lost, true), expected, "{lost:?}: other programs sent too");
         }
         // A dropped train is at most 64 datagrams, or one between hosts.
         for (trains, lost, scope, ours) in [

@@ -1,7 +1,8 @@
-//! The books of messages, and checks that they were delivered as their mode promises, by the numbers in them.
+//! The books of messages, and the checks that messages were delivered as their mode promises. Each message carries its
+//! number.
 //!
-//! The flow tables count duplicates and order. [`Promise`] adds the checks that they cannot make. Nothing is allocated after a
-//! session began.
+//! The flow tables count duplicates and reordering. [`Promise`] adds the checks that they cannot make. Nothing is
+//! allocated after a session began.
 
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{DropReason, Stats};
@@ -16,7 +17,7 @@ use crate::report::{
     Accounting, GIVEN_UP, IN_LOST_DATAGRAMS, Messages, OVERTAKEN, RECEIVE_MEMORY, SUPERSEDED, Scope,
 };
 
-/// One thread's view.
+/// The state of the checks on one thread.
 pub(super) struct Promise {
     mode: Mode,
     /// In `reliable-unordered` a checksum over the messages of each flow; in `reliable-latest` one past the newest message of each
@@ -118,8 +119,9 @@ const fn scattered(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// Reasons to drop a packet that opened. Only the sender can have sealed it, so it belongs to the books.
-pub(super) const OF_ITS_OWNER: [DropReason; 3] =
+/// The reasons to drop a packet after it was opened. Only the sender can have sealed such a packet, so the packet
+/// belongs to the books.
+pub(super) const OPENED_DROPS: [DropReason; 3] =
     [DropReason::ReceiveMemory, DropReason::PiecesDisagree, DropReason::Protocol];
 
 /// The connections of a thread in a session.
@@ -131,14 +133,14 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    /// Packets that opened and whose messages were taken.
+    /// Packets that were opened and whose messages were accepted.
     pub(super) fn packets(&self) -> u64 {
         self.now.packets_received - self.before.packets_received
     }
 
     /// Packets that opened and were dropped, by name.
     pub(super) fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        OF_ITS_OWNER
+        OPENED_DROPS
             .map(|reason| (reason.name(), self.now.dropped(reason) - self.before.dropped(reason)))
             .into_iter()
     }

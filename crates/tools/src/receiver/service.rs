@@ -19,10 +19,10 @@ use crate::choices::{Mode, Suite};
 use crate::clock;
 use crate::limits::{MAX_FLOWS, MAX_RUN};
 
-/// A connection does not end for silence during a run: a sender without an endpoint acknowledges nothing.
+/// The silent and the unacknowledged timeout, longer than any run: a sender without an endpoint acknowledges nothing.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2 * MAX_RUN.as_secs());
 
-/// Handshakes that may be done in a second: all flows of a sender come from one address.
+/// The number of handshakes per second and source. It does not limit a sender, whose flows all come from one address.
 const HANDSHAKES: u32 = 1_000_000;
 
 /// The settings of both ends.

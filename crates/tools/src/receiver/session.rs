@@ -1,6 +1,5 @@
-//! One run of the receiver: wait for a sender, welcome it, sample the rates, drain the queues, and compare the books.
-//!
-//! The control thread does this. It handles no datagrams.
+//! One run of the receiver on the control thread: wait for a sender, welcome it, sample the rates, drain the queues,
+//! and compare the books. The control thread handles no datagrams.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -30,16 +29,16 @@ use crate::table::thousands;
 const STEP: Duration = Duration::from_millis(20);
 
 /// How long a sender may take from its hello to its start. It may open thousands of sockets in between.
-const START_PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a sender may take to send its book after it was asked to stop. A sender of messages waits up to 10 s for their acks first.
-const STOP_PATIENCE: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The reason for refusing a second sender.
 const BUSY: &str = "another sender is being served: wait until it is done, or start a second receiver";
 
 /// How long the queues may take to drain after the sender's last datagram.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The number of attempts to find a free port. The UDP port that the kernel chooses may be in use for TCP.
 const PORT_TRIES: u32 = 16;
@@ -119,7 +118,8 @@ impl BoundReceiver {
         self.group.source()
     }
 
-    /// Receives what one sender sends and closes the books with it. Without a sender, strangers are noted by name.
+    /// Receives what one sender sends and closes the books with it. Without a sender, datagrams of other programs are
+    /// noted by name.
     ///
     /// # Errors
     ///
@@ -135,9 +135,11 @@ impl BoundReceiver {
         }
         let Some((end, measured)) = session? else {
             for (name, count) in outcome::strays(&totals) {
-                (observer.on_note)(&format!("from strangers: {} {name}", thousands(count)));
+                (observer.on_note)(&format!("from other programs: {} {name}", thousands(count)));
             }
-            return Err(Error::run("no sender came: start `sender --to` this address on the other host"));
+            return Err(Error::run(
+                "no sender connected: start `sender --to` this address on the other host",
+            ));
         };
         let outcome = Outcome::of(&plan, &measured, &totals);
         end.close(&measured.finished, &outcome.report)?;
@@ -163,8 +165,8 @@ impl BoundReceiver {
                 mode: self.plan.mode,
             }),
         })?;
-        let is_patient = clock::within(START_PATIENCE);
-        let started = end.wait_for_start(|| is_patient() && !(observer.is_stopped)());
+        let has_time = clock::within(START_TIMEOUT);
+        let started = end.wait_for_start(|| has_time() && !(observer.is_stopped)());
         started.map_err(|error| {
             let is_stopped = (observer.is_stopped)();
             if is_stopped { Error::run("stopped before the sender began: start both again") } else { error }
@@ -225,7 +227,7 @@ impl BoundReceiver {
             let finished = end.wait_for_finish(|| {
                 let now = clock::now();
                 if sampler.is_due(now) {
-                    sampler.take(now, &group.shared.sample(), observer);
+                    sampler.sample(now, &group.shared.sample(), observer);
                 }
                 port.refuse_all(now, BUSY);
                 deadline.is_none_or(|deadline| now < deadline) && (is_stopping || !(observer.is_stopped)())
@@ -236,7 +238,7 @@ impl BoundReceiver {
                 None => {
                     end.stop()?;
                     is_stopping = true;
-                    deadline = Some(clock::now() + STOP_PATIENCE);
+                    deadline = Some(clock::now() + STOP_TIMEOUT);
                 }
             }
         }
@@ -247,7 +249,7 @@ impl BoundReceiver {
     fn drain(&mut self, scope: Scope) -> GroupSample {
         // Only on one host whose queues are visible does an empty queue prove that no datagram is under way.
         let quiet_for = if scope == Scope::OneHost { STEP } else { STEP * 15 };
-        let is_patient = clock::within(DRAIN_PATIENCE);
+        let has_time = clock::within(DRAIN_TIMEOUT);
         let mut last = self.group.shared.sample();
         let mut cpu = last.cpu.clone();
         let mut quiet_since = clock::now();
@@ -260,7 +262,7 @@ impl BoundReceiver {
                 cpu.clone_from(&sample.cpu);
             }
             last = sample;
-            if now.saturating_duration_since(quiet_since) >= quiet_for || !is_patient() {
+            if now.saturating_duration_since(quiet_since) >= quiet_for || !has_time() {
                 return GroupSample { cpu, ..last };
             }
         }
@@ -343,7 +345,7 @@ impl RateSampler {
         now >= self.due
     }
 
-    fn take(&mut self, now: Instant, sample: &GroupSample, observer: &mut Observer<'_>) {
+    fn sample(&mut self, now: Instant, sample: &GroupSample, observer: &mut Observer<'_>) {
         let elapsed = now.saturating_duration_since(self.since).as_secs_f64();
         let drops = sample.kernel_drops();
         let before = self.received.iter().chain(std::iter::repeat(&0));
@@ -364,7 +366,7 @@ impl RateSampler {
     /// Adds the last, shorter interval if it is at least half of a whole one, or the only one. A rate over less says little.
     fn finish(&mut self, now: Instant, sample: &GroupSample, observer: &mut Observer<'_>) {
         if self.rates.is_empty() || now.saturating_duration_since(self.since) >= self.interval / 2 {
-            self.take(now, sample, observer);
+            self.sample(now, sample, observer);
         }
     }
 }
@@ -420,7 +422,7 @@ mod tests {
         let (end, seconds) = looks.split_last().expect("a run has an end");
         for (millis, received) in seconds {
             assert!(sampler.is_due(at(*millis)));
-            sampler.take(at(*millis), &sample(*received), &mut observer);
+            sampler.sample(at(*millis), &sample(*received), &mut observer);
         }
         sampler.finish(at(end.0), &sample(end.1), &mut observer);
         sampler.rates

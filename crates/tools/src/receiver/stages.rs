@@ -14,7 +14,7 @@ use crate::clock;
 use crate::datagram::{self, DropReason, Header};
 use crate::flows::{FlowCount, FlowTable};
 
-/// Datagrams taken in one pass before timers and commands get their turn.
+/// Datagrams received in one pass before timers and commands get their turn.
 pub(super) const BUDGET: usize = 1_024;
 
 /// Latency is measured on one datagram in this many.
@@ -33,7 +33,7 @@ pub(super) trait ThreadStage {
         None
     }
 
-    /// Drains the socket through the stage and enters its datagrams into the book.
+    /// Drains the socket through the stage and records its datagrams in the book.
     fn pass(&mut self, book: &mut ThreadBook, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd;
 
     /// Completes the book after the last pass.
@@ -48,7 +48,7 @@ pub(super) struct PlainStage {
 
 impl ThreadStage for PlainStage {
     fn pass(&mut self, book: &mut ThreadBook, receiver: &mut Receiver, socket: &mut Socket) -> DrainEnd {
-        receiver.drain(socket, BUDGET, |received| self.take(book, received))
+        receiver.drain(socket, BUDGET, |received| self.receive(book, received))
     }
 
     fn finish(self: Box<Self>, _: &mut ThreadBook) {
@@ -59,7 +59,7 @@ impl ThreadStage for PlainStage {
 
 impl PlainStage {
     /// Takes one batch.
-    fn take(&mut self, book: &mut ThreadBook, received: Received<'_>) {
+    fn receive(&mut self, book: &mut ThreadBook, received: Received<'_>) {
         let mut handled_ns = 0;
         for train in received.trains() {
             if !book.follows_flows {
@@ -88,7 +88,7 @@ impl PlainStage {
 /// One thread's book of a session: datagrams per flow, and strays by name. After the thread ended, it has the totals of the thread.
 #[derive(Default)]
 pub(super) struct ThreadBook {
-    /// Whether datagrams are entered into their flows.
+    /// Whether datagrams are recorded by flow.
     follows_flows: bool,
     flows: Option<FlowTable>,
     /// Datagrams of the sender since the session began, or messages if `delivery` is set.
@@ -136,7 +136,7 @@ impl ThreadBook {
         }
     }
 
-    /// Enters a datagram into its flow. Returns its header if it belongs to the session.
+    /// Records a datagram of a flow. Returns its header if it belongs to the session.
     fn enter(&mut self, bytes: &[u8]) -> Option<Header> {
         let flows = self.flows.as_mut().ok_or(DropReason::UnknownFlow);
         let entered = flows.and_then(|flows| {
@@ -151,14 +151,14 @@ impl ThreadBook {
         entered.ok()
     }
 
-    /// Enters the datagram in a message, and measures its latency.
+    /// Records the datagram in a message, and measures its latency.
     pub(super) fn enter_message(&mut self, payload: &[u8], handled_ns: &mut u64) -> Option<Header> {
         let header = self.enter(payload);
         self.sample_latency(payload, 1, handled_ns);
         header
     }
 
-    /// Enters a whole train if its ends belong to one flow. Returns false if nothing was entered.
+    /// Records a whole train if its ends belong to one flow. Returns false if nothing was recorded.
     fn enter_train(&mut self, train: &GroBatch<'_>) -> bool {
         let count = train.datagram_count();
         let ends = datagram::decode(train.first()).ok().zip(datagram::decode(train.last()).ok());

@@ -1,8 +1,8 @@
 //! The books of a run: every datagram that was sent was received, was dropped for a named reason, or is in the remainder. Messages
 //! have books of their own: a datagram may carry several messages or only an ack, and a message may be sent several times.
 //!
-//! Between two hosts the remainder may be positive. On one host it must be zero. The books contain only datagrams of the sender
-//! under test. Datagrams of strangers and second copies are counted elsewhere.
+//! Between two hosts the remainder may be positive. On one host it must be zero. The books contain only datagrams of
+//! the sender under test. Foreign datagrams and second copies are counted elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -57,16 +57,16 @@ impl Scope {
 pub struct Accounting {
     /// Datagrams that the senders' kernel accepted.
     pub sent: u64,
-    /// Datagrams of those that a receiver took, each counted once.
+    /// Sent datagrams that a receiver received, each counted once.
     pub received: u64,
-    /// Datagrams of those that were dropped, by the name of the place.
+    /// Sent datagrams that were dropped, by the name of the drop.
     pub drops: BTreeMap<String, u64>,
     /// Whether one kernel saw all datagrams.
     pub scope: Scope,
 }
 
 impl Accounting {
-    /// Books of one host without a drop so far.
+    /// Returns books of one host without drops.
     pub fn new(sent: u64, received: u64) -> Self {
         Self { sent, received, ..Self::default() }
     }
@@ -79,22 +79,22 @@ impl Accounting {
         self
     }
 
-    /// The same books with another scope.
+    /// Returns the books with another scope.
     #[must_use]
     pub fn within(mut self, scope: Scope) -> Self {
         self.scope = scope;
         self
     }
 
-    /// All named drops together; it stops at `u64::MAX`.
+    /// The sum of all named drops, which stops at `u64::MAX`.
     pub fn dropped_count(&self) -> u64 {
         self.drops.values().fold(0, |sum: u64, count| sum.saturating_add(*count))
     }
 
-    /// Sent less received less every named drop.
+    /// The number of sent datagrams minus received ones and named drops.
     ///
-    /// Negative when more arrived than was sent. A remainder that does not fit stops at `i64::MIN` or
-    /// `i64::MAX`, so that absurd numbers can never look closed.
+    /// It is negative when more arrived than was sent. A remainder that does not fit stops at `i64::MIN` or `i64::MAX`,
+    /// so that no wrapped sum makes the books close.
     pub fn unexplained(&self) -> i64 {
         let found = self
             .drops

@@ -52,7 +52,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// The versions of this very program.
+    /// Returns the versions of this program.
     pub fn of_this_build() -> Self {
         Self {
             drumfire: env!("CARGO_PKG_VERSION").to_owned(),
@@ -118,17 +118,17 @@ pub struct CpuTime {
 /// Latencies in nanoseconds, from the time a datagram was meant to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Half of all are at most this.
+    /// The median.
     pub p50: u64,
-    /// 90 % are at most this.
+    /// The 90th percentile.
     pub p90: u64,
-    /// 99 % are at most this.
+    /// The 99th percentile.
     pub p99: u64,
-    /// 99.9 % are at most this.
+    /// The 99.9th percentile.
     pub p999: u64,
-    /// The longest.
+    /// The maximum.
     pub max: u64,
-    /// How many were measured.
+    /// The number of measurements.
     pub count: u64,
 }
 

@@ -23,12 +23,12 @@ pub(super) const BUDGET: usize = 256;
 /// Datagrams written together.
 const BATCH: usize = 64;
 
-/// The rate of each connection, higher than any machine sends. The schedule alone decides when a message leaves: an adaptive
-/// controller would add its queue to every latency. The memory of the connection still bounds the data in flight.
-const UNHINDERED: Congestion = Congestion::Fixed { bytes_per_second: 1_250_000_000 };
+/// A rate that no machine reaches, so that only the schedule decides when a message leaves. An adaptive controller
+/// would add its queue to every latency. The memory of the connection still bounds the data in flight.
+const UNLIMITED: Congestion = Congestion::Fixed { bytes_per_second: 1_250_000_000 };
 
 /// The delay before a full socket is tried again.
-const BLOCKED_REST: Duration = Duration::from_micros(50);
+const BLOCKED_RETRY_DELAY: Duration = Duration::from_micros(50);
 
 /// The number of attempts before the datagrams count as lost.
 const BLOCKED_TRIES: u32 = 40;
@@ -37,7 +37,7 @@ const BLOCKED_TRIES: u32 = 40;
 const HANDSHAKE: u8 = 0x80;
 
 /// The longest wait for a connection. A handshake times out after five seconds, and the confirmation takes one more round trip.
-pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(8);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The error of a flow without a connection.
 pub(super) fn unconnected(reason: impl Display) -> Error {
@@ -68,8 +68,8 @@ pub(super) fn flush(
 ) -> u64 {
     loop {
         match sender.flush(socket, batch, |_| on_refused()) {
-            FlushEnd::Blocked if may_wait() => parker.nap(BLOCKED_REST),
-            FlushEnd::Paused(time) => parker.nap(time),
+            FlushEnd::Blocked if may_wait() => parker.sleep(BLOCKED_RETRY_DELAY),
+            FlushEnd::Paused(time) => parker.sleep(time),
             FlushEnd::Sent | FlushEnd::Blocked | FlushEnd::Closed(_) => break,
         }
     }
@@ -82,12 +82,12 @@ pub(super) fn flush(
 pub(super) struct Client {
     pub(super) flow: u32,
     pub(super) id: RouteId,
-    /// The place of the flow among those of its thread.
+    /// The index of the flow among those of its thread.
     pub(super) place: u64,
     /// Messages that are due, and messages that the endpoint accepted.
     pub(super) due: u64,
-    pub(super) taken: u64,
-    /// How often the endpoint had no memory for a message.
+    pub(super) accepted: u64,
+    /// The number of times that the endpoint had no memory for a message.
     pub(super) blocked: u64,
     pub(super) socket: Socket,
     pub(super) endpoint: Endpoint<SingleWorker>,
@@ -143,16 +143,16 @@ impl Client {
         sealed: &Sealed,
     ) -> Result<Self, Error> {
         let seed = random_bytes().map_err(unconnected)?;
-        let config = service::config(sealed.suite).congestion(UNHINDERED);
+        let config = service::config(sealed.suite).congestion(UNLIMITED);
         let mut endpoint =
             Endpoint::client(config, ClientConfig::default(), Secret::new(seed)).map_err(unconnected)?;
         let identity = ServerIdentity { public_key: sealed.public_key, key_id: 0 };
         let server = endpoint.connect(now(), to, &identity, None).map_err(unconnected)?;
-        let (due, taken, blocked, due_ns, sent, end) = (0, 0, 0, 0, 0, None);
-        Ok(Self { flow, id, place, due, taken, blocked, socket, endpoint, server, to, due_ns, sent, end })
+        let (due, accepted, blocked, due_ns, sent, end) = (0, 0, 0, 0, 0, None);
+        Ok(Self { flow, id, place, due, accepted, blocked, socket, endpoint, server, to, due_ns, sent, end })
     }
 
-    /// Returns whether everything it was given was sent and acknowledged, or given up.
+    /// Returns whether every accepted message was acknowledged or given up.
     pub(super) fn is_settled(&mut self) -> bool {
         let stats = self.endpoint.peer_stats(now(), self.server);
         stats.is_some_and(|stats| stats.in_flight_bytes == 0 && stats.send_memory_bytes == 0)

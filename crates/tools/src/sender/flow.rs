@@ -7,7 +7,7 @@ use drumfire_puppet::{Connector, PacketSealer};
 use drumfire_socket::{DrainEnd, LocalAddress, Parker, SendBatch, Socket};
 use drumfire_wire::ClientParameters;
 
-use super::client::{BUDGET, CONNECT_PATIENCE, SocketBuffers, unconnected};
+use super::client::{BUDGET, CONNECT_TIMEOUT, SocketBuffers, unconnected};
 use crate::clock;
 use crate::control::Sealed;
 use crate::datagram::{self, Header, RouteId, STAMPED_BYTES};
@@ -87,12 +87,12 @@ fn connect(socket: &mut Socket, buffers: &mut SocketBuffers, sealed: &Sealed) ->
     let mut client = Connector::new(&sealed.public_key, client_id, ephemeral, &parameters, offer);
     let mut poller = buffers.poller()?;
     poller.register(socket, 0).map_err(unconnected)?;
-    let is_patient = clock::within(CONNECT_PATIENCE);
+    let has_time = clock::within(CONNECT_TIMEOUT);
     while !client.is_confirmed() {
         if let Some(line) = client.failure() {
             return Err(unconnected(line));
         }
-        if !is_patient() {
+        if !has_time() {
             return Err(unconnected("the server did not answer: check its address and public key"));
         }
         let mut answers = Vec::from_iter(client.resend());

@@ -1,6 +1,7 @@
 //! Sends messages on schedule over the clients of one thread, and waits until all are settled.
 //!
-//! The loop is open: a message that its endpoint cannot accept yet is sent later, with the time at which it should have left.
+//! The schedule is open-loop: a message that its endpoint cannot accept yet is sent later, with its intended time of
+//! sending.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -12,7 +13,7 @@ use drumfire_puppet::PacketSealer;
 use drumfire_socket::{Parker, Poller, Socket};
 use drumfire_wire::ChannelId;
 
-use super::client::{CONNECT_PATIENCE, Client, SocketBuffers, unconnected};
+use super::client::{CONNECT_TIMEOUT, Client, SocketBuffers, unconnected};
 use super::thread::Schedule;
 use crate::choices::Mode;
 use crate::clock;
@@ -22,7 +23,7 @@ use crate::error::Error;
 use crate::receiver::service::now;
 
 /// The interval between two receive passes, in nanoseconds.
-const LOOK_NS: u64 = 1_000_000;
+const RECEIVE_INTERVAL_NS: u64 = 1_000_000;
 
 /// The number of clients of one poller: as many as it supports.
 const GROUP: usize = 64;
@@ -31,7 +32,7 @@ const GROUP: usize = 64;
 const STEP: Duration = Duration::from_millis(50);
 
 /// How long acks may take after the last message. The receiver waits longer for a sender that it stopped.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The channel of every message.
 const CHANNEL: ChannelId = ChannelId(0);
@@ -40,7 +41,7 @@ const CHANNEL: ChannelId = ChannelId(0);
 pub(super) struct MessageSender {
     turns: Turns,
     pub(super) clients: Vec<Client>,
-    /// One for each group of [`GROUP`] clients.
+    /// One poller for each group of [`GROUP`] clients.
     pollers: Vec<Poller>,
     pub(super) buffers: SocketBuffers,
     payload: Box<[u8]>,
@@ -88,11 +89,11 @@ impl MessageSender {
                     all.step(group)?;
                 }
             }
-            let is_patient = clock::within(CONNECT_PATIENCE);
+            let has_time = clock::within(CONNECT_TIMEOUT);
             // Any packet from the receiver proves that it has opened a packet of this connection.
             let is_confirmed = |client: &Client| client.endpoint.stats().packets_received > 0;
             while !all.clients.iter().skip(group * GROUP).all(is_confirmed) {
-                if !is_patient() {
+                if !has_time() {
                     return Err(unconnected("the receiver does not confirm the connection"));
                 }
                 all.step(group)?;
@@ -106,7 +107,7 @@ impl MessageSender {
         let due_ns =
             self.clients.iter().skip(group * GROUP).map(|client| client.due_ns).min().unwrap_or(u64::MAX);
         let timeout = Duration::from_nanos(due_ns.saturating_sub(clock::host_ns()));
-        self.look_at(group, timeout.min(STEP), None);
+        self.receive_group(group, timeout.min(STEP), None);
         let end = self.clients.iter().skip(group * GROUP).find_map(|client| client.end.as_ref());
         end.map_or(Ok(()), |end| Err(unconnected(end)))
     }
@@ -116,27 +117,27 @@ impl MessageSender {
         let all = schedule.due(schedule.length);
         let mut turn = 0;
         let mut refused_in_a_row = 0;
-        let mut next_look_ns = 0;
+        let mut next_receive_ns = 0;
         while !is_stopping.load(Ordering::Relaxed) && !schedule.is_over() {
             let last = (turn + 1) * self.turns.burst - 1;
             if all.is_some_and(|all| last >= all) {
                 break;
             }
-            if clock::host_ns() >= next_look_ns {
-                self.look(schedule);
-                next_look_ns = clock::host_ns() + LOOK_NS;
+            if clock::host_ns() >= next_receive_ns {
+                self.receive_all(schedule);
+                next_receive_ns = clock::host_ns() + RECEIVE_INTERVAL_NS;
             }
             let due_ns = if schedule.rate > 0.0 { schedule.stamp_ns(last) } else { 0 };
             // Without a schedule a full flow is tried again after the next receive pass.
             let is_full = schedule.rate <= 0.0 && refused_in_a_row >= self.turns.flows;
-            let until_ns = if is_full { next_look_ns } else { due_ns };
+            let until_ns = if is_full { next_receive_ns } else { due_ns };
             if until_ns > clock::host_ns() {
                 refused_in_a_row = 0;
-                self.wait(until_ns.min(next_look_ns));
+                self.wait(until_ns.min(next_receive_ns));
                 continue;
             }
-            let has_taken = self.take_turn(turn, schedule);
-            refused_in_a_row = if has_taken { 0 } else { refused_in_a_row + 1 };
+            let has_accepted = self.take_turn(turn, schedule);
+            refused_in_a_row = if has_accepted { 0 } else { refused_in_a_row + 1 };
             turn += 1;
         }
         let offered = self.clients.iter().map(|client| client.due).sum();
@@ -144,13 +145,13 @@ impl MessageSender {
         all.filter(|_| !is_stopped).map_or(offered, |all| all.max(offered))
     }
 
-    /// Waits until every accepted message is settled, but not longer than [`SETTLE_PATIENCE`].
+    /// Waits until every accepted message is settled, but not longer than [`SETTLE_TIMEOUT`].
     pub(super) fn settle(&mut self, schedule: &Schedule) {
         // The run is over: messages that were due and not accepted are not sent.
-        self.clients.iter_mut().for_each(|client| client.due = client.taken);
-        let is_patient = clock::within(SETTLE_PATIENCE);
+        self.clients.iter_mut().for_each(|client| client.due = client.accepted);
+        let has_time = clock::within(SETTLE_TIMEOUT);
         loop {
-            self.look(schedule);
+            self.receive_all(schedule);
             let mut is_open = false;
             self.unsettled = 0;
             for client in &mut self.clients {
@@ -159,10 +160,10 @@ impl MessageSender {
                     is_open |= client.end.is_none();
                 }
             }
-            if !is_open || !is_patient() {
+            if !is_open || !has_time() {
                 return;
             }
-            self.wait(clock::host_ns() + LOOK_NS);
+            self.wait(clock::host_ns() + RECEIVE_INTERVAL_NS);
         }
     }
 
@@ -171,10 +172,10 @@ impl MessageSender {
         let (mut sent, mut in_packets) = (0_u64, 0);
         for client in &self.clients {
             if let Some(entry) = sums.sent_per_flow.get_mut(client.flow as usize) {
-                *entry = client.taken;
+                *entry = client.accepted;
             }
             let stats = client.endpoint.stats();
-            sent += client.taken;
+            sent += client.accepted;
             in_packets += stats.messages_sent.saturating_sub(stats.messages_resent);
             sums.blocked += client.blocked;
             sums.given_up += stats.messages_dropped + stats.messages_expired;
@@ -194,37 +195,37 @@ impl MessageSender {
             return false;
         };
         // Without a schedule the next messages are due once the last ones were accepted.
-        if schedule.rate > 0.0 || client.due == client.taken {
+        if schedule.rate > 0.0 || client.due == client.accepted {
             client.due += turns.burst;
         }
-        let before = client.taken;
+        let before = client.accepted;
         turns.send_due(schedule, client, payload);
         client.run(buffers, poller);
-        client.taken > before
+        client.accepted > before
     }
 
     /// Receives, handles timeouts, and sends messages that had to wait.
-    fn look(&mut self, schedule: &Schedule) {
-        (0..self.pollers.len()).for_each(|group| self.look_at(group, Duration::ZERO, Some(schedule)));
+    fn receive_all(&mut self, schedule: &Schedule) {
+        (0..self.pollers.len()).for_each(|group| self.receive_group(group, Duration::ZERO, Some(schedule)));
     }
 
     /// Waits up to `timeout` for datagrams of a group, and runs every client that received some or has a timeout due. Messages that had
     /// to wait are sent if there is a schedule.
-    fn look_at(&mut self, group: usize, timeout: Duration, schedule: Option<&Schedule>) {
+    fn receive_group(&mut self, group: usize, timeout: Duration, schedule: Option<&Schedule>) {
         let Self { turns, clients, pollers, buffers, payload, .. } = self;
         let Some(poller) = pollers.get_mut(group) else { return };
         // A wait that fails ends immediately. Timeouts are handled in any case.
         let ready = poller.poll(Some(timeout)).unwrap_or_default();
         let now_ns = clock::host_ns();
         for (index, client) in clients.iter_mut().skip(group * GROUP).take(GROUP).enumerate() {
-            let has_come = ready.readable & (1 << index) != 0;
-            if has_come {
+            let has_received = ready.readable & (1 << index) != 0;
+            if has_received {
                 client.receive(buffers);
                 if let Some(schedule) = schedule {
                     turns.send_due(schedule, client, payload);
                 }
             }
-            if has_come || client.due_ns <= now_ns {
+            if has_received || client.due_ns <= now_ns {
                 client.run(buffers, poller);
             }
         }
@@ -240,8 +241,8 @@ impl MessageSender {
 impl Turns {
     /// Sends due messages of one flow until its endpoint is full.
     fn send_due(self, schedule: &Schedule, client: &mut Client, payload: &mut [u8]) {
-        while client.taken < client.due {
-            let sequence = client.taken;
+        while client.accepted < client.due {
+            let sequence = client.accepted;
             let Some(options) = self.mode.options(sequence) else { return };
             let stamp = NonZeroU64::new(self.stamp_ns(schedule, client.place, sequence));
             let stamp = stamp.filter(|_| payload.len() >= STAMPED_BYTES);
@@ -250,7 +251,7 @@ impl Turns {
             let _ = datagram::encode(payload, &header);
             let bytes = bytes::Bytes::copy_from_slice(payload);
             match client.endpoint.send(now(), client.server, Message::new(CHANNEL, bytes, options)) {
-                Ok(()) => client.taken += 1,
+                Ok(()) => client.accepted += 1,
                 Err(SendError::Full) => {
                     client.blocked += 1;
                     return;

@@ -1,6 +1,6 @@
 //! One sending thread: an open-loop schedule over its flows, in turn.
 //!
-//! A datagram that leaves late carries the time at which it should have left.
+//! A datagram that is sent late carries its intended time of sending.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,17 +21,17 @@ use crate::error::Error;
 use crate::host::{self, ThreadClock, ThreadSample};
 use crate::report::{self, ThreadReport};
 
-/// The most datagrams one `sendmmsg` carries here.
+/// The maximum number of datagrams of one `sendmmsg` call.
 const BATCH: usize = 32;
 
-/// The most datagrams in one train.
+/// The maximum number of datagrams in one train.
 const TRAIN: usize = 64;
 
-/// The most bytes in one train.
+/// The maximum number of bytes in one train.
 const TRAIN_BYTES: usize = 65_000;
 
 /// The state that all threads of a run share.
-pub(super) struct Run {
+pub(super) struct SenderRun {
     pub(super) traffic: Traffic,
     to: SocketAddr,
     /// Set if every flow has to be a connection.
@@ -41,7 +41,7 @@ pub(super) struct Run {
     totals: Mutex<(Finished, Vec<ThreadReport>)>,
 }
 
-impl Run {
+impl SenderRun {
     pub(super) fn new(traffic: Traffic, to: SocketAddr, sealed: Option<Sealed>) -> Self {
         let zeros = || vec![0; traffic.flows as usize];
         let has_messages = sealed.is_some_and(|sealed| sealed.mode.has_messages());
@@ -72,7 +72,7 @@ impl Run {
 }
 
 pub(super) struct SenderThread {
-    run: Arc<Run>,
+    run: Arc<SenderRun>,
     index: u32,
     flows: Vec<(u32, RouteId)>,
     /// Datagrams, or messages where flows keep their endpoints, per second of this thread; 0 = as fast as possible.
@@ -87,7 +87,12 @@ pub(super) struct SenderThread {
 type PreparedSend<'a> = Box<dyn FnOnce(&Schedule) + 'a>;
 
 impl SenderThread {
-    pub(super) fn new(run: Arc<Run>, index: u32, flows: Vec<(u32, RouteId)>, core: Option<usize>) -> Self {
+    pub(super) fn new(
+        run: Arc<SenderRun>,
+        index: u32,
+        flows: Vec<(u32, RouteId)>,
+        core: Option<usize>,
+    ) -> Self {
         let Traffic { rate, flows: all, send, size, .. } = run.traffic;
         let rate = rate as f64 * flows.len() as f64 / f64::from(all.max(1));
         let mode = send.into();
@@ -108,7 +113,7 @@ impl SenderThread {
 
     /// Opens the sockets, and makes the connections. Returns the function that sends on them.
     fn prepare(&self) -> Result<PreparedSend<'_>, Error> {
-        let Run { traffic, to, sealed, .. } = &*self.run;
+        let SenderRun { traffic, to, sealed, .. } = &*self.run;
         let size = traffic.size as usize;
         let no_socket = |error| Error::for_sockets(traffic.flows, &error);
         self.core.map_or(Ok(()), host::pin_current_thread).map_err(Error::run)?;
@@ -283,7 +288,7 @@ impl Schedule {
     pub(super) fn wait_until(due_ns: u64, poller: &mut Poller) {
         let rest = Duration::from_nanos(due_ns.saturating_sub(clock::host_ns()));
         if rest > SPIN {
-            poller.nap(rest - SPIN);
+            poller.sleep(rest - SPIN);
         }
         while clock::host_ns() < due_ns {
             std::hint::spin_loop();

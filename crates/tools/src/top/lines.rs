@@ -194,9 +194,9 @@ fn peers(state: &State, now: &Snapshot, width: usize, room: usize) -> Vec<Line> 
     let player = (width >= WIDE).then_some("PLAYER");
     let mut lines = vec![(Role::Head, columns("CONNECTION", "ADDRESS", player, &names, width))];
     let room = room.saturating_sub(1);
-    let first = state.place.saturating_add(1).saturating_sub(room);
+    let first = state.row.saturating_add(1).saturating_sub(room);
     for (at, row) in now.peers.iter().enumerate().skip(first).take(room) {
-        let role = if at == state.place { Role::Selected } else { Role::Row };
+        let role = if at == state.row { Role::Selected } else { Role::Row };
         lines.push((role, peer(row, width)));
     }
     lines

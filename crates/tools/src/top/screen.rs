@@ -13,7 +13,7 @@ use ratatui::widgets::Paragraph;
 
 use super::lines::{Role, lines};
 use super::state::{Effect, Event, State};
-use super::{EVERY, SourceThread};
+use super::{SNAPSHOT_INTERVAL, SourceThread};
 use crate::clock;
 
 /// How long a wait for a key lasts before answers are handled.
@@ -21,12 +21,12 @@ const STEP: Duration = Duration::from_millis(50);
 
 /// Whether roles have the sixteen colors of every terminal, or only bold and reversed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum Theme {
     Colored,
     Plain,
 }
 
-impl Look {
+impl Theme {
     fn style(self, role: Role) -> Style {
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let color = |style: Style, color| if self == Self::Colored { style.fg(color) } else { style };
@@ -41,13 +41,13 @@ impl Look {
 }
 
 /// Draws the view over the whole frame.
-pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, look: Look) {
+pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme) {
     let area = frame.area();
     let rows = lines(state, area.width.into(), area.height.into());
     let width = usize::from(area.width);
     let rows = rows.into_iter().map(|(role, text)| {
         // A reversed line is reversed up to the edge of the screen.
-        Line::styled(format!("{text:<width$}"), look.style(role))
+        Line::styled(format!("{text:<width$}"), theme.style(role))
     });
     frame.render_widget(Paragraph::new(Text::from_iter(rows)), area);
 }
@@ -56,12 +56,12 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, look: Look) {
 pub(crate) fn run(
     source: impl FnMut(Ask) -> Result<Answer, String> + Send + 'static,
     order: SurveyOrder,
-    look: Look,
+    theme: Theme,
     is_over: &dyn Fn() -> bool,
 ) -> io::Result<()> {
     let source = SourceThread::start(source)?;
     let mut terminal = ratatui::try_init()?;
-    let shown = show(&mut terminal, source, State::new(order), look, is_over);
+    let shown = show(&mut terminal, source, State::new(order), theme, is_over);
     let restored = ratatui::try_restore();
     shown.and(restored)
 }
@@ -70,7 +70,7 @@ fn show(
     terminal: &mut ratatui::DefaultTerminal,
     mut source: SourceThread,
     mut state: State,
-    look: Look,
+    theme: Theme,
     is_over: &dyn Fn() -> bool,
 ) -> io::Result<()> {
     let mut due = clock::now();
@@ -78,31 +78,31 @@ fn show(
         let now = clock::now();
         // One request at a time, however slow the answers are.
         let is_due = now >= due && source.open_count == 0;
-        let news = if is_due { Some(Event::Due) } else { source.take() };
+        let event = if is_due { Some(Event::Due) } else { source.next_event() };
         if is_due {
-            due = now + EVERY;
+            due = now + SNAPSHOT_INTERVAL;
         }
-        let news = match news {
-            Some(news) => Some(news),
+        let event = match event {
+            Some(event) => Some(event),
             None if event::poll(STEP)? => match event::read()? {
                 Input::Key(pressed) => key(pressed),
                 // After any other event, such as a new size, the view is drawn again.
                 _ => {
-                    terminal.draw(|frame| draw(frame, &state, look))?;
+                    terminal.draw(|frame| draw(frame, &state, theme))?;
                     None
                 }
             },
             None => None,
         };
-        let Some(news) = news else { continue };
-        let (next, effect) = state.update(news);
+        let Some(event) = event else { continue };
+        let (next, effect) = state.update(event);
         state = next;
         match effect {
             Some(Effect::Quit) => return Ok(()),
             Some(Effect::Ask(ask)) => source.ask(ask),
             None => {}
         }
-        terminal.draw(|frame| draw(frame, &state, look))?;
+        terminal.draw(|frame| draw(frame, &state, theme))?;
     }
     Ok(())
 }

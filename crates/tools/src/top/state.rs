@@ -26,7 +26,7 @@ pub(crate) struct State {
     pub(super) before: Option<Snapshot>,
     pub(super) now: Option<Snapshot>,
     /// The selected row. It follows its peer, except into another order.
-    pub(super) place: usize,
+    pub(super) row: usize,
     is_reordered: bool,
     pub(super) mode: ViewMode,
     /// The result of the last request, or the reason why there is no answer.
@@ -85,7 +85,7 @@ impl State {
             Event::Interrupt => Some(Effect::Quit),
             Event::Key(key) => self.press(key),
             Event::Answer(answer) => {
-                self.take(answer);
+                self.on_answer(answer);
                 None
             }
             Event::Failed(why) => {
@@ -100,17 +100,17 @@ impl State {
         match &self.mode {
             _ if self.is_paused => None,
             ViewMode::Trace { peer, .. } => Some(Effect::Ask(Ask::Trace { peer: peer.clone() })),
-            _ => Some(self.look()),
+            _ => Some(self.request_snapshot()),
         }
     }
 
-    const fn look(&self) -> Effect {
+    const fn request_snapshot(&self) -> Effect {
         Effect::Ask(Ask::Snapshot { order: self.order, most: PEERS })
     }
 
-    fn take(&mut self, answer: Answer) {
+    fn on_answer(&mut self, answer: Answer) {
         match answer {
-            Answer::Snapshot(snapshot) => self.take_snapshot(snapshot),
+            Answer::Snapshot(snapshot) => self.on_snapshot(snapshot),
             Answer::Record { text } => {
                 if let ViewMode::Trace { lines, .. } = &mut self.mode {
                     *lines = text.lines().take(TRACE_LINES_MAX).map(printable).collect();
@@ -123,11 +123,11 @@ impl State {
         }
     }
 
-    fn take_snapshot(&mut self, snapshot: Snapshot) {
+    fn on_snapshot(&mut self, snapshot: Snapshot) {
         let is_followed = !std::mem::take(&mut self.is_reordered);
         let selected = self.selected().filter(|_| is_followed).map(ToOwned::to_owned);
-        let place = snapshot.peers.iter().position(|row| Some(&row.peer) == selected.as_ref());
-        self.place = place.unwrap_or(self.place).min(snapshot.peers.len().saturating_sub(1));
+        let row = snapshot.peers.iter().position(|row| Some(&row.peer) == selected.as_ref());
+        self.row = row.unwrap_or(self.row).min(snapshot.peers.len().saturating_sub(1));
         self.before = self.now.replace(snapshot);
     }
 
@@ -135,8 +135,8 @@ impl State {
         match std::mem::take(&mut self.mode) {
             ViewMode::List => self.press_in_list(key),
             ViewMode::Close(peer) => {
-                let is_meant = matches!(key, KeyCode::Char('y' | 'Y'));
-                is_meant.then(|| Effect::Ask(Ask::Close { peer, text: CLOSE_TEXT.to_owned() }))
+                let is_confirmed = matches!(key, KeyCode::Char('y' | 'Y'));
+                is_confirmed.then(|| Effect::Ask(Ask::Close { peer, text: CLOSE_TEXT.to_owned() }))
             }
             ViewMode::Ban(peer) => {
                 let (_, seconds, _) = BANS.iter().find(|(digit, ..)| key == KeyCode::Char(*digit))?;
@@ -160,8 +160,8 @@ impl State {
                     '3' => SurveyOrder::Queue,
                     _ => SurveyOrder::Rate,
                 };
-                (self.place, self.is_reordered) = (0, true);
-                return Some(self.look());
+                (self.row, self.is_reordered) = (0, true);
+                return Some(self.request_snapshot());
             }
             KeyCode::Char('k') => {
                 self.mode = self.selected().map_or(ViewMode::List, |peer| ViewMode::Close(peer.into()));
@@ -174,7 +174,7 @@ impl State {
                 self.mode = ViewMode::Trace { peer: peer.clone(), lines: Vec::new(), from: None };
                 return Some(Effect::Ask(Ask::Trace { peer }));
             }
-            other => self.place = moved(self.place, self.peer_count(), other),
+            other => self.row = moved(self.row, self.peer_count(), other),
         }
         None
     }
@@ -190,7 +190,7 @@ impl State {
             KeyCode::Char('q') => return Some(Effect::Quit),
             KeyCode::Esc | KeyCode::Char('t') => {
                 self.notice.clear();
-                return Some(self.look());
+                return Some(self.request_snapshot());
             }
             KeyCode::Char(' ') => self.is_paused = !self.is_paused,
             _ => {}
@@ -211,7 +211,7 @@ impl State {
     }
 
     pub(super) fn selected(&self) -> Option<&str> {
-        Some(self.now.as_ref()?.peers.get(self.place)?.peer.as_str())
+        Some(self.now.as_ref()?.peers.get(self.row)?.peer.as_str())
     }
 
     /// The question that the next key answers; `None` if there is no question.
@@ -234,15 +234,15 @@ impl State {
 }
 
 /// The selected row after a key, among `count` rows.
-fn moved(place: usize, count: usize, key: KeyCode) -> usize {
-    let place = match key {
-        KeyCode::Up => place.saturating_sub(1),
-        KeyCode::Down => place.saturating_add(1),
-        KeyCode::PageUp => place.saturating_sub(PAGE),
-        KeyCode::PageDown => place.saturating_add(PAGE),
+fn moved(row: usize, count: usize, key: KeyCode) -> usize {
+    let row = match key {
+        KeyCode::Up => row.saturating_sub(1),
+        KeyCode::Down => row.saturating_add(1),
+        KeyCode::PageUp => row.saturating_sub(PAGE),
+        KeyCode::PageDown => row.saturating_add(PAGE),
         KeyCode::Home => 0,
         KeyCode::End => count,
-        _ => place,
+        _ => row,
     };
-    place.min(count.saturating_sub(1))
+    row.min(count.saturating_sub(1))
 }

@@ -65,14 +65,14 @@ fn press(state: State, keys: &[KeyCode]) -> (State, Vec<Effect>) {
     after(state, keys.iter().map(|key| Event::Key(*key)))
 }
 
-fn terminal(state: &State, (width, height): (u16, u16), look: Look) -> Terminal<TestBackend> {
+fn terminal(state: &State, (width, height): (u16, u16), theme: Theme) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(frame, state, look)).unwrap();
+    terminal.draw(|frame| draw(frame, state, theme)).unwrap();
     terminal
 }
 
 fn screen(state: &State, size: (u16, u16)) -> String {
-    let terminal = terminal(state, size, Look::Plain);
+    let terminal = terminal(state, size, Theme::Plain);
     let buffer = terminal.backend().buffer();
     let rows = buffer.content().chunks(usize::from(size.0));
     rows.map(|row| {
@@ -81,7 +81,8 @@ fn screen(state: &State, size: (u16, u16)) -> String {
     .collect()
 }
 
-/// Compares with the file of this name. One that differs on purpose is replaced by what this prints.
+/// Compares a text with the recorded file of this name. After an intended change, replace the file with the printed
+/// text.
 fn assert_is(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/top/screens").join(name);
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
@@ -110,11 +111,11 @@ fn every_terminal_size_is_filled_exactly() {
 #[test]
 fn without_colors_the_selected_row_is_reversed() {
     let state = press(shown(2, 5), &[KeyCode::Down]).0;
-    for (look, has_colour) in [(Look::Plain, false), (Look::Colored, true)] {
-        let terminal = terminal(&state, (80, 24), look);
+    for (theme, has_color) in [(Theme::Plain, false), (Theme::Colored, true)] {
+        let terminal = terminal(&state, (80, 24), theme);
         let buffer = terminal.backend().buffer();
         let is_plain = |cell: &ratatui::buffer::Cell| cell.fg == Color::Reset && cell.bg == Color::Reset;
-        assert_eq!(!buffer.content().iter().all(is_plain), has_colour);
+        assert_eq!(!buffer.content().iter().all(is_plain), has_color);
         let row: Vec<_> = buffer
             .content()
             .chunks(80)
@@ -133,20 +134,20 @@ fn the_selection_stays_in_sight_and_with_its_peer() {
     let mut next = snapshot(2, 40, 3);
     next.peers.swap(11, 38);
     let state = after(state, [Event::Answer(Answer::Snapshot(next))]).0;
-    assert_eq!((state.selected(), state.place), (Some("1.0.1b"), 38));
+    assert_eq!((state.selected(), state.row), (Some("1.0.1b"), 38));
     assert!(screen(&state, (80, 24)).contains("1.0.1b"));
     let mut fewer = snapshot(2, 3, 4);
     let state = after(state, [Event::Answer(Answer::Snapshot(fewer.clone()))]).0;
-    assert_eq!(state.place, 2, "it is gone");
-    assert_eq!(press(state.clone(), &[KeyCode::Home, KeyCode::Up]).0.place, 0);
-    assert_eq!(press(state.clone(), &[KeyCode::End, KeyCode::Down]).0.place, 2);
+    assert_eq!(state.row, 2, "it is gone");
+    assert_eq!(press(state.clone(), &[KeyCode::Home, KeyCode::Up]).0.row, 0);
+    assert_eq!(press(state.clone(), &[KeyCode::End, KeyCode::Down]).0.row, 2);
     fewer.peers.clear();
     let state = after(state, [Event::Answer(Answer::Snapshot(fewer))]).0;
     let (state, effects) = press(
         state,
         &[KeyCode::Down, KeyCode::Char('k'), KeyCode::Char('y'), KeyCode::Char('t'), KeyCode::Char('b')],
     );
-    assert_eq!((state.mode, effects), (ViewMode::List, vec![]), "there is nobody to do it to");
+    assert_eq!((state.mode, effects), (ViewMode::List, vec![]), "no connection is selected");
 }
 
 #[test]
@@ -163,7 +164,7 @@ fn a_new_order_is_requested_and_begins_at_the_top() {
         let mut answer = snapshot(2, 40, 3);
         answer.peers.reverse();
         let next = after(next, [Event::Answer(Answer::Snapshot(answer))]).0;
-        assert_eq!((next.place, next.order), (0, order));
+        assert_eq!((next.row, next.order), (0, order));
     }
 }
 

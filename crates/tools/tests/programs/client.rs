@@ -12,7 +12,7 @@ use drumfire_tools::datagram::{self, Header, MIN_BYTES};
 use drumfire_tools::report::Report;
 use drumfire_tools::{clock, host};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The length of a packet of a connection.
 pub(crate) const SIZE: usize = 100;
@@ -45,9 +45,9 @@ impl Client {
         let (threads, size, rate, send) = (1, SIZE.try_into().unwrap(), 1_000, SendMode::Single);
         let traffic = Traffic { threads, flows, size, rate, send, secs: Duration::from_secs(1), pin: None };
         let hello = Hello { version: control::VERSION, traffic, kernel_id: host::kernel_id() };
-        let (mut end, welcome) = SenderEnd::connect(&[to], &hello, clock::within(PATIENCE)).unwrap();
+        let (mut end, welcome) = SenderEnd::connect(&[to], &hello, clock::within(RESPONSE_TIMEOUT)).unwrap();
         let flows = (0..).zip(welcome.ids).map(|(flow, id)| {
-            let socket = stranger(to);
+            let socket = foreign_socket(to);
             let (sealer, packets) = welcome.sealed.map(|sealed| connect(&socket, &sealed, flow)).unzip();
             let header = Header { id, flow, sequence: 0, stamp: None };
             Flow { socket, header, packets: packets.unwrap_or(0), sealer, newest: Vec::new() }
@@ -78,7 +78,7 @@ impl Client {
     }
 
     fn close(mut self, book: Finished) -> Report {
-        self.end.finish(book, clock::within(PATIENCE)).unwrap()
+        self.end.finish(book, clock::within(RESPONSE_TIMEOUT)).unwrap()
     }
 }
 
@@ -106,17 +106,17 @@ fn connect(socket: &UdpSocket, sealed: &Sealed, flow: u32) -> (PacketSealer, u64
     let offer = sealed.suite.offer();
     let mut client =
         Connector::new(&sealed.public_key, [ephemeral[0]; 8], ephemeral, &default_parameters(), offer);
-    let is_patient = clock::within(PATIENCE);
+    let has_time = clock::within(RESPONSE_TIMEOUT);
     let (mut memory, mut packets) = ([0; 2_048], 0);
     while !client.is_confirmed() {
-        assert!(is_patient(), "flow {flow} does not connect");
+        assert!(has_time(), "flow {flow} does not connect");
         let mut next = client.resend();
         while let Some(datagram) = next.take() {
             let is_packet = datagram[0] < 0x80;
             packets += u64::from(is_packet);
             socket.send(&datagram).unwrap();
             // On the loopback the answer to a Hello can be late but not lost. A second Hello would count as a duplicate.
-            let wait = if is_packet { Duration::from_millis(20) } else { PATIENCE };
+            let wait = if is_packet { Duration::from_millis(20) } else { RESPONSE_TIMEOUT };
             socket.set_read_timeout(Some(wait)).unwrap();
             if let Ok(length) = socket.recv(&mut memory) {
                 next = client.on_datagram(memory[..length].to_vec());
@@ -133,7 +133,7 @@ fn book(sent_per_flow: Vec<u64>) -> Finished {
 }
 
 /// A socket of another program that sends to the receiver.
-pub(crate) fn stranger(to: SocketAddr) -> UdpSocket {
+pub(crate) fn foreign_socket(to: SocketAddr) -> UdpSocket {
     let any: SocketAddr = if to.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" }.parse().unwrap();
     let socket = UdpSocket::bind(any).unwrap();
     socket.connect(to).unwrap();

@@ -9,12 +9,12 @@ mod report;
 mod sealed;
 
 mod bad_input;
+mod foreign;
 mod keys;
 mod matrix;
 mod messages;
 mod outputs;
 mod overflow;
-mod strangers;
 #[cfg(feature = "top")]
 mod terminal;
 #[cfg(feature = "top")]

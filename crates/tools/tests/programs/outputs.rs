@@ -78,7 +78,7 @@ fn a_run_whose_books_do_not_close_writes_no_rates_anywhere() {
     let (receiver, address) = waiting_receiver(&format!("--json {json} --csv {csv} --plot {plot}"));
     let mut client = Client::begin(address, 1);
     client.send(0, 5);
-    // It claims a datagram that it does not send.
+    // The book of the sender then has one more datagram than it sends.
     client.flows[0].header.sequence += 1;
     assert_eq!(client.finish().books.unexplained(), 1);
     let ended = receiver.end().with_code(1);
@@ -94,7 +94,7 @@ fn an_error_line_without_a_reader_is_no_panic() {
     let flags = ["--bind", "127.0.0.1:0", "--threads", "1", "--secs", "0.01"];
     let mut command = std::process::Command::new(RECEIVER);
     let status = command.args(flags).stdout(std::process::Stdio::null()).stderr(writer).status().unwrap();
-    assert_eq!(status.code(), Some(1), "no sender came");
+    assert_eq!(status.code(), Some(1), "no sender connected");
 }
 
 #[cfg(target_os = "linux")]

@@ -3,7 +3,7 @@
 use crate::report::Report;
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 use crate::{
-    client::{Client, stranger},
+    client::{Client, foreign_socket},
     process::waiting_receiver,
 };
 
@@ -36,13 +36,13 @@ fn overflows_with_gro_are_counted_by_the_gaps_in_flows() {
 
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 #[test]
-fn strangers_that_make_a_buffer_overflow_leave_the_books_closed() {
-    const STRANGERS: u64 = 20_000;
+fn foreign_datagrams_that_fill_a_buffer_leave_the_books_closed() {
+    const FOREIGN: u64 = 20_000;
     let (receiver, address) =
         waiting_receiver("--threads 1 --drain recv --gro off --receive-buffer 4096 --json -");
     let mut client = Client::begin(address, 1);
-    let from = stranger(address);
-    for _ in 0..STRANGERS / 100 {
+    let from = foreign_socket(address);
+    for _ in 0..FOREIGN / 100 {
         for _ in 0..100 {
             from.send(&[0xff; 1_200]).unwrap();
         }
@@ -51,7 +51,7 @@ fn strangers_that_make_a_buffer_overflow_leave_the_books_closed() {
     let received = client.finish();
     assert_eq!(received.books.unexplained(), 0);
     assert!(received.foreign.contains_key("kernel_receive_queue"), "{received:?}");
-    assert_eq!(received.foreign.values().sum::<u64>(), STRANGERS, "{received:?}");
+    assert_eq!(received.foreign.values().sum::<u64>(), FOREIGN, "{received:?}");
     Report::of(&receiver.end().with_code(0));
 }
 

@@ -113,9 +113,9 @@ impl Program {
     /// Waits until it has used this CPU time.
     #[cfg(target_os = "linux")]
     pub(crate) fn wait_for_cpu(&self, time: Duration) {
-        let is_patient = clock::within(DEADLINE);
+        let has_time = clock::within(DEADLINE);
         while u128::from(ProcessClock::sample(self.child.id()).unwrap().run_ns) < time.as_nanos() {
-            assert!(is_patient(), "{}: idle", self.what);
+            assert!(has_time(), "{}: idle", self.what);
             clock::pause(Duration::from_millis(5));
         }
     }

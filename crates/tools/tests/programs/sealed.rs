@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use drumfire_puppet::PacketSealer;
 use drumfire_tools::choices::Suite;
 
-use crate::client::{Client, Flow, SIZE, send_kinds, stranger};
+use crate::client::{Client, Flow, SIZE, foreign_socket, send_kinds};
 use crate::process::waiting_receiver;
 use crate::report::{IS_NATIVE, Report, SEVERAL};
 
@@ -37,10 +37,10 @@ pub(crate) fn send_junk(flow: &Flow) -> BTreeMap<String, u64> {
         ("duplicate", 2, changed(30)),
         ("duplicate", 10, real.clone()),
     ];
-    let stranger = stranger(flow.socket.peer_addr().unwrap());
+    let other = foreign_socket(flow.socket.peer_addr().unwrap());
     // A duplicate has to arrive after the packet that it repeats. Two sockets of the receiver keep no common order, so it comes from
     // the address of that packet.
-    send_kinds(kinds, |name| if name == "duplicate" { &flow.socket } else { &stranger })
+    send_kinds(kinds, |name| if name == "duplicate" { &flow.socket } else { &other })
 }
 
 #[test]

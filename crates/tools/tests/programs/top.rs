@@ -61,7 +61,7 @@ impl Game {
 impl Drop for Game {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        // A thread that panicked has said so.
+        // A thread that panicked has printed its message.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -133,7 +133,7 @@ fn without_a_terminal_the_error_names_the_alternative() {
     let path = folder.path().join("control");
     let (receiver, _) = waiting_receiver(&format!("--threads 1 --control {}", path.display()));
     let line = refusal(&["--control", path.to_str().unwrap()]);
-    assert!(line.contains("a live view needs a terminal, and this is none; give --once"), "{line}");
+    assert!(line.contains("a live view needs a terminal, and this is not one; give --once"), "{line}");
     receiver.interrupt();
     receiver.end().with_code(1);
     let ended =

@@ -66,7 +66,7 @@ fn a_sender_without_a_receiver_says_so_in_one_line() {
 fn a_receiver_with_a_time_limit_ends_without_a_sender() {
     let (receiver, _) = waiting_receiver("--secs 0.1");
     let ended = receiver.end().with_code(1);
-    assert!(ended.only_error_line().contains("no sender came: start `sender --to`"), "{ended:#?}");
+    assert!(ended.only_error_line().contains("no sender connected: start `sender --to`"), "{ended:#?}");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn ctrl_c_ends_a_receiver_without_a_sender() {
     let (receiver, _) = waiting_receiver("");
     receiver.interrupt();
     let ended = receiver.end().with_code(1);
-    assert!(ended.only_error_line().contains("no sender came"), "{ended:#?}");
+    assert!(ended.only_error_line().contains("no sender connected"), "{ended:#?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Strangers at the port, on UDP and on TCP: they are counted or refused, and the run is unaffected.
+//! Foreign datagrams and connections at the port: they are counted or refused, and the run is unaffected.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 use drumfire_tools::datagram::{Header, RouteId};
 
-use crate::client::{Client, encoded, send_kinds, stranger};
+use crate::client::{Client, encoded, foreign_socket, send_kinds};
 use crate::matrix::drains;
 use crate::process::{receiver, sender, waiting_receiver};
 use crate::report::{Report, SEVERAL};
@@ -43,7 +43,7 @@ fn junk_in_a_run_is_counted_by_name() {
             let (receiver, address) = waiting_receiver(&flags);
             let mut client = Client::begin(address, FLOWS);
             client.send(0, 20);
-            let expected = send_junk(&stranger(address), client.flows[0].header.id);
+            let expected = send_junk(&foreign_socket(address), client.flows[0].header.id);
             client.send(4, 20);
             let received = client.finish();
             assert_eq!((received.books.received, received.books.unexplained()), (40, 0), "{flags}");
@@ -61,7 +61,7 @@ fn junk_next_to_the_real_sender_is_counted() {
     let sender = sender(address, "--secs 2 --rate 2000 --json -");
     // One second of the run is over, and another one follows.
     receiver.error_line_with("pps");
-    let from = stranger(address);
+    let from = foreign_socket(address);
     for _ in 0..100 {
         from.send(b"").unwrap();
         from.send(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n").unwrap();
@@ -75,14 +75,14 @@ fn junk_next_to_the_real_sender_is_counted() {
 #[test]
 fn junk_before_a_run_is_not_counted_in_it() {
     let (mut receiver, address) = waiting_receiver(&format!("--threads {SEVERAL} --json -"));
-    let from = stranger(address);
+    let from = foreign_socket(address);
     for _ in 0..50 {
         from.send(b"").unwrap();
         from.send(b"not ours, and long enough to be looked at").unwrap();
     }
     // The connection is refused after the datagrams above were delivered.
     drop(TcpStream::connect(address).unwrap());
-    receiver.error_line_with("a connection was turned away");
+    receiver.error_line_with("a connection was refused");
     let mut client = Client::begin(address, FLOWS);
     client.send(0, 1);
     assert_eq!(client.finish().foreign, BTreeMap::new());
@@ -95,7 +95,7 @@ fn a_datagram_that_is_too_long_is_counted_by_name() {
         let mut receiver = receiver(&format!("--bind [::1]:0 {way} --threads {SEVERAL} --json -"));
         let address = receiver.address();
         let mut client = Client::begin(address, FLOWS);
-        let from = stranger(address);
+        let from = foreign_socket(address);
         for _ in 0..3 {
             from.send(&vec![0x08; 65_508]).unwrap();
         }
