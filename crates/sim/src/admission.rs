@@ -1,5 +1,5 @@
-//! How clients reach the server: opens a scenario's server, and sends clients to it, with tokens or without. Also sends clients whose
-//! token's session is over: the server must refuse them, and its application must not hear of them.
+//! Opens a scenario's server, and connects clients to it, with tokens or without. Also connects clients with the token
+//! of a session that is over: the server must refuse them, and its application must not receive events of them.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -9,17 +9,17 @@ use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{Access, ClientConfig, ConnectToken, PlayerId, ServerConfig, ServerKey, Workers};
 
 use crate::checks::{RECEIVE_MEMORY_BYTES, SEND_MEMORY_BYTES};
-use crate::client::{Client, Stage};
+use crate::client::{Client, ConnectionState};
 use crate::scenario::{Plan, Scenario};
 
 /// Admits clients to the world of a scenario.
 pub(crate) struct Admission {
     address: SocketAddr,
-    /// The key that seals tokens, where there are any.
+    /// The key that seals tokens, or `None` in open access.
     key: Option<TokenKey>,
     config: ClientConfig,
     next_player: u128,
-    /// The token of the newest client of each place.
+    /// The token of the newest client at each index.
     tokens: Vec<ConnectToken>,
     /// The addresses of clients with an old token.
     pub(crate) returned: HashSet<SocketAddr>,
@@ -53,7 +53,7 @@ impl Admission {
         Ok((world, Self { address, key, config, next_player: 0, tokens, returned }))
     }
 
-    /// Sends a client to a place: to a new one, or to that of a client that has left.
+    /// Connects a client at an index: a new one, or that of a client that has left.
     pub(crate) fn admit(&mut self, world: &mut World, at: usize, plan: &Plan) -> Result<(), String> {
         let token = self.token(world, plan)?;
         let is_new = at == world.clients.len();
@@ -83,10 +83,10 @@ impl Admission {
         world.issue(&request, key).map(Some).map_err(|error| error.to_string())
     }
 
-    /// Sends a client with the token of each session that is over, from a new address.
+    /// Connects a client with the token of each session that is over, from a new address.
     pub(crate) fn reuse_tokens(&mut self, world: &mut World, clients: &[Client]) -> Result<(), String> {
         for (token, client) in self.tokens.iter().zip(clients) {
-            if client.at_server == Stage::Over {
+            if client.at_server == ConnectionState::Closed {
                 let config = ClientConfig::default();
                 let at = world.join_with(token, &config).map_err(|error| error.to_string())?;
                 self.returned.insert(world.client_address(at));

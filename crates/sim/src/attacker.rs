@@ -1,5 +1,5 @@
-//! An attacker on and off the path: it invents datagrams, and copies, repeats, and changes those of the ends, from any address. It holds
-//! no key.
+//! An attacker on and off the path, without keys. It invents datagrams, and it copies, repeats, and changes the
+//! datagrams of the ends, from any address.
 //!
 //! The other modules check what it achieves: `checks` how much the server sends to its addresses, `client` the connections.
 
@@ -14,8 +14,8 @@ use crate::checks::AddressClass;
 use crate::random::{index, pick};
 use crate::scenario::Attack;
 
-/// Datagrams of the ends that are remembered.
-const KEPT: usize = 256;
+/// The number of datagrams of the ends that are remembered.
+const REMEMBERED: usize = 256;
 
 const HELLO: u8 = 0x89;
 const RETRY: u8 = 0x8a;
@@ -23,11 +23,11 @@ const REFUSE: u8 = 0x8b;
 const WELCOME: u8 = 0x8c;
 const RESET: u8 = 0x8d;
 const HELLO_BYTES: usize = 1_200;
-/// The place of the cookie in a Hello.
+/// The offset of the cookie in a Hello.
 const COOKIE_AT: usize = 540;
 const COOKIE_BYTES: usize = 32;
 
-/// The place of the connection id in a packet to a server.
+/// The bytes of the connection id in a packet to a server.
 const ID: std::ops::Range<usize> = 1..9;
 
 /// The attacker of a whole world.
@@ -54,8 +54,8 @@ impl Attacker {
         Self { plan, random, kept, hellos, proved, last_packets, vanishing, sent: 0 }
     }
 
-    /// Sends to both ends the last packets between vanished clients and the server, with a bit flipped.
-    pub(crate) fn impersonate_vanished(&mut self, world: &mut World) {
+    /// Sends the last packets between vanished clients and the server to both ends, with a bit flipped.
+    pub(crate) fn send_corrupted_copies(&mut self, world: &mut World) {
         let packets: Vec<_> = self.last_packets.values().cloned().collect();
         for mut datagram in packets {
             if let Some(last) = datagram.bytes.last_mut() {
@@ -65,7 +65,7 @@ impl Attacker {
         }
     }
 
-    /// Takes a turn. `seen` are the datagrams that were sent since the last one.
+    /// Sends the datagrams of one turn. `seen` are the datagrams that the ends have sent since the last turn.
     ///
     /// # Errors
     /// The server sent a Welcome to an address without a valid cookie.
@@ -98,12 +98,12 @@ impl Attacker {
             }
         }
         for _ in 0..self.plan.on_path {
-            self.abuse(world);
+            self.modify_seen(world);
         }
         Ok(())
     }
 
-    /// Sends a datagram that an attacker can make who knows only addresses.
+    /// Sends a datagram that requires no knowledge except addresses.
     fn invent(&mut self, world: &mut World) {
         let server = world.server.local_addr();
         let client = world.client_address(self.below(world.clients.len()));
@@ -126,8 +126,8 @@ impl Attacker {
         self.send(world, from, to, bytes);
     }
 
-    /// Sends a datagram made of one that was seen.
-    fn abuse(&mut self, world: &mut World) {
+    /// Sends a datagram of an end again, unchanged or modified.
+    fn modify_seen(&mut self, world: &mut World) {
         let server = world.server.local_addr();
         let at = self.below(self.kept.len());
         let Some(mut seen) = self.kept.get(at).cloned() else { return };
@@ -162,8 +162,8 @@ impl Attacker {
         self.send(world, seen.from, seen.to, seen.bytes);
     }
 
-    /// Takes a datagram of the server to an address of the attacker. With the cookie of a Retry, a client's Hello becomes valid from
-    /// that address.
+    /// Handles a datagram of the server to an address of the attacker. With the cookie of a Retry, a client's Hello
+    /// becomes valid from that address.
     fn answer(&mut self, world: &mut World, datagram: &Datagram) {
         let (Some(&RETRY), Some(client_id), Some(cookie)) =
             (datagram.bytes.first(), datagram.bytes.get(1..9), datagram.bytes.get(9..9 + COOKIE_BYTES))
@@ -181,7 +181,7 @@ impl Attacker {
     fn keep(&mut self, datagram: Datagram) {
         let is_new = |hello: &Vec<u8>| hello.get(11..19) != datagram.bytes.get(11..19);
         if datagram.bytes.first() == Some(&HELLO) && self.hellos.iter().all(is_new) {
-            if self.hellos.len() == KEPT {
+            if self.hellos.len() == REMEMBERED {
                 self.hellos.pop_front();
             }
             self.hellos.push_back(datagram.bytes.clone());
@@ -190,10 +190,10 @@ impl Attacker {
         {
             self.last_packets.insert((datagram.from, datagram.to), datagram.clone());
         }
-        if self.kept.len() < KEPT {
+        if self.kept.len() < REMEMBERED {
             self.kept.push(datagram);
         } else {
-            let at = self.below(KEPT);
+            let at = self.below(REMEMBERED);
             self.kept[at] = datagram;
         }
     }

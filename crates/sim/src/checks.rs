@@ -8,21 +8,21 @@ use drumfire::config::Cookie;
 use drumfire::stats::{DropReason, WorkerStats};
 use drumfire::testing::{Fault, SocketCounts, Traffic, World};
 
-/// Datagrams that a worker keeps while its socket takes none, at most.
+/// The maximum number of datagrams that a worker keeps while its socket accepts none.
 const KEPT_MAX: u64 = 128;
 
 /// Faults after which a worker continues with another descriptor.
 const LOST_DESCRIPTOR: [Fault; 2] = [Fault::BadDescriptor, Fault::NotSocket];
 
-/// The datagrams of earlier clients of one place.
+/// The datagrams of all earlier clients at one index, which later clients have replaced.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct EarlierClients {
+pub(crate) struct ReplacedClientCounts {
     pub(crate) sent: u64,
-    /// Datagrams that they received, under all counters.
+    /// The datagrams that they received, under all counters.
     pub(crate) taken: u64,
 }
 
-impl EarlierClients {
+impl ReplacedClientCounts {
     /// Adds a client that has left.
     pub(crate) fn add(&mut self, stats: &WorkerStats) {
         self.sent += stats.sent.datagrams;
@@ -30,12 +30,12 @@ impl EarlierClients {
     }
 }
 
-/// Checks that each datagram of the world is in one counter: dropped by name on a link, waiting, or received by an end under a name.
-/// `earlier` is by place.
-pub(crate) fn check_books(world: &World, earlier: &[EarlierClients]) -> Result<(), String> {
+/// Checks that each datagram of the world is in exactly one counter: dropped by a link, waiting, or counted by an end.
+/// `replaced` has an entry for each index of a client.
+pub(crate) fn check_books(world: &World, replaced: &[ReplacedClientCounts]) -> Result<(), String> {
     let (mut sent_down, mut delivered, mut taken_in, mut sent) = (0, 0, 0, 0);
     for (at, client) in world.clients.iter().enumerate() {
-        let (stats, earlier) = (client.stats(), earlier.get(at).copied().unwrap_or_default());
+        let (stats, replaced) = (client.stats(), replaced.get(at).copied().unwrap_or_default());
         check_client(at, &stats)?;
         let links = world.link_counts(at);
         for (link, (counts, flying)) in ["up", "down"].into_iter().zip(links) {
@@ -43,10 +43,10 @@ pub(crate) fn check_books(world: &World, earlier: &[EarlierClients]) -> Result<(
             equal(|| format!("client {at}'s link {link}"), counts.pushed + counts.duplicated, ends)?;
         }
         let [(to_server, _), (to_client, _)] = links;
-        equal(|| format!("client {at}'s sends"), stats.sent.datagrams + earlier.sent, to_server.pushed)?;
+        equal(|| format!("client {at}'s sends"), stats.sent.datagrams + replaced.sent, to_server.pushed)?;
         sent_down += to_client.pushed;
         delivered += to_server.delivered + to_client.delivered;
-        taken_in += taken(&stats) + earlier.taken;
+        taken_in += taken(&stats) + replaced.taken;
     }
     for (at, stats) in world.server.control().stats().workers.iter().enumerate() {
         check_worker(at, stats, &world.socket_counts(at))?;
@@ -60,8 +60,8 @@ pub(crate) fn check_books(world: &World, earlier: &[EarlierClients]) -> Result<(
 }
 
 /// Checks the books at the end, when no datagram may be on its way.
-pub(crate) fn check_final_books(world: &World, earlier: &[EarlierClients]) -> Result<(), String> {
-    check_books(world, earlier)?;
+pub(crate) fn check_final_books(world: &World, replaced: &[ReplacedClientCounts]) -> Result<(), String> {
+    check_books(world, replaced)?;
     for (at, stats) in world.server.control().stats().workers.iter().enumerate() {
         let overflowed = world.socket_counts(at).overflowed;
         equal(|| format!("worker {at}'s overflows"), stats.kernel_dropped, overflowed)?;
@@ -73,7 +73,8 @@ pub(crate) fn check_final_books(world: &World, earlier: &[EarlierClients]) -> Re
     equal(|| "datagrams in queues".to_owned(), world.counts().waiting, 0)
 }
 
-/// Checks that no end of a world without attacks dropped a packet for a reason that only an attack or a faulty link brings.
+/// Checks that no end of a world without attacks dropped a packet for a reason that only an attack or a faulty link
+/// causes.
 pub(crate) fn check_clean(world: &World) -> Result<(), String> {
     let check = |name: &dyn Fn() -> String, stats: &WorkerStats| {
         for reason in [DropReason::Forged, DropReason::Duplicate, DropReason::TooOld, DropReason::ForgedId] {
@@ -243,8 +244,8 @@ const TABLES_BYTES: u64 = 8 * 1_024 * 1_024;
 /// The records of all clients and attackers' addresses of an hour.
 const HOUR_BYTES: u64 = 64 * 1_024 * 1_024;
 
-/// Checks the most memory that a world held. The sum shows that a limit was exceeded, and not which one. Tests of the core count what
-/// one connection holds.
+/// Checks the peak memory of a world. The sum shows that a limit was exceeded, but not which one. Tests of the core
+/// count the memory of one connection.
 pub(crate) fn check_memory(
     held_bytes: u64,
     clients: usize,

@@ -1,4 +1,4 @@
-//! One client as both ends see it: which event may follow which, and what must hold at the end.
+//! The state of one client at both ends: the permitted order of events, and the checks at the end.
 
 use drumfire::error::CloseCode;
 use drumfire::stats::{FlightRecord, WorkerStats};
@@ -9,19 +9,19 @@ use crate::traffic::Flow;
 
 /// The state of one end of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum ConnectionState {
     #[default]
-    Before,
+    Connecting,
     Connected,
     Failed,
-    Over,
+    Closed,
 }
 
 /// Both ends of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
-    pub(crate) at_client: Stage,
-    pub(crate) at_server: Stage,
+    pub(crate) at_client: ConnectionState,
+    pub(crate) at_server: ConnectionState,
     pub(crate) peer: Option<PeerId>,
     /// Whether the client is a member of each group.
     pub(crate) is_member: [bool; GROUPS],
@@ -33,11 +33,11 @@ pub(crate) struct Client {
     pub(crate) has_vanished: bool,
     /// Whether a fault may end the connection.
     pub(crate) may_end: bool,
-    /// The tick after which `may_end` is revoked if the connection still exists. 0 for never.
-    excused_until: u64,
+    /// The tick after which `may_end` is reset if the connection still exists. 0 for never.
+    may_end_until: u64,
     /// Whether an end closes the connection rather than lose a message.
     pub(crate) may_overflow: bool,
-    /// Whether it did.
+    /// Whether an end has closed the connection for that reason.
     pub(crate) has_overflowed: bool,
     pub(crate) up: Flow,
     pub(crate) down: Flow,
@@ -56,51 +56,56 @@ impl Client {
         Self { may_overflow, is_hostile, up, down, ..Self::default() }
     }
 
-    /// Takes an event of one end.
+    /// Handles an event of one end.
     pub(crate) fn on_event(&mut self, by: Side, event: Event) -> Result<(), String> {
         // A failed attempt is over too, and so is a connection that the server has forgotten when it succeeds.
-        let is_half_open = by == Side::Client && [self.at_client, self.at_server].contains(&Stage::Before);
+        let is_half_open =
+            by == Side::Client && [self.at_client, self.at_server].contains(&ConnectionState::Connecting);
         let is_over = self.may_be_over() || is_half_open;
-        let (stage, sent, received) = match by {
+        let (state, sent, received) = match by {
             Side::Client => (&mut self.at_client, &mut self.up, &mut self.down),
             Side::Server => (&mut self.at_server, &mut self.down, &mut self.up),
         };
-        match (event, *stage) {
-            (Event::Connected { .. }, Stage::Before) => *stage = Stage::Connected,
+        match (event, *state) {
+            (Event::Connected { .. }, ConnectionState::Connecting) => *state = ConnectionState::Connected,
             // All attempts may be lost. Whether the server agrees is checked at the end.
-            (Event::ConnectFailed { .. }, Stage::Before) => *stage = Stage::Failed,
-            (Event::Message { .. } | Event::Receipt { .. }, Stage::Connected) if self.is_hostile => {}
-            (Event::Message { channel, payload, .. }, Stage::Connected) => {
+            (Event::ConnectFailed { .. }, ConnectionState::Connecting) => *state = ConnectionState::Failed,
+            (Event::Message { .. } | Event::Receipt { .. }, ConnectionState::Connected)
+                if self.is_hostile => {}
+            (Event::Message { channel, payload, .. }, ConnectionState::Connected) => {
                 return received.on_delivered(channel, &payload);
             }
             // A client may send before it is connected, and its messages may expire.
-            (Event::Receipt { receipt, outcome, .. }, stage)
-                if stage == Stage::Connected || by == Side::Client && stage == Stage::Before =>
+            (Event::Receipt { receipt, outcome, .. }, state)
+                if state == ConnectionState::Connected
+                    || by == Side::Client && state == ConnectionState::Connecting =>
             {
                 return sent.on_receipt(receipt, outcome, is_over);
             }
-            (Event::Skipped { .. }, Stage::Connected) => {}
+            (Event::Skipped { .. }, ConnectionState::Connected) => {}
             // The simulated client has no socket, so only the server sees that an address changes.
-            (Event::PathChanged { .. }, Stage::Connected) if by == Side::Server => {}
-            (Event::Missed { count, .. }, Stage::Connected) if by == Side::Server => {
+            (Event::PathChanged { .. }, ConnectionState::Connected) if by == Side::Server => {}
+            (Event::Missed { count, .. }, ConnectionState::Connected) if by == Side::Server => {
                 sent.missed += u64::from(count);
             }
-            (Event::Writable { .. }, Stage::Connected) => return sent.on_writable(),
-            (Event::FlightRecord { record, .. }, Stage::Connected) => return self.on_record(&record),
-            (Event::Disconnected { closed, .. }, Stage::Connected) => {
-                *stage = Stage::Over;
+            (Event::Writable { .. }, ConnectionState::Connected) => return sent.on_writable(),
+            (Event::FlightRecord { record, .. }, ConnectionState::Connected) => {
+                return self.on_record(&record);
+            }
+            (Event::Disconnected { closed, .. }, ConnectionState::Connected) => {
+                *state = ConnectionState::Closed;
                 match by {
                     // The client's first packet arrived after the server's half of the handshake had expired. A slow clock of
                     // the client makes that likely.
                     Side::Client => {
-                        self.is_closed |=
-                            closed.reason == CloseReason::Reset && self.at_server == Stage::Before;
+                        self.is_closed |= closed.reason == CloseReason::Reset
+                            && self.at_server == ConnectionState::Connecting;
                     }
                     Side::Server => self.is_member = [false; GROUPS],
                 }
                 return self.on_end(closed.reason);
             }
-            (event, stage) => return Err(format!("at {stage:?} came {event:?}")),
+            (event, state) => return Err(format!("{event:?} in the state {state:?}")),
         }
         Ok(())
     }
@@ -116,18 +121,18 @@ impl Client {
     }
 
     /// Permits the connection to end until a tick.
-    pub(crate) fn excuse_until(&mut self, tick: u64) {
-        if !self.may_end || self.excused_until > 0 {
+    pub(crate) fn allow_end_until(&mut self, tick: u64) {
+        if !self.may_end || self.may_end_until > 0 {
             self.may_end = true;
-            self.excused_until = self.excused_until.max(tick);
+            self.may_end_until = self.may_end_until.max(tick);
         }
     }
 
-    /// Revokes `may_end` for a connection that survived its fault.
-    pub(crate) fn end_excuse(&mut self, tick: u64) {
-        let is_connected = [self.at_client, self.at_server] == [Stage::Connected; 2];
-        if is_connected && self.excused_until > 0 && tick >= self.excused_until {
-            (self.may_end, self.excused_until) = (false, 0);
+    /// Resets `may_end` for a connection that survived its fault.
+    pub(crate) fn revoke_end(&mut self, tick: u64) {
+        let is_connected = [self.at_client, self.at_server] == [ConnectionState::Connected; 2];
+        if is_connected && self.may_end_until > 0 && tick >= self.may_end_until {
+            (self.may_end, self.may_end_until) = (false, 0);
         }
     }
 
@@ -138,17 +143,17 @@ impl Client {
 
     /// Returns whether either end was connected.
     pub(crate) const fn was_connected(&self) -> bool {
-        matches!(self.at_client, Stage::Connected | Stage::Over)
-            || matches!(self.at_server, Stage::Connected | Stage::Over)
+        matches!(self.at_client, ConnectionState::Connected | ConnectionState::Closed)
+            || matches!(self.at_server, ConnectionState::Connected | ConnectionState::Closed)
     }
 
     /// Returns whether the connection is over for both ends, or was never established.
     pub(crate) const fn has_left(&self) -> bool {
-        matches!(self.at_client, Stage::Over | Stage::Failed)
-            && matches!(self.at_server, Stage::Over | Stage::Before)
+        matches!(self.at_client, ConnectionState::Closed | ConnectionState::Failed)
+            && matches!(self.at_server, ConnectionState::Closed | ConnectionState::Connecting)
     }
 
-    /// Takes a flight record: its entries are in order, and it precedes the end of its connection.
+    /// Checks a flight record: its entries are in order, and it precedes the end of its connection.
     fn on_record(&mut self, record: &FlightRecord) -> Result<(), String> {
         self.recorded = record.reason;
         if self.recorded.is_some() && record.entries.is_sorted_by_key(|entry| entry.at) {
@@ -158,7 +163,7 @@ impl Client {
         }
     }
 
-    /// Takes the end of the connection. No link is bad enough to end a connection that no application closed.
+    /// Checks the end of the connection. No link is bad enough to end a connection that no application closed.
     fn on_end(&mut self, reason: CloseReason) -> Result<(), String> {
         if self.recorded.take().is_some_and(|recorded| recorded != reason) {
             return Err(format!("the flight record has another reason than {reason:?}"));
@@ -183,10 +188,10 @@ impl Client {
     }
 
     /// Checks the state at the end of the calm, or after both ends have left. `stats` are the client's.
-    pub(crate) fn judge(&self, stats: &WorkerStats) -> Result<(), String> {
+    pub(crate) fn check_end(&self, stats: &WorkerStats) -> Result<(), String> {
         match (self.at_client, self.at_server) {
             _ if self.is_hostile => Ok(()),
-            (Stage::Connected, Stage::Connected) if !self.is_closed => {
+            (ConnectionState::Connected, ConnectionState::Connected) if !self.is_closed => {
                 for (name, flow) in [("up", &self.up), ("down", &self.down)] {
                     if let Some(missing) = flow.missing() {
                         return Err(format!("missing {name}: {missing}"));
@@ -204,12 +209,15 @@ impl Client {
                 }
                 Ok(())
             }
-            (Stage::Over, Stage::Over) if self.is_closed => Ok(()),
+            (ConnectionState::Closed, ConnectionState::Closed) if self.is_closed => Ok(()),
             // Closed before the server accepted it.
-            (Stage::Over, Stage::Before) if self.is_closed => Ok(()),
-            (Stage::Failed, Stage::Before) => Ok(()),
+            (ConnectionState::Closed, ConnectionState::Connecting) if self.is_closed => Ok(()),
+            (ConnectionState::Failed, ConnectionState::Connecting) => Ok(()),
             // After any fault, both ends agree that there is no connection.
-            (Stage::Over | Stage::Failed, Stage::Over | Stage::Before) if self.may_end => Ok(()),
+            (
+                ConnectionState::Closed | ConnectionState::Failed,
+                ConnectionState::Closed | ConnectionState::Connecting,
+            ) if self.may_end => Ok(()),
             (client, server) => {
                 let is_closed = self.is_closed;
                 Err(format!("{client:?} at the client, {server:?} at the server, closed: {is_closed}"))

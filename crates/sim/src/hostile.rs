@@ -1,8 +1,8 @@
-//! Hostile ends: each is a puppet in the place of a client, or in the place of the server for one client.
+//! Hostile ends: each is a puppet that replaces a client, or the server for one client.
 //!
-//! The world's client in that place has no links. Its puppet is shown the datagrams of the other end, and its own are injected into
-//! the other end's receive queue. Between both are links like those of any client. A puppet reads and sends in its turns, of which a
-//! tick has few. Other modules judge the other end.
+//! The world's client with that index has no links. Its puppet receives the datagrams of the other end, and its own
+//! datagrams are injected into the other end's receive queue. Both directions have links like those of any client. A
+//! puppet reads and sends in its turns, of which a tick has few. Other modules check the other end.
 
 use drumfire::conditioner::{Datagram, Link, LinkConfig, LinkConfigError, Moment, Random};
 use drumfire::testing::World;
@@ -11,7 +11,7 @@ use drumfire_puppet::HostileEnd;
 use crate::admission::server_key;
 use crate::scenario::{Plan, Side};
 
-/// The hostile ends of a run, by the place of their client.
+/// The hostile ends of a run, by the index of their client.
 pub(crate) struct HostileEnds {
     ends: Vec<Option<End>>,
     random: Random,
@@ -48,7 +48,7 @@ impl HostileEnds {
         Ok(())
     }
 
-    /// Silences the hostile end at a place, if there is one.
+    /// Silences the hostile end with this index, if there is one.
     pub(crate) fn silence(&mut self, at: usize) {
         if let Some(end) = &mut self.ends[at] {
             end.is_silent = true;

@@ -27,6 +27,6 @@ mod traffic;
 mod workers;
 
 pub use run::{Failure, Outcome, run};
-pub use scenario::{Attack, Closing, GroupPlan, Outage, Plan, Scenario, Side, WrongClock};
+pub use scenario::{Attack, ClockFault, Closing, GroupPlan, Outage, Plan, Scenario, Side};
 pub use stats::Counts;
 pub use workers::{WorkerEvent, WorkerFault, WorkerPlan};

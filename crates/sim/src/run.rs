@@ -1,4 +1,5 @@
-//! Runs a scenario: chaos, then calm, with every event checked as it comes and the world checked after every step.
+//! Runs a scenario: chaos, then calm. Every event is checked when it is received, and the world is checked after every
+//! step.
 
 mod disturb;
 mod send;
@@ -15,17 +16,18 @@ use drumfire::{ChannelId, ChannelOptions, Event, PeerId, PeerInfo, PlayerId, Whe
 
 use crate::admission::Admission;
 use crate::attacker::Attacker;
-use crate::checks::{self, AddressClass, EarlierClients};
-use crate::client::{Client, Stage};
+use crate::checks::{self, AddressClass, ReplacedClientCounts};
+use crate::client::{Client, ConnectionState};
 use crate::hostile::HostileEnds;
 use crate::scenario::{Plan, Scenario, Side};
 use crate::stats::Counts;
-use crate::workers::{Excused, FaultInjector};
+use crate::workers::{FaultInjector, FaultScope};
 
 /// The time between two steps in the calm.
 const CALM_STEP: Duration = Duration::from_millis(500);
 
-/// In an hour, a place stays empty for six seconds, while handshakes and packets of the earlier client may still be on their way.
+/// In an hour, a client is replaced six seconds after it has left: its handshakes and packets may be on their way until
+/// then.
 const EMPTY_TICKS: u64 = 24;
 
 /// Turns of hostile ends in a tick of a short scenario.
@@ -41,15 +43,15 @@ const STEPS_PER_AMPLIFICATION_CHECK: u64 = 240;
 pub struct Outcome {
     /// A hash over the time, sender, and content of each datagram.
     pub trace: u64,
-    /// The most memory that the world held. It varies by some kilobytes between runs, because tables with random keys grow at
-    /// different moments.
+    /// The peak memory of the world in bytes. It varies by some kilobytes between runs, because tables with random keys
+    /// grow at different times.
     pub held_bytes: u64,
     /// The number of events of each kind.
     pub counts: Counts,
 }
 
 impl Outcome {
-    /// Returns everything except `held_bytes`: what the seed alone decides.
+    /// Returns the outcome without `held_bytes`, the only part that does not depend on the seed alone.
     #[must_use]
     pub fn of_the_seed(self) -> Self {
         Self { held_bytes: 0, ..self }
@@ -80,11 +82,11 @@ impl std::error::Error for Failure {}
 /// Runs a scenario.
 ///
 /// # Errors
-/// The first thing that did not hold, which may be a panic.
+/// The first violated requirement, or a panic.
 pub fn run(scenario: &Scenario) -> Result<Outcome, Failure> {
     let mut outcome = Err("it did not run".to_owned());
     let used = allocation_counter::measure(|| {
-        let run = catch_unwind(AssertUnwindSafe(|| Run::new(scenario)?.run()));
+        let run = catch_unwind(AssertUnwindSafe(|| ScenarioRun::new(scenario)?.run()));
         outcome = run.unwrap_or_else(|_| Err("it panicked".to_owned()));
     });
     let held_bytes = used.bytes_max;
@@ -104,7 +106,7 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Failure> {
         })
 }
 
-struct Run<'a> {
+struct ScenarioRun<'a> {
     scenario: &'a Scenario,
     /// The plans of the current clients.
     plans: Vec<Plan>,
@@ -112,8 +114,8 @@ struct Run<'a> {
     admission: Admission,
     random: Random,
     clients: Vec<Client>,
-    earlier: Vec<EarlierClients>,
-    /// The tick in which each place was first seen empty.
+    replaced: Vec<ReplacedClientCounts>,
+    /// The tick in which each client was first found to have left.
     empty_since: Vec<Option<u64>>,
     attacker: Attacker,
     hostile: HostileEnds,
@@ -127,7 +129,7 @@ struct Run<'a> {
     players: HashSet<PlayerId>,
     /// Messages to groups.
     broadcasts: u64,
-    /// Two clients whose addresses are to be exchanged: the tick, and the place of the first.
+    /// Two clients whose addresses are to be exchanged: the tick, and the index of the first.
     swap: Option<(u64, usize)>,
     counts: Counts,
     steps: u64,
@@ -135,7 +137,7 @@ struct Run<'a> {
     is_stalled: bool,
 }
 
-impl<'a> Run<'a> {
+impl<'a> ScenarioRun<'a> {
     fn new(scenario: &'a Scenario) -> Result<Self, String> {
         let (mut world, mut admission) = Admission::open(scenario)?;
         for (at, plan) in scenario.clients.iter().enumerate() {
@@ -158,7 +160,7 @@ impl<'a> Run<'a> {
             admission,
             random,
             clients: scenario.clients.iter().map(client).collect(),
-            earlier: vec![EarlierClients::default(); count],
+            replaced: vec![ReplacedClientCounts::default(); count],
             empty_since: vec![None; count],
             attacker,
             hostile,
@@ -220,12 +222,12 @@ impl<'a> Run<'a> {
                 self.replace_clients(tick)?;
             }
         }
-        self.calm_down()?;
-        self.judge()
+        self.run_calm()?;
+        self.check_end()
     }
 
-    /// Ends all faults, and waits until everything owed has been delivered.
-    fn calm_down(&mut self) -> Result<(), String> {
+    /// Ends all faults, and waits until all promised messages have been delivered.
+    fn run_calm(&mut self) -> Result<(), String> {
         self.is_stalled = false;
         (0..self.world.workers()).for_each(|worker| self.world.set_trouble(worker, Trouble::default()));
         let right = ClockConfig::default();
@@ -244,7 +246,7 @@ impl<'a> Run<'a> {
         let end = self.world.elapsed().max(self.faults.stalled_until) + self.scenario.calm;
         while self.world.elapsed() < end {
             self.close(self.scenario.chaos_ticks);
-            self.attacker.impersonate_vanished(&mut self.world);
+            self.attacker.send_corrupted_copies(&mut self.world);
             self.seen.clear();
             self.step(CALM_STEP, None)?;
         }
@@ -253,7 +255,7 @@ impl<'a> Run<'a> {
         self.step(CALM_STEP, None)
     }
 
-    /// Advances the time, and takes all events. `tick` is that of the chaos.
+    /// Advances the time, and handles all events. `tick` is the tick of the chaos, if it has not ended.
     fn step(&mut self, time: Duration, tick: Option<u64>) -> Result<(), String> {
         let turns = if self.scenario.is_hour || tick.is_none() { 1 } else { HOSTILE_TURNS };
         for _ in 0..turns {
@@ -268,23 +270,23 @@ impl<'a> Run<'a> {
             self.world.server.poll(Duration::ZERO);
         }
         for worker in self.faults.take_restarted(&self.world).map_err(at_time)? {
-            self.excuse(Excused::Worker(worker));
+            self.allow_end(FaultScope::Worker(worker));
         }
         while let Some(event) = self.world.server.next_event() {
             self.on_server(event).map_err(at_time)?;
         }
         for (at, client) in self.clients.iter_mut().enumerate() {
             let of_client = |reason| at_time(format!("client {at}: {reason}"));
-            let is_deaf = tick.is_some_and(|tick| self.plans[at].deaf.contains(&tick));
-            if !is_deaf {
+            let is_client_stalled = tick.is_some_and(|tick| self.plans[at].stall.contains(&tick));
+            if !is_client_stalled {
                 self.world.clients[at].poll(Duration::ZERO);
                 while let Some(event) = self.world.clients[at].next_event() {
                     client.on_event(Side::Client, event).map_err(of_client)?;
                 }
             }
-            self.counts.add("ticks without a poll", is_deaf.into());
-            client.check_receipts(!is_deaf, !self.is_stalled).map_err(of_client)?;
-            if client.at_client == Stage::Connected {
+            self.counts.add("ticks without a poll", is_client_stalled.into());
+            client.check_receipts(!is_client_stalled, !self.is_stalled).map_err(of_client)?;
+            if client.at_client == ConnectionState::Connected {
                 self.counts.add(Counts::CLIENT_MS, millis);
             }
         }
@@ -302,7 +304,7 @@ impl<'a> Run<'a> {
             if self.scenario.is_clean {
                 checks::check_clean(&self.world)?;
             }
-            checks::check_books(&self.world, &self.earlier)?;
+            checks::check_books(&self.world, &self.replaced)?;
         }
         if self.steps.is_multiple_of(per_amplification) {
             checks::check_amplification(&self.world, self.scenario.cookie, &self.attacker.proved)?;
@@ -350,7 +352,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Fills places that have been empty for long enough.
+    /// Replaces clients that left long enough ago.
     fn replace_clients(&mut self, tick: u64) -> Result<(), String> {
         if self.is_stalled {
             // The server's application may not have taken the event of a connection yet.
@@ -358,7 +360,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         for at in 0..self.clients.len() {
-            self.clients[at].end_excuse(tick);
+            self.clients[at].revoke_end(tick);
             let empty_since = &mut self.empty_since[at];
             if !self.clients[at].has_left() {
                 *empty_since = None;
@@ -373,8 +375,8 @@ impl<'a> Run<'a> {
     fn replace(&mut self, at: usize, tick: u64) -> Result<(), String> {
         self.judge_client(at)?;
         self.counts.add(Counts::HANDSHAKES, 1);
-        self.earlier[at].add(&self.world.clients[at].stats());
-        let plan = Scenario::newcomer(self.scenario.seed, at as u64, tick, self.scenario.has_tokens);
+        self.replaced[at].add(&self.world.clients[at].stats());
+        let plan = Scenario::new_client(self.scenario.seed, at as u64, tick, self.scenario.has_tokens);
         self.admission.admit(&mut self.world, at, &plan)?;
         self.world.set_client_clock(at, &ClockConfig::default());
         self.counts.add(Counts::OTHER_FAULTS, plan.faults());
@@ -383,16 +385,16 @@ impl<'a> Run<'a> {
         self.begin(at)
     }
 
-    /// Judges a client, and counts it.
+    /// Checks a client at its end, and counts it.
     fn judge_client(&mut self, at: usize) -> Result<(), String> {
         let (client, stats) = (&self.clients[at], self.world.clients[at].stats());
-        client.judge(&stats).map_err(|reason| format!("client {at}: {reason}"))?;
-        let is_failed = client.at_client == Stage::Failed;
+        client.check_end(&stats).map_err(|reason| format!("client {at}: {reason}"))?;
+        let is_failed = client.at_client == ConnectionState::Failed;
         let counts = &mut self.counts;
         counts.add(Counts::FAILED, is_failed.into());
         counts.add(Counts::CONNECTED, (!is_failed).into());
         counts.add(Counts::HOSTILE, (client.is_hostile && client.was_connected()).into());
-        counts.add(Counts::CLOSED, (client.at_client == Stage::Over).into());
+        counts.add(Counts::CLOSED, (client.at_client == ConnectionState::Closed).into());
         counts.add(Counts::SENT, client.up.sent() + client.down.sent());
         counts.add(Counts::DELIVERED, client.up.delivered + client.down.delivered);
         counts.add("closed for want of room", client.has_overflowed.into());
@@ -406,26 +408,28 @@ impl<'a> Run<'a> {
     }
 
     /// Checks what must hold at the end.
-    fn judge(&mut self) -> Result<Outcome, String> {
+    fn check_end(&mut self) -> Result<Outcome, String> {
         let at_end = |reason| format!("at the end, {reason}");
-        checks::check_final_books(&self.world, &self.earlier).map_err(at_end)?;
+        checks::check_final_books(&self.world, &self.replaced).map_err(at_end)?;
         self.faults.check_drain()?;
         for at in 0..self.clients.len() {
             self.judge_client(at).map_err(at_end)?;
         }
         let mut counts = std::mem::take(&mut self.counts);
-        counts.add_traffic(&self.world, &self.earlier);
+        counts.add_traffic(&self.world, &self.replaced);
         self.faults.count(&self.world, &mut counts);
         counts.add(Counts::ATTACKS, self.attacker.sent);
         counts.add(Counts::OTHER_FAULTS, self.scenario.faults() + counts.of(Counts::REBOUND));
         counts.add(Counts::HANDSHAKES, self.clients.len() as u64 + self.admission.returned.len() as u64);
         let outcome = Outcome { trace: self.world.trace(), held_bytes: 0, counts };
-        let open = self.clients.iter().filter(|client| client.at_server == Stage::Connected).count();
+        let open =
+            self.clients.iter().filter(|client| client.at_server == ConnectionState::Connected).count();
         let counted = self.world.server.control().stats().connections();
         // The server may have closed the connection of a hostile end a moment ago, so that it lingers. The connection of a stalled
         // worker lingers for longer, because the stall counts as the round trip to its peer.
-        let may_linger =
-            |client: &&Client| (client.is_hostile || client.may_end) && client.at_server == Stage::Over;
+        let may_linger = |client: &&Client| {
+            (client.is_hostile || client.may_end) && client.at_server == ConnectionState::Closed
+        };
         let lingering = self.clients.iter().filter(may_linger).count();
         if (open..=open + lingering).contains(&counted) {
             Ok(outcome)

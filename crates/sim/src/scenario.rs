@@ -30,7 +30,7 @@ pub struct Scenario {
     pub silence: Range<u64>,
     /// The ticks in which the server's application takes no events.
     pub stall: Range<u64>,
-    /// Whether clients come and go: each place is filled again some time after its client has left.
+    /// Whether clients come and go: each client is replaced some time after it has left.
     pub is_hour: bool,
     /// The server's messages to groups of clients, if it sends any.
     pub group: Option<GroupPlan>,
@@ -41,12 +41,13 @@ pub struct Scenario {
     /// When the server asks for cookies.
     pub cookie: Cookie,
     /// The faults of the server's clocks.
-    pub clock: Option<WrongClock>,
+    pub clock: Option<ClockFault>,
     /// The attacker's datagrams during the chaos.
     pub attack: Attack,
     /// Whether there is no attack, and links only lose and delay, so that every packet that arrives is new and opens.
     pub is_clean: bool,
-    /// A client that exchanges addresses with the next one, once both are connected: the first tick, and its place.
+    /// A client that exchanges addresses with the next one, once both are connected: the first tick, and the index of
+    /// the client.
     pub swap: Option<(u64, usize)>,
     /// How long the links are good at the end.
     pub calm: Duration,
@@ -57,9 +58,9 @@ pub struct Scenario {
 /// An attacker's datagrams per tick.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attack {
-    /// Invented ones, by an attacker that sees nothing.
+    /// Invented datagrams, by an attacker that sees nothing.
     pub off_path: u32,
-    /// Ones made of the ends' datagrams, by an attacker that sees them all.
+    /// Copied and modified datagrams of the ends, by an attacker that sees all of them.
     pub on_path: u32,
 }
 
@@ -83,14 +84,14 @@ pub struct Plan {
     /// Whether the client uses the token of the client before it. The server admits one of them.
     pub shares_token: bool,
     /// The faults of the client's clocks.
-    pub clock: Option<WrongClock>,
+    pub clock: Option<ClockFault>,
     /// How often short reliable messages are repeated, on all channels.
     pub redundancy: Redundancy,
     /// The policy for messages without memory, on all channels and in both directions.
     pub when_full: WhenFull,
     /// Ticks in which the client's application takes no events.
-    pub deaf: Range<u64>,
-    /// A time in which the path drops long datagrams, or all.
+    pub stall: Range<u64>,
+    /// A time in which the path drops long datagrams, or all datagrams.
     pub outage: Option<Outage>,
     /// The end that breaks the rules once it is connected. Most clients have none, and clients with tokens never do, because puppets
     /// have no token.
@@ -101,8 +102,8 @@ pub struct Plan {
     pub closing: Option<Closing>,
 }
 
-/// A time in which a path drops all datagrams above a size: all where it is cut, and long ones where it leads through a tunnel that
-/// reports nothing.
+/// A time in which a path drops all datagrams above a size: all datagrams if the path is cut, or long datagrams if it
+/// contains a tunnel that sends no ICMP message.
 #[derive(Clone, Debug)]
 pub struct Outage {
     /// The ticks of the outage.
@@ -113,9 +114,9 @@ pub struct Outage {
     pub from: Option<Side>,
 }
 
-/// Clocks of one end that are wrong for a while. In the calm they are right again, except for jumps, which stay.
+/// A fault of one end's clocks. In the calm the clocks are right again, except for jumps, which remain.
 #[derive(Clone, Copy, Debug)]
-pub struct WrongClock {
+pub struct ClockFault {
     /// The first tick.
     pub tick: u64,
     /// The number of ticks.
@@ -124,8 +125,8 @@ pub struct WrongClock {
     pub config: ClockConfig,
 }
 
-impl WrongClock {
-    /// Returns whether connections may end because of it.
+impl ClockFault {
+    /// Returns whether connections may end because of the fault.
     pub(crate) fn ends_connections(&self) -> bool {
         self.config.step_nanos.unsigned_abs() > STEP_SURVIVED_NANOS.unsigned_abs()
     }
@@ -231,7 +232,7 @@ impl Scenario {
         if has_tokens {
             clients.iter_mut().for_each(|plan| plan.hostile = None);
         }
-        let clock = WrongClock::draw(&mut random, chaos_ticks).filter(|_| !is_clean);
+        let clock = ClockFault::draw(&mut random, chaos_ticks).filter(|_| !is_clean);
         let swap = (random.below(8) == 0 && count > 1 && !is_clean)
             .then(|| (random.below(chaos_ticks), index(&mut random, clients.len() - 1)));
         Self {
@@ -280,11 +281,11 @@ impl Plan {
         let rebind_ticks = if random.below(3) == 0 { between(random, 10, 100) } else { 0 };
         let mut plan = Self {
             rebind_ticks,
-            clock: WrongClock::draw(random, chaos_ticks),
+            clock: ClockFault::draw(random, chaos_ticks),
             shares_token: random.below(5) == 0,
             redundancy: redundancy(random),
             when_full: WhenFull::Block,
-            deaf: 0..0,
+            stall: 0..0,
             outage: Outage::draw(random, chaos_ticks),
             up: link(random),
             down: link(random),
@@ -315,7 +316,7 @@ impl Plan {
             self.outage.as_ref().is_some_and(|outage| !outage.ticks.is_empty()),
             self.hostile.is_some(),
             self.vanishes.is_some(),
-            !self.deaf.is_empty(),
+            !self.stall.is_empty(),
         ];
         planned.map(u64::from).iter().sum()
     }
@@ -327,7 +328,7 @@ impl Plan {
     }
 }
 
-impl WrongClock {
+impl ClockFault {
     fn draw(random: &mut Random, chaos_ticks: u64) -> Option<Self> {
         let (tick, whole) = (random.below(chaos_ticks), chaos_ticks);
         let signed = |random: &mut Random, most: u64| {

@@ -1,5 +1,6 @@
-//! The counts of a scenario: its totals for the ledger, and how often each kind of event happened. A run does not judge them. A test
-//! checks that each kind of event happens in some scenario, because one that never happens proves nothing.
+//! The counts of a scenario: its totals for the ledger, and the number of events of each kind. A run does not check
+//! them. A test checks that each kind of event happens in some scenario, because scenarios without it prove nothing
+//! about it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::ops::AddAssign;
 use drumfire::conditioner::LinkCounts;
 use drumfire::testing::{Fault, World};
 
-use crate::checks::EarlierClients;
+use crate::checks::ReplacedClientCounts;
 use crate::workers::{HAS_PANIC_POINT, RECEIVE_FAULTS, SEND_FAULTS};
 
 /// The kinds of events that must happen in scenarios with several workers, apart from failed calls, in the order of the report.
@@ -30,7 +31,7 @@ const KINDS: [&str; 20] = [
     "dropped as the oldest",
     "dropped as the newest",
     "closed for want of room",
-    "said to groups",
+    "sent to groups",
     "missed for want of room",
     "jumps by a year",
 ];
@@ -46,7 +47,7 @@ const FAULTS: [&str; 6] = [
     Counts::OTHER_FAULTS,
 ];
 
-/// How often each kind of event happened in a scenario, or in many, by its name in the report.
+/// The number of events of each kind in one or more scenarios, by its name in the report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(BTreeMap<Cow<'static, str>, u64>);
 
@@ -88,10 +89,10 @@ impl Counts {
     }
 
     /// Adds what was sent, and what links did to it.
-    pub(crate) fn add_traffic(&mut self, world: &World, earlier: &[EarlierClients]) {
+    pub(crate) fn add_traffic(&mut self, world: &World, replaced: &[ReplacedClientCounts]) {
         let workers = &world.server.control().stats().workers;
         self.add(Self::PACKETS, workers.iter().map(|worker| worker.sent.datagrams).sum());
-        self.add(Self::PACKETS, earlier.iter().map(|earlier| earlier.sent).sum());
+        self.add(Self::PACKETS, replaced.iter().map(|replaced| replaced.sent).sum());
         for (at, client) in world.clients.iter().enumerate() {
             self.add(Self::PACKETS, client.stats().sent.datagrams);
             for (link, _) in world.link_counts(at) {

@@ -1,4 +1,5 @@
-//! The messages of one direction of one connection: what was sent, what arrived, and whether that keeps the promises of each mode.
+//! The messages of one direction of one connection: the sent and the delivered messages, and whether the promises of
+//! each mode hold.
 
 use std::collections::HashMap;
 
@@ -68,9 +69,10 @@ fn read(bytes: &[u8]) -> (Mode, Option<Number>) {
 /// The messages of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// Messages may be dropped for lack of memory. Their receipts report it.
+    /// Whether messages may be dropped for lack of memory, which their receipts report.
     may_drop: bool,
-    /// The receiver is short of memory and may forget which values it delivered. So the newest value of a key may arrive again.
+    /// Whether the newest value of a key may be delivered again. A receiver that is short of memory forgets which
+    /// values it delivered.
     may_repeat: bool,
     /// All messages that were sent.
     messages: Vec<Message>,
@@ -108,14 +110,14 @@ struct Message {
     is_delivered: bool,
 }
 
-/// Whether a message must arrive, as far as its mode promises it.
+/// Whether a message must arrive, if its mode promises that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
-    Surely,
+    Required,
     /// Unless its sender is notified that it was missed.
     UnlessMissed,
     /// It may expire or be dropped.
-    Perhaps,
+    Optional,
 }
 
 /// The ordered messages of a channel.
@@ -147,13 +149,13 @@ impl Flow {
         Self { may_drop, may_repeat, ..Self::default() }
     }
 
-    /// A full queue refused a message.
+    /// Records that a full queue refused a message.
     pub(crate) fn on_refused(&mut self) {
         self.refused += 1;
         self.awaits_writable = true;
     }
 
-    /// The queue has room again. There is at most one such event for each refusal.
+    /// Records that the queue has room again. There is at most one such event for each refusal.
     pub(crate) fn on_writable(&mut self) -> Result<(), String> {
         self.writable += 1;
         self.awaits_writable = false;
@@ -178,7 +180,7 @@ impl Flow {
         options.lifetime.is_some() || self.may_drop
     }
 
-    /// The connection accepted the message.
+    /// Records that the connection accepted the message.
     pub(crate) fn on_sent(
         &mut self,
         channel: u16,
@@ -186,13 +188,13 @@ impl Flow {
         bytes: Bytes,
         receipt: Option<ReceiptId>,
     ) {
-        let index = self.push(channel, options, bytes, Expected::Surely);
+        let index = self.push(channel, options, bytes, Expected::Required);
         if let Some(receipt) = receipt {
             self.receipts.insert(receipt, RequestedReceipt { index, outcome: None });
         }
     }
 
-    /// The server accepted a message to a group, of which this client is a member.
+    /// Records that the server accepted a message to a group with this client.
     pub(crate) fn on_broadcast(&mut self, number: u64, channel: u16, options: SendOptions, bytes: Bytes) {
         let index = self.push(channel, options, bytes, Expected::UnlessMissed);
         self.messages[index].is_to_group = true;
@@ -203,7 +205,7 @@ impl Flow {
 
     /// Adds a message, and returns its index. A message that may expire is owed less than `owed`.
     fn push(&mut self, channel: u16, options: SendOptions, bytes: Bytes, owed: Expected) -> usize {
-        let owed = if self.may_expire(&options) { Expected::Perhaps } else { owed };
+        let owed = if self.may_expire(&options) { Expected::Optional } else { owed };
         let (SendOptions { mode, key, .. }, index) = (options, self.messages.len());
         if mode == Mode::ReliableOrdered {
             self.ordered.entry(channel).or_default().sent.push(index);
@@ -216,7 +218,7 @@ impl Flow {
         index
     }
 
-    /// The sender received a receipt.
+    /// Records that the sender received a receipt.
     pub(crate) fn on_receipt(
         &mut self,
         receipt: ReceiptId,
@@ -234,7 +236,7 @@ impl Flow {
         let is_permitted = match outcome {
             Outcome::Acknowledged => true,
             Outcome::Lost => is_over || !mode.is_reliable(),
-            Outcome::Expired => owed == Expected::Perhaps || may_be_replaced,
+            Outcome::Expired => owed == Expected::Optional || may_be_replaced,
         };
         // An acknowledged ordered message may still wait for earlier ones, and the other modes may skip messages.
         if outcome == Outcome::Acknowledged && mode == Mode::ReliableUnordered {
@@ -256,7 +258,7 @@ impl Flow {
         Some(format!("{receipt:?} reports a delivery that did not happen"))
     }
 
-    /// A message was delivered.
+    /// Records that a message was delivered.
     pub(crate) fn on_delivered(&mut self, channel: ChannelId, bytes: &[u8]) -> Result<(), String> {
         let ChannelId(channel) = channel;
         self.delivered += 1;
@@ -297,7 +299,7 @@ impl Flow {
     fn deliver_ordered(&mut self, channel: u16, bytes: &[u8]) -> Result<(), String> {
         let (messages, ordered) = (&mut self.messages, self.ordered.entry(channel).or_default());
         let due = ordered.next;
-        let is_owed = |message: &Message| message.bytes == bytes || message.owed == Expected::Surely;
+        let is_owed = |message: &Message| message.bytes == bytes || message.owed == Expected::Required;
         let owed = ordered.sent.iter().skip(due).position(|index| is_owed(&messages[*index]));
         let Some(place) = owed.map(|owed| due + owed) else {
             return Err(format!("a reliable message without one due after {due} on channel {channel}"));
@@ -316,7 +318,7 @@ impl Flow {
 
     /// Returns what is missing at the end: a reliable message, a receipt, or a notification of a missed message to a group.
     pub(crate) fn missing(&self) -> Option<String> {
-        if let Some((index, Message { channel, mode, .. })) = self.owed(Expected::Surely).next() {
+        if let Some((index, Message { channel, mode, .. })) = self.owed(Expected::Required).next() {
             return Some(format!("message {index} of {mode:?} on channel {channel}"));
         }
         let unfulfilled = self.receipts.iter().filter(|(_, requested)| !self.is_fulfilled(requested));

@@ -49,7 +49,7 @@ pub(crate) const SEND_FAULTS: [Fault; 14] = [
 /// builds, where a patch changes this line too.
 pub(crate) const HAS_PANIC_POINT: bool = false;
 
-/// A message that stands for a fault in the code of the connection that receives it. No other message contains it.
+/// A message that triggers a panic in the connection that receives it. No other message contains it.
 pub(crate) const PANIC_PAYLOAD: &[u8] = b"panic in the code of this connection";
 
 /// The longest stall of a worker that all its connections survive.
@@ -92,7 +92,7 @@ pub struct WorkerEvent {
 pub enum WorkerFault {
     /// The thread stalls.
     Stall(Duration),
-    /// The next passes panic, this many, and not in a connection's code.
+    /// This number of passes panic, outside of the code of a connection.
     Panics(u32),
     /// The thread panics, and the worker restarts under its index.
     Restart,
@@ -162,10 +162,10 @@ impl WorkerFault {
 
 /// The connections that a fault may end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Excused {
+pub(crate) enum FaultScope {
     /// The connections of this worker, and clients that are not connected yet.
     Worker(usize),
-    /// The connection of the client at this place, which sends [`PANIC_PAYLOAD`] now.
+    /// The connection of the client with this index, which sends [`PANIC_PAYLOAD`] now.
     Panics(usize),
     /// All connections.
     All,
@@ -210,14 +210,14 @@ impl FaultInjector {
         world: &mut World,
         random: &mut Random,
         peers: &[(usize, PeerId)],
-    ) -> Vec<Excused> {
-        let mut excused = Vec::new();
+    ) -> Vec<FaultScope> {
+        let mut scopes = Vec::new();
         for event in plan.events.iter().filter(|event| event.tick == tick) {
-            excused.extend(self.inject(*event, plan.sockets.is_steered, world, random, peers));
+            scopes.extend(self.inject(*event, plan.sockets.is_steered, world, random, peers));
         }
         if let Some((_, deadline)) = plan.drain.filter(|(begin, _)| *begin == tick) {
             self.shutdown = Some(world.server.control().shut_down(deadline));
-            excused.push(Excused::All);
+            scopes.push(FaultScope::All);
         }
         let to = world.server.local_addr();
         for _ in 0..plan.odd {
@@ -231,7 +231,7 @@ impl FaultInjector {
                 world.inject(from, to, vec![0x80; 40]);
             }
         }
-        excused
+        scopes
     }
 
     fn inject(
@@ -241,15 +241,15 @@ impl FaultInjector {
         world: &mut World,
         random: &mut Random,
         peers: &[(usize, PeerId)],
-    ) -> Option<Excused> {
+    ) -> Option<FaultScope> {
         match fault {
             WorkerFault::Stall(duration) => {
                 world.stall_worker(worker, duration);
                 self.stalled_until = self.stalled_until.max(world.elapsed() + duration);
                 self.injected[worker].stalls += 1;
                 // Without steering, packets of all connections wait for this worker.
-                let excused = if is_steered { Excused::Worker(worker) } else { Excused::All };
-                (duration > STALL_SURVIVED).then_some(excused)
+                let scope = if is_steered { FaultScope::Worker(worker) } else { FaultScope::All };
+                (duration > STALL_SURVIVED).then_some(scope)
             }
             WorkerFault::Panics(panics) => {
                 world.plant_panics(worker, panics);
@@ -265,7 +265,7 @@ impl FaultInjector {
             WorkerFault::PanicOfPeer => {
                 let (at, peer) = *peers.get(index(random, peers.len()))?;
                 self.injected[peer.worker()].connection_panics += 1;
-                Some(Excused::Panics(at))
+                Some(FaultScope::Panics(at))
             }
         }
     }

@@ -34,8 +34,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// The memory of a connection, for sending and for receiving.
 const MEMORY_BYTES: usize = 64 * 1_024;
 
-/// The memory of the hostile client's connection, and of the honest one's. It includes the worker's part, the queue to the application,
-/// a tenth more, and pieces that messages share.
+/// The memory of the hostile client's connection, and that of the honest client's. It includes the worker's part, the
+/// queue to the application, a tenth more, and pieces that messages share.
 const CONNECTION_BYTES: i64 = 3 * 64 * 1_024 * 11 / 10 + 5 * 64 * 1_024;
 const HONEST_BYTES: i64 = 192 * 1_024;
 
@@ -48,15 +48,15 @@ const SOURCE_HANDSHAKES: u64 = 20;
 /// The source that the application refuses.
 const REFUSED: ([u8; 4], u16) = ([192, 0, 2, 9], 4_000);
 
-/// A server of one worker with an honest client, and what the world holds.
-struct Stage {
+/// A server of one worker with an honest client, and the memory of the world.
+struct Fixture {
     world: World,
     held_bytes: i64,
     /// Questions to the application about the refused source.
     asked: Arc<AtomicU64>,
 }
 
-impl Stage {
+impl Fixture {
     /// Opens the server, and connects the honest client.
     fn open(seed: u64) -> Self {
         let asked = Arc::<AtomicU64>::default();
@@ -70,21 +70,21 @@ impl Stage {
                 Verdict::Refuse { reason: RefuseReason::Banned, retry_after: None }
             });
         let world = World::new(config, seed).unwrap();
-        let mut stage = Self { world, held_bytes: 0, asked };
-        stage.join();
-        stage.world.take_seen();
-        stage.advance(Duration::from_secs(1));
-        stage.poll();
-        stage
+        let mut fixture = Self { world, held_bytes: 0, asked };
+        fixture.join();
+        fixture.world.take_seen();
+        fixture.advance(Duration::from_secs(1));
+        fixture.poll();
+        fixture
     }
 
-    /// Lets an honest client connect.
+    /// Connects an honest client.
     fn join(&mut self) {
         self.world.join(&ClientConfig::default()).unwrap();
         self.world.set_links(&LinkConfig::default().delay(Delay::Constant(DELAY))).unwrap();
     }
 
-    /// Changes the world, and counts what the world holds more or less after it.
+    /// Changes the world, and adds the difference of its memory to the count.
     fn count(&mut self, change: impl FnOnce(&mut World)) {
         let world = &mut self.world;
         self.held_bytes += measure(|| change(world)).bytes_current;
@@ -94,7 +94,8 @@ impl Stage {
         self.count(|world| world.advance(duration));
     }
 
-    /// Passes a datagram to the server. Returns what it sent to its source since the last call.
+    /// Passes a datagram to the server. Returns the datagrams that the server has sent to its source since the last
+    /// call.
     fn hand(&mut self, from: SocketAddr, datagram: &[u8]) -> Vec<Vec<u8>> {
         let (server, mut seen) = (self.world.server.local_addr(), Vec::new());
         self.count(|world| {
@@ -138,27 +139,27 @@ struct Hostile {
 }
 
 impl Hostile {
-    fn connect(stage: &mut Stage, random: &mut Random, port: u16) -> Option<Self> {
+    fn connect(fixture: &mut Fixture, random: &mut Random, port: u16) -> Option<Self> {
         let address = SocketAddr::from(([192, 0, 2, 1], port));
         let client_id = random.bits().to_be_bytes();
         let mut handshake = Handshake::begin(&server_key(), client_id, random.secret());
-        let retry = stage.hand(address, &handshake.hello()).pop()?;
+        let retry = fixture.hand(address, &handshake.hello()).pop()?;
         handshake.on_retry(&retry).then_some(())?;
-        let welcome = stage.hand(address, &handshake.hello()).pop()?;
+        let welcome = fixture.hand(address, &handshake.hello()).pop()?;
         let mut client = handshake.on_welcome(&welcome)?;
-        stage.hand(address, &client.datagram(&[1, 0, 0, 0]));
+        fixture.hand(address, &client.datagram(&[1, 0, 0, 0]));
         let swarm = Swarm::draw(random);
         let sender = Sender::new(&swarm, Random::of_seed(random.bits()), client.peer_parameters());
         Some(Self { client, sender, address })
     }
 
     /// Sends the next packet, and reads what the server sent.
-    fn step(&mut self, stage: &mut Stage) {
+    fn step(&mut self, fixture: &mut Fixture) {
         let frames = self.sender.draw(self.client.next_number(), 1_170);
         let datagram = self.client.datagram(&frames);
-        for answer in stage.hand(self.address, &datagram) {
-            if let Some(heard) = self.client.open(answer) {
-                self.sender.on_heard(&heard);
+        for answer in fixture.hand(self.address, &datagram) {
+            if let Some(packet) = self.client.open(answer) {
+                self.sender.on_packet(&packet);
             }
         }
     }
@@ -167,8 +168,8 @@ impl Hostile {
 /// One seed of packets.
 fn run_packets(seed: u64) -> Result<(), String> {
     let mut random = Random::of_seed(seed);
-    let mut stage = Stage::open(seed);
-    let base_bytes = stage.held_bytes;
+    let mut fixture = Fixture::open(seed);
+    let base_bytes = fixture.held_bytes;
     let mut hostile: Option<Hostile> = None;
     let mut polls_every = 1_u64;
     let pace = Duration::from_micros(random.pick(&[100, 2_000]));
@@ -176,63 +177,64 @@ fn run_packets(seed: u64) -> Result<(), String> {
         if packet.is_multiple_of(PHASE_PACKETS) {
             if let Some(mut hostile) = hostile.take() {
                 // A Close with the code and the number 0, and no reason.
-                stage.hand(hostile.address, &hostile.client.datagram(&[3, 0, 0, 0]));
+                fixture.hand(hostile.address, &hostile.client.datagram(&[3, 0, 0, 0]));
             }
-            stage.advance(PAUSE);
-            stage.poll();
+            fixture.advance(PAUSE);
+            fixture.poll();
             polls_every = random.pick(&[1, 1, 20, 100]);
             let port = 6_000 + u16::try_from(packet / PHASE_PACKETS).expect("few phases");
-            hostile = Hostile::connect(&mut stage, &mut random, port);
+            hostile = Hostile::connect(&mut fixture, &mut random, port);
         }
-        let hostile = hostile.as_mut().ok_or("the server did not take the client")?;
-        hostile.step(&mut stage);
-        stage.advance(pace);
-        let held = stage.held_bytes - base_bytes;
+        let hostile = hostile.as_mut().ok_or("the server did not accept the client")?;
+        hostile.step(&mut fixture);
+        fixture.advance(pace);
+        let held = fixture.held_bytes - base_bytes;
         if held > CONNECTION_BYTES + HONEST_BYTES + REPORTS_BYTES {
             let kinds: Vec<_> = hostile.sender.drawn().take(8).map(DrawnFrame::kind).collect();
             return Err(format!("packet {packet} of {kinds:?}: {held} bytes are held"));
         }
         if packet.is_multiple_of(polls_every) {
-            stage.poll();
+            fixture.poll();
         }
     }
-    stage.check_honest()
+    fixture.check_honest()
 }
 
 /// One seed of Hellos, for a second of virtual time.
 fn run_hellos(seed: u64) -> Result<(), String> {
     let mut random = Random::of_seed(seed);
     let source = SocketAddr::from(REFUSED);
-    let mut stage = Stage::open(seed);
+    let mut fixture = Fixture::open(seed);
     let mut flood = HelloFlood::draw(Random::of_seed(random.bits()), server_key());
     let per_second = random.pick(&[200, 1_000, 5_000]);
     let joins_at = random.below(per_second.into());
-    let begun_at = stage.world.elapsed();
+    let begun_at = fixture.world.elapsed();
     for hello in 0..u64::from(per_second) {
         if hello == joins_at {
-            stage.join();
+            fixture.join();
         }
         let (_, datagram) = flood.next_hello();
-        for answer in stage.hand(source, &datagram) {
+        for answer in fixture.hand(source, &datagram) {
             if let Some((_, datagram)) = flood.on_answer(&answer) {
-                stage.hand(source, &datagram);
+                fixture.hand(source, &datagram);
             }
         }
-        stage.advance(Duration::from_secs(1) / per_second);
-        let elapsed = stage.world.elapsed() - begun_at;
+        fixture.advance(Duration::from_secs(1) / per_second);
+        let elapsed = fixture.world.elapsed() - begun_at;
         let allowed =
             SOURCE_HANDSHAKES + SOURCE_HANDSHAKES * u64::try_from(elapsed.as_millis()).unwrap() / 1_000 + 1;
-        let asked = stage.asked.load(Ordering::Relaxed);
+        let asked = fixture.asked.load(Ordering::Relaxed);
         if asked > allowed {
             return Err(format!("the application was asked {asked} times of {allowed} within {elapsed:?}"));
         }
     }
     // A little longer than two round trips, for one that joined at the end.
-    stage.advance(5 * DELAY);
-    stage.world.clients[1].poll(Duration::ZERO);
-    let has_connected = stage.world.clients[1].events().any(|event| matches!(event, Event::Connected { .. }));
+    fixture.advance(5 * DELAY);
+    fixture.world.clients[1].poll(Duration::ZERO);
+    let has_connected =
+        fixture.world.clients[1].events().any(|event| matches!(event, Event::Connected { .. }));
     let reason = "the honest client did not connect within two round trips";
-    if has_connected { stage.check_honest() } else { Err(reason.to_owned()) }
+    if has_connected { fixture.check_honest() } else { Err(reason.to_owned()) }
 }
 
 /// Runs all seeds, and names those that do not hold.

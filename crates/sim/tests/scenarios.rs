@@ -1,10 +1,10 @@
-//! Scenarios of each kind hold, and a seed decides everything in them.
+//! Scenarios of each kind pass, and a seed determines their whole outcome.
 
 use std::collections::HashSet;
 
 use drumfire_sim::{Closing, Counts, Outcome, Scenario, Side, run};
 
-/// Runs a scenario that must hold.
+/// Runs a scenario that must pass.
 fn hold(scenario: &Scenario) -> Outcome {
     run(scenario).unwrap_or_else(|failure| panic!("{failure}"))
 }
@@ -46,7 +46,7 @@ fn both_ends_are_notified_once_of_a_close() {
     }
 }
 
-/// Hostile ends that must get as far as a connection, of about 80 on each side. Many links are too bad for a handshake.
+/// The minimum number of hostile ends that connect, of about 80 on each side. Many links are too bad for a handshake.
 const CONNECTED_MIN: u64 = 40;
 
 #[test]

@@ -1,6 +1,6 @@
-//! Runs the scenarios of a range of seeds on all cores, and stops at the first that fails.
+//! Runs the scenarios of a range of seeds on all cores, and stops at the first failure.
 //!
-//! Exit codes: 0 all held, 1 one did not, 2 bad usage.
+//! Exit codes: 0 if all scenarios passed, 1 if one failed, 2 for bad usage.
 #![forbid(unsafe_code)]
 
 use std::num::NonZeroUsize;
@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use clap::Parser;
 use drumfire_sim::{Counts, Failure, Outcome, Scenario};
 
-/// The most threads.
+/// The maximum number of threads.
 const THREADS_MAX: usize = 64;
 
 /// Seeds between two lines of progress, except for hours.

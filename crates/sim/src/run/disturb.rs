@@ -7,23 +7,23 @@ use drumfire::conditioner::LinkConfig;
 use drumfire::testing::{ClockConfig, World};
 use drumfire::{ChannelId, Message, SendError, SendOptions};
 
-use super::Run;
-use crate::client::{Client, Stage};
-use crate::scenario::{Side, WrongClock};
+use super::ScenarioRun;
+use crate::client::{Client, ConnectionState};
+use crate::scenario::{ClockFault, Side};
 use crate::stats::Counts;
-use crate::workers::{Excused, PANIC_PAYLOAD};
+use crate::workers::{FaultScope, PANIC_PAYLOAD};
 
 /// In an hour, both ends of a connection that a fault ends know it within this many ticks.
-const EXCUSED_TICKS: u64 = 160;
+const END_NOTICED_TICKS: u64 = 160;
 
-impl Run<'_> {
+impl ScenarioRun<'_> {
     /// Changes addresses, and begins and ends outages.
     pub(super) fn disturb(&mut self, tick: u64) -> Result<(), String> {
         let is_hour = self.scenario.is_hour;
         // The check needs to know the client at each address, so both must be connected.
         let is_connected = |at: usize| {
             let client = &self.clients[at];
-            client.at_client == Stage::Connected && client.at_server == Stage::Connected
+            client.at_client == ConnectionState::Connected && client.at_server == ConnectionState::Connected
         };
         if let Some((from, first)) = self.swap
             && tick >= from
@@ -42,9 +42,9 @@ impl Run<'_> {
                 cut(&mut self.world, at, &plan.up)?;
                 (self.clients[at].is_closed, self.clients[at].has_vanished) = (true, true);
             }
-            // A puppet whose attempt to connect failed would keep trying, and its place would never become empty.
-            let has_failed =
-                self.clients[at].at_client == Stage::Failed && self.clients[at].at_server == Stage::Before;
+            // A puppet whose attempt to connect failed would keep trying, and would never be replaced.
+            let has_failed = self.clients[at].at_client == ConnectionState::Failed
+                && self.clients[at].at_server == ConnectionState::Connecting;
             if has_failed || plan.closing.is_some_and(|closing| closing.tick <= tick) {
                 self.hostile.silence(at);
             }
@@ -52,7 +52,7 @@ impl Run<'_> {
             if let Some(outage) = plan.outage.as_ref().filter(|outage| !outage.ticks.is_empty()) {
                 // An outage of a short scenario is shorter than every timeout.
                 if is_hour && outage.ticks.start == tick && plan.has_long_outage() {
-                    self.clients[at].excuse_until(outage.ticks.end + EXCUSED_TICKS);
+                    self.clients[at].allow_end_until(outage.ticks.end + END_NOTICED_TICKS);
                 }
                 let changed = |link: &LinkConfig| {
                     if tick == outage.ticks.start {
@@ -77,7 +77,7 @@ impl Run<'_> {
                 self.counts.add(Counts::REBOUND, 1);
                 // A server with unacknowledged packets may time out before an idle client sends from its new address.
                 if is_hour {
-                    self.clients[at].excuse_until(tick + EXCUSED_TICKS);
+                    self.clients[at].allow_end_until(tick + END_NOTICED_TICKS);
                 }
             }
         }
@@ -87,15 +87,16 @@ impl Run<'_> {
     /// Injects the workers' faults.
     pub(super) fn inject_faults(&mut self, tick: u64) {
         let Some(plan) = &self.scenario.workers else { return };
-        let is_honest =
-            |(_, client): &(usize, &Client)| client.at_server == Stage::Connected && !client.is_hostile;
+        let is_honest = |(_, client): &(usize, &Client)| {
+            client.at_server == ConnectionState::Connected && !client.is_hostile
+        };
         let peers: Vec<_> = self.clients.iter().enumerate().filter(is_honest).collect();
         let peers: Vec<_> = peers.iter().filter_map(|(at, client)| Some((*at, client.peer?))).collect();
-        for excused in self.faults.act(plan, tick, &mut self.world, &mut self.random, &peers) {
-            if let Excused::Panics(at) = excused {
+        for scope in self.faults.act(plan, tick, &mut self.world, &mut self.random, &peers) {
+            if let FaultScope::Panics(at) = scope {
                 self.send_panic(at);
             }
-            self.excuse(excused);
+            self.allow_end(scope);
         }
     }
 
@@ -111,21 +112,21 @@ impl Run<'_> {
     }
 
     /// Permits connections to end.
-    pub(super) fn excuse(&mut self, excused: Excused) {
+    pub(super) fn allow_end(&mut self, scope: FaultScope) {
         for (at, client) in self.clients.iter_mut().enumerate() {
-            client.may_end |= match excused {
-                Excused::Worker(worker) => client.peer.is_none_or(|peer| peer.worker() == worker),
-                Excused::Panics(place) => place == at,
-                Excused::All => true,
+            client.may_end |= match scope {
+                FaultScope::Worker(worker) => client.peer.is_none_or(|peer| peer.worker() == worker),
+                FaultScope::Panics(place) => place == at,
+                FaultScope::All => true,
             };
         }
     }
 
     /// Sets clocks wrong, and right again.
     pub(super) fn set_clocks(&mut self, tick: u64) {
-        let due = |clock: &Option<WrongClock>| {
+        let due = |clock: &Option<ClockFault>| {
             let clock = (*clock)?;
-            let WrongClock { tick: from, ticks, config } = clock;
+            let ClockFault { tick: from, ticks, config } = clock;
             let config =
                 if tick == from { Some(config) } else { (tick == from + ticks).then(ClockConfig::default) };
             config.map(|config| (config, tick == from && clock.ends_connections()))
@@ -134,7 +135,7 @@ impl Run<'_> {
             self.world.set_server_clock(&config);
             if is_jump {
                 self.counts.add("jumps by a year", 1);
-                self.excuse(Excused::All);
+                self.allow_end(FaultScope::All);
             }
         }
         for (at, plan) in self.plans.iter().enumerate() {

@@ -1,30 +1,31 @@
-//! The applications of a run: they send at random, also to the server's groups, whose members change, and close.
+//! The applications of a run: they send at random to connections and to groups, join and leave groups, and close
+//! connections.
 
 use std::time::Duration;
 
 use drumfire::conditioner::Random;
 use drumfire::{Audience, ChannelId, GroupId, Message, Mode, Priority, SendError, SendOptions};
 
-use super::Run;
-use crate::client::Stage;
+use super::ScenarioRun;
+use crate::client::ConnectionState;
 use crate::random::{between, index, pick};
 use crate::scenario::{GROUPS, GroupPlan, Side};
 use crate::traffic::{self, Number};
 
-/// Messages of one end in one tick, at most.
+/// The maximum number of messages of one end in one tick.
 const BURST_MESSAGES: u32 = 8;
 
-/// Channels of messages to groups.
+/// The number of channels of messages to groups.
 const GROUP_CHANNELS: u64 = 4;
 
-/// The modes of reliable and of other messages, each as often as it is drawn.
+/// The modes of reliable and of other messages. A mode with more entries is drawn more often.
 const RELIABLE: [Mode; 4] =
     [Mode::ReliableUnordered, Mode::ReliableSequenced, Mode::ReliableLatest, Mode::ReliableOrdered];
 const UNRELIABLE: [Mode; 4] =
     [Mode::UnreliableSequenced, Mode::Unreliable, Mode::Unreliable, Mode::Unreliable];
 
-impl Run<'_> {
-    /// Lets both ends of all connections send.
+impl ScenarioRun<'_> {
+    /// Sends messages of both ends of all connections.
     pub(super) fn send_all(&mut self, tick: u64) -> Result<(), String> {
         self.change_groups()?;
         for at in 0..self.plans.len() {
@@ -32,12 +33,13 @@ impl Run<'_> {
             let rate = self.plans[at].rate;
             let is_puppet = self.plans[at].hostile == Some(Side::Client);
             // An application that takes no events does not know the state of its connection.
-            let is_deaf = tick.checked_sub(1).is_some_and(|before| self.plans[at].deaf.contains(&before));
+            let is_client_stalled =
+                tick.checked_sub(1).is_some_and(|before| self.plans[at].stall.contains(&before));
             for _ in 0..BURST_MESSAGES {
                 if !self.random.happens(rate) {
                     break;
                 }
-                if !is_deaf && !is_puppet {
+                if !is_client_stalled && !is_puppet {
                     self.send(at, Side::Client)?;
                 }
                 if !self.is_stalled {
@@ -55,7 +57,7 @@ impl Run<'_> {
         let (options, wants_receipt) = draw_options(&mut self.random, plan.reliable);
         let length = length.min(options.mode.message_max_bytes());
         let (may_be_over, peer) = (client.may_be_over(), client.peer);
-        let (flow, stage) = match by {
+        let (flow, state) = match by {
             Side::Client => (&mut client.up, client.at_client),
             Side::Server => (&mut client.down, client.at_server),
         };
@@ -70,7 +72,7 @@ impl Run<'_> {
             (Side::Server, Some(peer), false) => server.send(peer, message).map(|()| None),
             (Side::Server, None, _) => return Ok(()),
         };
-        let is_over = may_be_over || matches!(stage, Stage::Failed | Stage::Over);
+        let is_over = may_be_over || matches!(state, ConnectionState::Failed | ConnectionState::Closed);
         match sent {
             Ok(receipt) => flow.on_sent(channel.0, options, bytes, receipt),
             Err(SendError::Full) => {
@@ -78,18 +80,18 @@ impl Run<'_> {
                 self.counts.add("refused for want of room", 1);
             }
             Err(SendError::UnknownPeer | SendError::Closed) if is_over => {}
-            Err(error) => return Err(format!("{by:?} {at} at {stage:?} cannot send: {error}")),
+            Err(error) => return Err(format!("{by:?} {at} at {state:?} cannot send: {error}")),
         }
         Ok(())
     }
 
-    /// Lets clients join and leave groups at random.
+    /// Adds clients to groups and removes them at random.
     fn change_groups(&mut self) -> Result<(), String> {
         let Some(group) = self.scenario.group.filter(|_| !self.is_stalled) else { return Ok(()) };
         for at in 0..self.clients.len() {
             let (client, plan) = (&mut self.clients[at], &self.plans[at]);
             // A client that vanishes has no messages on their way when it does.
-            let may_join = client.at_server == Stage::Connected && plan.vanishes.is_none();
+            let may_join = client.at_server == ConnectionState::Connected && plan.vanishes.is_none();
             let Some(peer) = client.peer.filter(|_| may_join && self.random.happens(group.turnover)) else {
                 continue;
             };
@@ -127,7 +129,7 @@ impl Run<'_> {
             Err(error) => return Err(format!("a broadcast failed: {error}")),
         }
         self.broadcasts += 1;
-        self.counts.add("said to groups", 1);
+        self.counts.add("sent to groups", 1);
         for (at, client) in self.clients.iter_mut().enumerate() {
             let is_member = client.is_member[group];
             if is_member && except != at {

@@ -11,7 +11,7 @@ use drumfire::conditioner::{LinkConfig, Loss, Random};
 use drumfire::config::Cookie;
 use drumfire::testing::ClockConfig;
 
-use super::{Attack, CALM, Closing, GroupPlan, Plan, Scenario, Side, WrongClock};
+use super::{Attack, CALM, ClockFault, Closing, GroupPlan, Plan, Scenario, Side};
 use crate::random::{between, pick};
 use crate::workers::WorkerPlan;
 
@@ -38,7 +38,7 @@ impl Scenario {
         let mut scenario = Self { workers: Some(workers), is_clean: false, ..scenario };
         let mut random = Random::part(seed, 5);
         if random.below(2) == 0 {
-            scenario.starve(&mut random);
+            scenario.stall_applications(&mut random);
         }
         if random.below(4) == 0 {
             scenario.jump(&mut random);
@@ -46,8 +46,8 @@ impl Scenario {
         scenario
     }
 
-    /// Makes applications take no messages for so long that queues become full.
-    fn starve(&mut self, random: &mut Random) {
+    /// Stalls applications until queues become full.
+    fn stall_applications(&mut self, random: &mut Random) {
         self.memory_bytes = Some(TIGHT_BYTES);
         let ticks = self.chaos_ticks;
         let pause = |random: &mut Random| {
@@ -58,10 +58,10 @@ impl Scenario {
         let policies = [WhenFull::Block, WhenFull::DropOldest, WhenFull::DropNewest, WhenFull::Disconnect];
         for plan in &mut self.clients {
             plan.when_full = pick(random, &policies);
-            let deaf = pause(random);
+            let stall = pause(random);
             // A client that vanishes has no messages.
             if plan.vanishes.is_none() {
-                plan.deaf = if random.below(2) == 0 { deaf } else { 0..0 };
+                plan.stall = if random.below(2) == 0 { stall } else { 0..0 };
                 plan.rate = plan.rate.max(TIGHT_RATE);
                 plan.message_max_bytes = plan.message_max_bytes.clamp(TIGHT_MESSAGE_BYTES, TIGHT_BYTES / 4);
             }
@@ -76,7 +76,7 @@ impl Scenario {
             let step = right.step_nanos(YEAR_NANOS);
             let offsets = [YEAR_SECONDS, -YEAR_SECONDS].map(|offset| right.wall_offset_seconds(offset));
             let config = pick(random, &[step, step, offsets[0], offsets[1]]);
-            WrongClock { tick: random.below(ticks), ticks, config }
+            ClockFault { tick: random.below(ticks), ticks, config }
         };
         if random.below(2) == 0 {
             self.clock = Some(draw(random));
@@ -126,7 +126,7 @@ const LOSS: f64 = 0.15;
 const LOSS_IN_BURSTS: f64 = 0.4;
 const LATE: Duration = Duration::from_millis(50);
 
-/// A client that stays for longer sends no fragmented messages.
+/// The longest stay of a client with fragmented messages.
 const SHORT_STAY_TICKS: u64 = 5 * MINUTE_TICKS;
 
 impl Scenario {
@@ -138,11 +138,11 @@ impl Scenario {
         let stall_from = random.below(PERIOD_TICKS);
         let silence = silent_from..silent_from + random.below(SILENCE_TICKS);
         let stall = stall_from..stall_from + random.below(STALL_TICKS);
-        let clock = WrongClock::draw(&mut random, HOUR_TICKS);
+        let clock = ClockFault::draw(&mut random, HOUR_TICKS);
         let clock = clock.map(|clock| clock.bounded(WRONG_TICKS));
         let (has_tokens, is_under_load) = (random.below(2) == 0, random.below(3) == 0);
         let count = between(&mut random, 56, 64);
-        let clients = (0..count).map(|at| Self::newcomer(seed, at, 0, has_tokens)).collect();
+        let clients = (0..count).map(|at| Self::new_client(seed, at, 0, has_tokens)).collect();
         Self {
             seed,
             clients,
@@ -165,8 +165,8 @@ impl Scenario {
         }
     }
 
-    /// Returns the client that comes to a place in a tick.
-    pub(crate) fn newcomer(seed: u64, at: u64, tick: u64, has_tokens: bool) -> Plan {
+    /// Returns the plan of the client that connects at an index in a tick.
+    pub(crate) fn new_client(seed: u64, at: u64, tick: u64, has_tokens: bool) -> Plan {
         let mut random = Random::part(seed, ((7 + at) << 32) | tick);
         // Few clients stay for long, and at any time they are as many as the others.
         let stay = match random.below(96) {
@@ -177,7 +177,7 @@ impl Scenario {
         plan.hostile = plan.hostile.filter(|_| !has_tokens);
         plan.rate *= RATE;
         plan.rebind_ticks *= REBIND_TIMES;
-        (plan.up, plan.down) = (bearable(plan.up), bearable(plan.down));
+        (plan.up, plan.down) = (survivable(plan.up), survivable(plan.down));
         if stay > SHORT_STAY_TICKS {
             plan.message_max_bytes = plan.message_max_bytes.min(drumfire::config::MESSAGE_MAX_BYTES);
         }
@@ -196,7 +196,7 @@ impl Scenario {
 }
 
 /// Returns the link with a loss that connections survive.
-fn bearable(link: LinkConfig) -> LinkConfig {
+fn survivable(link: LinkConfig) -> LinkConfig {
     let loss = match link.loss {
         Loss::Even(loss) => Loss::Even(loss.min(LOSS)),
         Loss::Bursts { begin, end, inside, outside } => {
@@ -232,7 +232,7 @@ impl Plan {
     }
 }
 
-impl WrongClock {
+impl ClockFault {
     /// Limits the duration: to `ticks`, or to a shorter time for a clock that stops.
     fn bounded(mut self, ticks: u64) -> Self {
         let most = if self.config.rate_ppm == 0 { FROZEN_TICKS } else { ticks };
