@@ -1,5 +1,5 @@
-//! One end of a connection after its handshake: it seals the frames that the test writes, and opens the packets of the other end. Its two
-//! halves do so in place.
+//! One end of a connection after its handshake: it seals the frames that the test writes, and opens the packets of the
+//! other end. Its two halves work in place, without copies.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use drumfire_wire::{
 
 use crate::frame::encoded;
 
-/// One end of a connection, under the test's own control.
+/// One end of a connection, controlled by a test.
 pub struct Connection {
     sealer: PacketSealer,
     opener: PacketOpener,
@@ -20,14 +20,14 @@ pub struct Connection {
 
 /// A packet of the peer, opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct OpenedPacket {
     /// The packet number.
     pub number: u64,
     /// The frames.
     pub frames: Vec<u8>,
 }
 
-impl Heard {
+impl OpenedPacket {
     /// Returns the frames of an ack for this packet, or `None` if the packet does not ask for one.
     #[must_use]
     pub fn ack(&self) -> Option<Vec<u8>> {
@@ -91,14 +91,14 @@ impl Connection {
 
     /// Opens a packet of the other end. Returns `None` for any other datagram. The first packet of the next key epoch begins that
     /// epoch in both directions.
-    pub fn open(&mut self, mut datagram: Vec<u8>) -> Option<Heard> {
+    pub fn open(&mut self, mut datagram: Vec<u8>) -> Option<OpenedPacket> {
         let key_phase = self.opener.key_phase();
         let (number, frames) = self.opener.open(&mut datagram)?;
-        let heard = Heard { number, frames: frames.to_vec() };
+        let packet = OpenedPacket { number, frames: frames.to_vec() };
         if self.opener.key_phase() != key_phase {
             self.sealer.change_keys();
         }
-        Some(heard)
+        Some(packet)
     }
 
     /// Begins the next key epoch, in both directions.
@@ -223,12 +223,12 @@ impl PacketSealer {
     }
 }
 
-/// The opening half of a connection. It opens a packet as often as the packet comes, because it has no replay window.
+/// The opening half of a connection. Without a replay window, it also opens repeated packets.
 #[derive(Debug)]
 pub struct PacketOpener {
     opener: Opener,
     id_length: ConnectionIdLength,
-    /// The largest packet number that came from the other end.
+    /// The largest packet number that the other end has sent.
     largest: Option<PacketNumber>,
 }
 

@@ -1,4 +1,5 @@
-//! Draws hostile Hellos: good ones, bad ones whose fault the server finds out late, and repeated ones.
+//! Draws hostile Hellos: valid, invalid, and repeated ones. Some faults are visible to the server only after a key
+//! agreement.
 
 use drumfire_wire::limits::CLIENT_PARAMETERS_BYTES;
 use drumfire_wire::{Retry, SuiteOffer};
@@ -13,7 +14,7 @@ use crate::random::Random;
 pub enum DrawnHello {
     /// The Hello has no fault.
     Good,
-    /// The Noise message does not open, which the server learns by a key agreement.
+    /// The Noise message does not open, which the server detects only after a key agreement.
     BadNoise,
     /// The Noise message opens, and its payload is no parameters.
     BadParameters,
@@ -41,7 +42,7 @@ pub struct HelloFlood {
     random: Random,
     weights: Vec<(DrawnHello, u64)>,
     server_key: [u8; 32],
-    /// Handshakes that this flood begins; from then on it repeats them.
+    /// The number of handshakes that this flood begins. Afterwards it repeats them.
     begun_max: usize,
     begun: usize,
     /// Handshakes that have a cookie.
@@ -64,7 +65,7 @@ impl HelloFlood {
         Self { random, weights, server_key, begun_max, begun: 0, kept: Vec::new(), asked: Vec::new() }
     }
 
-    /// Returns the next Hello, and what is wrong with it.
+    /// Returns the next Hello and its fault.
     pub fn next_hello(&mut self) -> (DrawnHello, Vec<u8>) {
         let drawn = self.random.weighted(&self.weights);
         let at = self.random.index(self.kept.len());
@@ -82,7 +83,7 @@ impl HelloFlood {
         (drawn, hello)
     }
 
-    /// Takes a datagram of the server to the source of the flood. Returns the Hello that answers a Retry.
+    /// Handles a datagram of the server to the source of the flood. Returns the Hello that answers a Retry.
     pub fn on_answer(&mut self, datagram: &[u8]) -> Option<(DrawnHello, Vec<u8>)> {
         let retry = Retry::decode(datagram).ok()?;
         let at = self.asked.iter().position(|(_, handshake)| handshake.client_id() == retry.client_id)?;
@@ -105,8 +106,8 @@ impl HelloFlood {
         let mut handshake =
             Handshake::with(&self.server_key, client_id, ephemeral, &payload, SuiteOffer::mandatory());
         match drawn {
-            DrawnHello::BadNoise => handshake.spoil_noise(self.random.index(600)),
-            DrawnHello::BadMac1 => handshake.spoil_mac1(),
+            DrawnHello::BadNoise => handshake.corrupt_noise(self.random.index(600)),
+            DrawnHello::BadMac1 => handshake.corrupt_mac1(),
             _ => {}
         }
         handshake

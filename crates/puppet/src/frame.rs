@@ -1,4 +1,4 @@
-//! A drawn frame: what a test writes into a packet, owned, so that a failure can print it.
+//! A drawn frame, which a test writes into a packet. It owns its fields, so that a failure can print them.
 
 use std::time::Duration;
 
@@ -191,7 +191,7 @@ impl DrawnFrame {
     }
 }
 
-/// Returns what `encode` writes into a vector, which has room for everything.
+/// Returns the bytes that `encode` writes into a vector, which always has room.
 pub(crate) fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(&mut bytes).expect("a vector has room");

@@ -1,6 +1,6 @@
 //! Both ends of the handshake (PROTOCOL 5, "Handshake"), one datagram at a time.
 //!
-//! Every part of the Hello can be made wrong before it is sent. Only open access is spoken: there is no token.
+//! A test can change every part of the Hello before it is sent. Only open access is supported: there is no token.
 
 use std::time::Duration;
 
@@ -84,21 +84,21 @@ impl Handshake {
         let has_id = parameters.is_some_and(|parameters| parameters.connection_id.is_some());
         let id_length = if has_id { ConnectionIdLength::Eight } else { ConnectionIdLength::Zero };
         let mut handshake = Self { hello, initiator, mac1_key, client_id: fields.client_id, id_length };
-        handshake.remake_mac1();
+        handshake.recompute_mac1();
         handshake
     }
 
-    /// Changes one byte of the Noise message, so that the message does not open, and makes `mac1` fit again: the server
-    /// finds out by a key agreement.
-    pub(crate) fn spoil_noise(&mut self, at: usize) {
+    /// Changes one byte of the Noise message, so that the message does not open, and recomputes `mac1`. The server
+    /// detects the change only after a key agreement.
+    pub(crate) fn corrupt_noise(&mut self, at: usize) {
         let message = self.hello.noise_message_mut();
         let at = at % message.len();
         message[at] ^= 1;
-        self.remake_mac1();
+        self.recompute_mac1();
     }
 
     /// Changes `mac1`, so that the server drops the Hello without a key agreement.
-    pub(crate) fn spoil_mac1(&mut self) {
+    pub(crate) fn corrupt_mac1(&mut self) {
         self.hello.set_mac1([0x11; 16]);
     }
 
@@ -108,7 +108,7 @@ impl Handshake {
         self.client_id
     }
 
-    fn remake_mac1(&mut self) {
+    fn recompute_mac1(&mut self) {
         let mac1 = self.mac1_key.mac(&self.hello.mac1_input());
         self.hello.set_mac1(mac1);
     }
@@ -126,7 +126,7 @@ impl Handshake {
         encoded(|datagram| hello.encode(datagram))
     }
 
-    /// Takes the cookie of a Retry. Returns whether the datagram is a Retry.
+    /// Sets the cookie of a Retry. Returns whether the datagram is a Retry.
     pub fn on_retry(&mut self, datagram: &[u8]) -> bool {
         let retry = Retry::decode(datagram);
         if let Ok(retry) = &retry {
@@ -135,7 +135,7 @@ impl Handshake {
         retry.is_ok()
     }
 
-    /// Reads a Welcome. Returns `None` if the datagram is not the Welcome of this handshake, which then goes on waiting.
+    /// Reads a Welcome. Returns `None` if the datagram is not the Welcome of this handshake, which then still waits.
     #[must_use]
     pub fn on_welcome(&mut self, datagram: &[u8]) -> Option<Connection> {
         let welcome = Welcome::decode(datagram).ok()?;
@@ -150,8 +150,8 @@ impl Handshake {
 /// A whole handshake of a client that keeps no connection: the tools and benches that use it need the keys alone. It acknowledges every
 /// packet of the server, until its sealing half is taken.
 ///
-/// Pass each datagram of the server to [`Self::on_datagram`] and send what it returns. Call [`Self::resend`] when nothing came for
-/// a while, first of all for the first datagram.
+/// Pass each datagram of the server to [`Self::on_datagram`] and send the datagram that it returns. Call
+/// [`Self::resend`] for the first datagram, and whenever no datagram has arrived for a while.
 pub struct Connector {
     state: State,
     is_confirmed: bool,
@@ -211,7 +211,7 @@ impl Connector {
         }
     }
 
-    /// Takes a datagram of the server and returns the answer to it, if it has one.
+    /// Handles a datagram of the server. Returns the reply, if the datagram has one.
     pub fn on_datagram(&mut self, datagram: Vec<u8>) -> Option<Vec<u8>> {
         match &mut self.state {
             State::Handshake(handshake) => {
@@ -236,9 +236,9 @@ impl Connector {
                 self.resend()
             }
             State::Connected(client) => {
-                let heard = client.open(datagram)?;
+                let packet = client.open(datagram)?;
                 self.is_confirmed = true;
-                heard.ack().map(|ack| client.datagram(&ack))
+                packet.ack().map(|ack| client.datagram(&ack))
             }
             State::Failed(_) => None,
         }

@@ -1,7 +1,7 @@
 //! An end that performs an honest handshake, and later breaks the rules under its own keys, in one way that is drawn from a seed.
 //!
-//! It owns no socket and no clock: its owner passes the datagrams of the other end to it and gives it turns. It has one connection
-//! in its life.
+//! It owns no socket and no clock: its owner passes the datagrams of the other end to it and calls it for each turn. It
+//! has one connection in its life.
 
 use std::collections::VecDeque;
 
@@ -18,22 +18,23 @@ use crate::swarm::{AckChoice, Swarm};
 /// Turns between two Hellos.
 const HELLO_TURNS: u64 = 4;
 
-/// Turns in which a connected end keeps to the rules, at most.
+/// The maximum number of turns in which a connected end keeps to the rules.
 const HONEST_TURNS_MAX: u64 = 40;
 
-/// Packets of a turn, at most.
+/// The maximum number of packets in a turn.
 const PACKETS_MAX: u64 = 3;
 
-/// Bytes of the frames of a packet, at most: with the header and the tag, the packet fits every path.
+/// The maximum length in bytes of the frames of a packet: with the header and the tag, the packet fits every path.
 const FRAMES_MAX_BYTES: usize = 1_150;
 
-/// Bytes of the frames of a packet to a client, which has no connection id, at least (PROTOCOL 6.1, "Header").
+/// The minimum length in bytes of the frames of a packet to a client, which has no connection id (PROTOCOL 6.1,
+/// "Header").
 const FRAMES_MIN_BYTES: usize = 7;
 
 /// The furthest number beyond the newest packet that false acks claim.
 const UNSENT_MAX: u64 = 1 << 10;
 
-/// How an end breaks the rules.
+/// The way in which an end breaks the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Strategy {
     /// It seals changed frames.
@@ -44,7 +45,7 @@ enum Strategy {
     AckUnsent,
     /// It acknowledges nothing.
     AckNothing,
-    /// It retires connection ids that it goes on to use, and issues ids without end.
+    /// It retires connection ids that it continues to use, and issues ids without end.
     Ids,
     /// It sends random bytes, sealed and unsealed.
     Junk,
@@ -115,7 +116,7 @@ impl HostileEnd {
         Self { phase, strategy, random, mutator: FrameMutator::default(), turns: 0, honest_turns }
     }
 
-    /// Takes a datagram of the other end. Returns the answer of the handshake, if the datagram has one.
+    /// Handles a datagram of the other end. Returns the reply of the handshake, if the datagram has one.
     pub fn on_datagram(&mut self, datagram: Vec<u8>) -> Option<Vec<u8>> {
         match &mut self.phase {
             Phase::Connecting(handshake) => {
@@ -140,8 +141,8 @@ impl HostileEnd {
                 if Hello::decode(&datagram).is_ok() {
                     return connected.welcome.clone();
                 }
-                let heard = connected.connection.open(datagram)?;
-                connected.sender.on_heard(&heard);
+                let packet = connected.connection.open(datagram)?;
+                connected.sender.on_packet(&packet);
                 None
             }
         }
@@ -177,10 +178,10 @@ impl HostileEnd {
                 mutator.apply(random, &mut frames);
                 connected.connection.datagram(&frames)
             }
-            Strategy::AckEverything => connected.lie(|newest| range(0, newest)),
+            Strategy::AckEverything => connected.false_ack(|newest| range(0, newest)),
             Strategy::AckUnsent => {
                 let ahead = 1 + random.below(UNSENT_MAX);
-                connected.lie(|newest| range(newest + ahead, newest + ahead))
+                connected.false_ack(|newest| range(newest + ahead, newest + ahead))
             }
             Strategy::AckNothing => connected.seal(&[DrawnFrame::Ping]),
             Strategy::Ids => {
@@ -220,7 +221,7 @@ impl Connected {
     }
 
     /// Returns a packet whose ack claims a range of numbers, given the newest number that arrived.
-    fn lie(&mut self, claim: impl FnOnce(u64) -> AckRange) -> Vec<u8> {
+    fn false_ack(&mut self, claim: impl FnOnce(u64) -> AckRange) -> Vec<u8> {
         let mut frames = self.answers();
         if let Some(DrawnFrame::Ack { ranges, .. }) = frames.first_mut()
             && let Some(newest) = ranges.first().map(|newest| newest.largest().0)
@@ -232,12 +233,12 @@ impl Connected {
         self.seal(&frames)
     }
 
-    /// Returns the frames by which an end keeps its connection and lets the other end go on sending. The first is an ack, if
-    /// anything arrived.
+    /// Returns the frames that keep the connection open and the other end sending: an ack, if any packet arrived, and
+    /// the replies.
     fn answers(&mut self) -> Vec<DrawnFrame> {
         let mut frames: Vec<_> = self.sender.ack(AckChoice::All).into_iter().collect();
         frames.extend(self.sender.take_challenge().map(DrawnFrame::PathResponse));
-        frames.push(DrawnFrame::Credit(self.sender.credit_for_heard()));
+        frames.push(DrawnFrame::Credit(self.sender.credit_for_received()));
         frames
     }
 
@@ -273,7 +274,8 @@ const KINDS: [u8; 22] = [
     0x88, 0x89, 0x8a, 0x8b, 0x9b,
 ];
 
-/// Changes the frames of one connection before they are sealed: the other end opens them and must cope with their content.
+/// Changes the frames of one connection before they are sealed, so that the other end opens and must handle invalid
+/// frames.
 #[derive(Debug, Default)]
 struct FrameMutator {
     kept: VecDeque<Vec<u8>>,

@@ -22,7 +22,7 @@ mod sender;
 mod state;
 mod swarm;
 
-pub use connection::{Connection, Heard, PacketOpener, PacketSealer};
+pub use connection::{Connection, OpenedPacket, PacketOpener, PacketSealer};
 pub use flood::{DrawnHello, HelloFlood};
 pub use frame::DrawnFrame;
 pub use handshake::{Connector, Handshake, HelloError, accept_hello, answer_hello, default_parameters};

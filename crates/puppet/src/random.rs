@@ -1,6 +1,6 @@
 //! A repeatable generator of random numbers for tests (SplitMix64).
 //!
-//! It protects nothing.
+//! It is not suitable for secrets.
 
 /// A generator with this state; two generators with the same state draw the same numbers.
 #[derive(Clone, Debug)]

@@ -7,28 +7,28 @@ use drumfire_wire::limits::{
 };
 use drumfire_wire::{AckRange, ChannelId, Delivery, FrameWriter, MessageId, SharedParameters, Skip};
 
-use crate::connection::Heard;
+use crate::connection::OpenedPacket;
 use crate::frame::{DrawnFrame, range};
 use crate::random::Random;
 use crate::state::{FRAGMENTED_MAX, Fragmented, SendState};
 use crate::swarm::{
-    AckChoice, AfterChoice, ChannelChoice, IdChoice, Kind, LengthChoice, Mode, OffsetChoice, Recipe, Swarm,
-    TotalChoice,
+    AckChoice, AfterChoice, ChannelChoice, FrameTemplate, IdChoice, Kind, LengthChoice, Mode, OffsetChoice,
+    Swarm, TotalChoice,
 };
 
 /// Failed attempts in a row to make a frame, after which a packet is complete.
 const TRIES_MAX: u32 = 8;
 
-/// Bytes of an unreliable message, at most.
+/// The maximum length of an unreliable message in bytes.
 const UNRELIABLE_MAX_BYTES: u32 = 16 * 1_024;
 
-/// Bytes of the fields of a message frame, at most.
+/// The maximum length in bytes of the fields of a message frame.
 const MESSAGE_FIELDS_BYTES: usize = 40;
 
-/// Bytes of the length of a body, at most, in a packet.
+/// The maximum length in bytes of the length field of a body.
 const BODY_LENGTH_BYTES: usize = 2;
 
-/// Bytes of a length in a Skip run, at most.
+/// The maximum length in bytes of a length field in a Skip run.
 const SKIPPED_LENGTH_BYTES: usize = 4;
 
 /// Draws packets by the choices of a [`Swarm`], for one connection.
@@ -37,8 +37,8 @@ pub struct Sender {
     swarm: Swarm,
     random: Random,
     state: SendState,
-    /// The current recipe, and the number of frames that still follow it.
-    recipe: usize,
+    /// The current template, and the number of frames that still follow it.
+    template: usize,
     left: u64,
     /// Frames made so far.
     made: u64,
@@ -54,7 +54,7 @@ impl Sender {
     pub fn new(swarm: &Swarm, random: Random, peer: SharedParameters) -> Self {
         let state = SendState::new(peer, swarm.holds_back_first);
         let (swarm, last) = (swarm.clone(), Vec::new());
-        Self { swarm, random, state, recipe: 0, left: 0, made: 0, last_id: 0, last, ids_ahead: 0 }
+        Self { swarm, random, state, template: 0, left: 0, made: 0, last_id: 0, last, ids_ahead: 0 }
     }
 
     /// Returns whether the keys change after the packet that was drawn last.
@@ -63,8 +63,8 @@ impl Sender {
     }
 
     /// Reads a packet of the server.
-    pub fn on_heard(&mut self, heard: &Heard) {
-        self.state.on_heard(heard);
+    pub fn on_packet(&mut self, packet: &OpenedPacket) {
+        self.state.on_packet(packet);
     }
 
     /// Returns the data of a path challenge that was not answered yet.
@@ -73,12 +73,12 @@ impl Sender {
     }
 
     /// Returns the credit of an end that accepts every message: the initial credit, and a packet more for each that arrived.
-    pub(crate) fn credit_for_heard(&self) -> u64 {
-        let heard = self.state.heard.back().map_or(0, |newest| newest + 1);
-        u64::from(self.state.peer.credit_bytes) + heard * 1_200
+    pub(crate) fn credit_for_received(&self) -> u64 {
+        let received = self.state.received.back().map_or(0, |newest| newest + 1);
+        u64::from(self.state.peer.credit_bytes) + received * 1_200
     }
 
-    /// The server dropped the packet that was drawn last.
+    /// Records that the server dropped the packet that was drawn last.
     pub fn on_refused(&mut self) {
         self.state.on_refused(&self.last);
     }
@@ -111,11 +111,11 @@ impl Sender {
         }
         while self.last.len() < self.swarm.frames_max && tries < TRIES_MAX {
             if self.left == 0 {
-                self.next_recipe();
+                self.next_template();
             }
             self.left = self.left.saturating_sub(1);
-            let recipe = self.swarm.recipes[self.recipe];
-            let drawn = self.frame(recipe, number, writer.remaining_bytes());
+            let template = self.swarm.templates[self.template];
+            let drawn = self.frame(template, number, writer.remaining_bytes());
             if !drawn.is_some_and(|frame| self.put(&mut writer, frame)) {
                 tries += 1;
                 self.left = 0;
@@ -123,7 +123,7 @@ impl Sender {
         }
         let written = writer.written_bytes();
         memory.truncate(written.max(4));
-        if self.random.below(10_000) < self.swarm.garbled {
+        if self.random.below(10_000) < self.swarm.corrupted {
             let at = self.random.index(memory.len());
             memory[at] = memory[at].wrapping_add(self.random.pick(&[1, 0x80, 0xff]));
         }
@@ -149,23 +149,23 @@ impl Sender {
         self.drawn().any(|frame| matches!(frame, DrawnFrame::Ack { .. }))
     }
 
-    fn next_recipe(&mut self) {
-        let count = self.swarm.recipes.len();
-        self.recipe =
-            if self.swarm.takes_turns { (self.recipe + 1) % count } else { self.random.index(count) };
-        let run = self.swarm.recipes[self.recipe].run;
+    fn next_template(&mut self) {
+        let count = self.swarm.templates.len();
+        self.template =
+            if self.swarm.takes_turns { (self.template + 1) % count } else { self.random.index(count) };
+        let run = self.swarm.templates[self.template].run;
         self.left = if run > 2 { 1 + self.random.below(run) } else { run };
     }
 
-    /// Makes a frame that follows the recipe, or none if the rules do not allow one now.
-    fn frame(&mut self, recipe: Recipe, number: u64, room: usize) -> Option<DrawnFrame> {
-        let breaks_rules = self.random.below(10_000) < self.swarm.offences;
-        Some(match recipe.kind {
-            Kind::Message => return self.message(recipe, room, breaks_rules),
-            Kind::Fragment => return self.fragment(recipe, number, room, breaks_rules),
-            Kind::Skip => return self.skip(recipe, breaks_rules),
-            Kind::Run => return self.run(recipe, room, breaks_rules),
-            Kind::SkipRun => return self.skip_run(recipe, room, breaks_rules),
+    /// Draws a frame that follows the template. Returns `None` if the rules do not allow such a frame now.
+    fn frame(&mut self, template: FrameTemplate, number: u64, room: usize) -> Option<DrawnFrame> {
+        let breaks_rules = self.random.below(10_000) < self.swarm.violations;
+        Some(match template.kind {
+            Kind::Message => return self.message(template, room, breaks_rules),
+            Kind::Fragment => return self.fragment(template, number, room, breaks_rules),
+            Kind::Skip => return self.skip(template, breaks_rules),
+            Kind::Run => return self.run(template, room, breaks_rules),
+            Kind::SkipRun => return self.skip_run(template, room, breaks_rules),
             // A packet holds one ack.
             Kind::Ack if self.has_ack() => return None,
             Kind::Ack => return self.ack(self.swarm.ack),
@@ -189,21 +189,21 @@ impl Sender {
         })
     }
 
-    fn message(&mut self, recipe: Recipe, room: usize, breaks_rules: bool) -> Option<DrawnFrame> {
+    fn message(&mut self, template: FrameTemplate, room: usize, breaks_rules: bool) -> Option<DrawnFrame> {
         let room = room.checked_sub(MESSAGE_FIELDS_BYTES)?;
-        let known = self.id(recipe.id);
+        let known = self.id(template.id);
         let pieces = known.and_then(|id| self.state.fragmented.get(&id).copied());
-        let bytes = match (recipe.length, pieces) {
+        let bytes = match (template.length, pieces) {
             (LengthChoice::Matching, Some(pieces)) => pieces.total as usize,
             (length, _) => self.length(length, room),
         };
         if bytes > room {
             return None;
         }
-        let matches = pieces.filter(|_| recipe.length == LengthChoice::Matching);
+        let matches = pieces.filter(|_| template.length == LengthChoice::Matching);
         let (channel, delivery) = match matches {
             Some(pieces) => (pieces.channel, pieces.delivery),
-            None => (self.channel(recipe.channel), self.delivery(recipe, known?)),
+            None => (self.channel(template.channel), self.delivery(template, known?)),
         };
         let frame = DrawnFrame::Message { channel, delivery, bytes };
         self.allowed(frame, bytes as u64, breaks_rules)
@@ -211,41 +211,43 @@ impl Sender {
 
     fn fragment(
         &mut self,
-        recipe: Recipe,
+        template: FrameTemplate,
         number: u64,
         room: usize,
         breaks_rules: bool,
     ) -> Option<DrawnFrame> {
         let room = room.checked_sub(MESSAGE_FIELDS_BYTES)?;
-        let is_reliable =
-            matches!(recipe.mode, Mode::ReliableUnordered | Mode::ReliableSequenced | Mode::ReliableOrdered);
+        let is_reliable = matches!(
+            template.mode,
+            Mode::ReliableUnordered | Mode::ReliableSequenced | Mode::ReliableOrdered
+        );
         let (name, known) = if is_reliable {
-            let id = self.id(recipe.id)?;
+            let id = self.id(template.id)?;
             (0, self.state.fragmented.get(&id).copied())
         } else {
-            let name = self.loose_name(recipe.id, number);
+            let name = self.unreliable_number(template.id, number);
             (name, self.state.unreliable.iter().find(|(other, _)| *other == name).map(|(_, pieces)| *pieces))
         };
         let pieces = match known {
             Some(pieces) if !breaks_rules => pieces,
             _ => Fragmented {
-                channel: self.channel(recipe.channel),
-                delivery: match recipe.mode {
+                channel: self.channel(template.channel),
+                delivery: match template.mode {
                     Mode::Unreliable | Mode::ReliableLatest => Delivery::Unreliable,
                     Mode::UnreliableSequenced => Delivery::UnreliableSequenced,
                     _ => {
-                        let id = self.id(recipe.id)?;
-                        self.delivery(recipe, id)
+                        let id = self.id(template.id)?;
+                        self.delivery(template, id)
                     }
                 },
-                total: self.total(recipe.total, is_reliable, breaks_rules),
+                total: self.total(template.total, is_reliable, breaks_rules),
                 end: 0,
                 whole: 0,
             },
         };
-        let bytes = self.length(recipe.length, room).clamp(1, (pieces.total as usize).min(room.max(1)));
+        let bytes = self.length(template.length, room).clamp(1, (pieces.total as usize).min(room.max(1)));
         let last_offset = pieces.total.checked_sub(u32::try_from(bytes).ok()?)?;
-        let offset = match recipe.offset {
+        let offset = match template.offset {
             OffsetChoice::Start => 0,
             OffsetChoice::Next => pieces.end,
             OffsetChoice::Gap if pieces.end == 0 => 0,
@@ -254,7 +256,7 @@ impl Sender {
             OffsetChoice::Again => self.below(pieces.end.max(1)) & !1,
             OffsetChoice::End => last_offset,
         };
-        // Past the end of the message the recipe begins again.
+        // Past the end of the message the template begins again.
         let offset = if offset > last_offset { 0 } else { offset };
         let frame = DrawnFrame::Fragment {
             channel: pieces.channel,
@@ -271,37 +273,38 @@ impl Sender {
         self.allowed(frame, pieces.total.into(), breaks_rules)
     }
 
-    fn skip(&mut self, recipe: Recipe, breaks_rules: bool) -> Option<DrawnFrame> {
-        let id = self.id(recipe.id)?;
-        let bytes = match recipe.length {
+    fn skip(&mut self, template: FrameTemplate, breaks_rules: bool) -> Option<DrawnFrame> {
+        let id = self.id(template.id)?;
+        let bytes = match template.length {
             LengthChoice::Fill => MESSAGE_LIMIT_BYTES,
             length => u32::try_from(self.length(length, 1_100)).ok()?,
         };
         let bytes = match self.state.fragmented.get(&id) {
-            Some(pieces) if recipe.length == LengthChoice::Matching => pieces.total,
+            Some(pieces) if template.length == LengthChoice::Matching => pieces.total,
             _ => bytes,
         };
-        let (id, after) = (MessageId(id), self.after(recipe.after, recipe.channel, id));
-        let frame = DrawnFrame::Skip(Skip { channel: self.channel(recipe.channel), id, after, bytes });
+        let (id, after) = (MessageId(id), self.after(template.after, template.channel, id));
+        let frame = DrawnFrame::Skip(Skip { channel: self.channel(template.channel), id, after, bytes });
         self.allowed(frame, bytes.into(), breaks_rules)
     }
 
-    fn run(&mut self, recipe: Recipe, room: usize, breaks_rules: bool) -> Option<DrawnFrame> {
+    fn run(&mut self, template: FrameTemplate, room: usize, breaks_rules: bool) -> Option<DrawnFrame> {
         let room = room.checked_sub(MESSAGE_FIELDS_BYTES)?;
-        let id = self.id(recipe.id)?;
+        let id = self.id(template.id)?;
         let count = self.count(room);
-        let bytes = self.length(recipe.length, (room / usize::from(count)).saturating_sub(BODY_LENGTH_BYTES));
-        let delivery = match self.delivery(recipe, id) {
+        let bytes =
+            self.length(template.length, (room / usize::from(count)).saturating_sub(BODY_LENGTH_BYTES));
+        let delivery = match self.delivery(template, id) {
             Delivery::ReliableSequenced { id } => Delivery::ReliableUnordered { id },
             Delivery::ReliableLatest { .. } => Delivery::Unreliable,
             delivery => delivery,
         };
-        let frame = DrawnFrame::Run { channel: self.channel(recipe.channel), delivery, count, bytes };
+        let frame = DrawnFrame::Run { channel: self.channel(template.channel), delivery, count, bytes };
         self.allowed(frame, bytes as u64, breaks_rules)
     }
 
-    fn skip_run(&mut self, recipe: Recipe, room: usize, breaks_rules: bool) -> Option<DrawnFrame> {
-        let Some(DrawnFrame::Skip(first)) = self.skip(recipe, true) else { return None };
+    fn skip_run(&mut self, template: FrameTemplate, room: usize, breaks_rules: bool) -> Option<DrawnFrame> {
+        let Some(DrawnFrame::Skip(first)) = self.skip(template, true) else { return None };
         let count = self.count(room.checked_sub(MESSAGE_FIELDS_BYTES)? / SKIPPED_LENGTH_BYTES);
         self.allowed(DrawnFrame::SkipRun { first, count }, first.bytes.into(), breaks_rules)
     }
@@ -321,18 +324,18 @@ impl Sender {
 
     /// Makes an ack of packets that arrived, or `None` if none did.
     pub(crate) fn ack(&mut self, choice: AckChoice) -> Option<DrawnFrame> {
-        let heard = &self.state.heard;
-        let newest = *heard.back()?;
+        let received = &self.state.received;
+        let newest = *received.back()?;
         let mut ranges: Vec<AckRange> = Vec::new();
         match choice {
             AckChoice::Newest => ranges.push(range(newest, newest)),
             AckChoice::Any => {
-                let number = heard[heard.len() - 1 - self.random.index(heard.len().min(100))];
+                let number = received[received.len() - 1 - self.random.index(received.len().min(100))];
                 ranges.push(range(number, number));
             }
             AckChoice::All | AckChoice::Half => {
                 let parity = newest % 2;
-                let numbers = heard.iter().rev().copied();
+                let numbers = received.iter().rev().copied();
                 for number in numbers.filter(|number| choice == AckChoice::All || number % 2 == parity) {
                     let count = ranges.len();
                     match ranges.last_mut() {
@@ -371,7 +374,7 @@ impl Sender {
     }
 
     /// Chooses the packet number that identifies a fragmented unreliable message.
-    fn loose_name(&mut self, choice: IdChoice, number: u64) -> u64 {
+    fn unreliable_number(&mut self, choice: IdChoice, number: u64) -> u64 {
         match choice {
             IdChoice::Next => number,
             IdChoice::Same => self.state.unreliable.back().map_or(number, |(name, _)| *name),
@@ -384,10 +387,10 @@ impl Sender {
         }
     }
 
-    fn delivery(&mut self, recipe: Recipe, id: u64) -> Delivery {
-        let after = self.after(recipe.after, recipe.channel, id);
+    fn delivery(&mut self, template: FrameTemplate, id: u64) -> Delivery {
+        let after = self.after(template.after, template.channel, id);
         let id = MessageId(id);
-        match recipe.mode {
+        match template.mode {
             Mode::Unreliable => Delivery::Unreliable,
             Mode::UnreliableSequenced => Delivery::UnreliableSequenced,
             Mode::ReliableUnordered => Delivery::ReliableUnordered { id },
@@ -395,7 +398,7 @@ impl Sender {
             Mode::ReliableOrdered => Delivery::ReliableOrdered { id, after },
             Mode::ReliableLatest => {
                 self.state.version += 1;
-                let key = match recipe.id {
+                let key = match template.id {
                     IdChoice::Next | IdChoice::Ahead => self.random.bits(),
                     _ => self.random.below(16),
                 };

@@ -1,17 +1,17 @@
 //! A hostile client's view of its connection: ids, fragments, credit, and received packets.
 //!
-//! A client that ignores all rules is disconnected after a packet or two, and tests nothing else. This is a model of the rules, and not
-//! of the server. Where it is wrong, a connection ends early, and the test connects again.
+//! A client that ignores all rules is disconnected after a packet or two, and tests nothing else. This module models
+//! the rules and not the server. If the model is wrong, a connection ends early, and the test connects again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use drumfire_wire::{ChannelId, Delivery, Frame, Frames, SharedParameters, limits};
 
-use crate::connection::Heard;
+use crate::connection::OpenedPacket;
 use crate::frame::DrawnFrame;
 
 /// Numbers of packets of the server that are remembered.
-const HEARD_MAX: usize = 512;
+const RECEIVED_MAX: usize = 512;
 
 /// Fragmented unreliable messages that are remembered.
 const UNRELIABLE_FRAGMENTED_MAX: usize = 16;
@@ -46,7 +46,7 @@ pub(crate) struct SendState {
     pub(crate) credit_used: u64,
     pub(crate) last_of_channel: BTreeMap<u16, u64>,
     /// Numbers of the server's packets, oldest first.
-    pub(crate) heard: VecDeque<u64>,
+    pub(crate) received: VecDeque<u64>,
     /// Sequence numbers of spare connection ids that the server issued.
     pub(crate) spare_ids: Vec<u64>,
     pub(crate) challenges: Vec<u64>,
@@ -65,7 +65,7 @@ impl SendState {
             credit_edge: peer.credit_bytes.into(),
             credit_used: 0,
             last_of_channel: BTreeMap::new(),
-            heard: VecDeque::new(),
+            received: VecDeque::new(),
             spare_ids: Vec::new(),
             challenges: Vec::new(),
             version: 0,
@@ -121,7 +121,7 @@ impl SendState {
                         self.fragmented.entry(id.0).or_insert(fresh)
                     }
                     Some(_) => return charge,
-                    None => self.loose_mut(*number, fresh),
+                    None => self.unreliable_mut(*number, fresh),
                 };
                 message.end = end;
                 if *offset <= message.whole {
@@ -147,7 +147,7 @@ impl SendState {
         charge
     }
 
-    fn loose_mut(&mut self, number: u64, fresh: Fragmented) -> &mut Fragmented {
+    fn unreliable_mut(&mut self, number: u64, fresh: Fragmented) -> &mut Fragmented {
         let at = self.unreliable.iter().position(|(other, _)| *other == number).unwrap_or_else(|| {
             if self.unreliable.len() == UNRELIABLE_FRAGMENTED_MAX {
                 self.unreliable.pop_front();
@@ -163,7 +163,7 @@ impl SendState {
         self.fragmented.remove(&id);
     }
 
-    /// The server dropped these frames, each with the credit that it spent. Their ids are missing again.
+    /// Records that the server dropped these frames, each with the credit that it spent. Their ids are missing again.
     pub(crate) fn on_refused(&mut self, frames: &[(DrawnFrame, u64)]) {
         for (frame, charge) in frames {
             if *charge == 0 {
@@ -179,12 +179,12 @@ impl SendState {
     }
 
     /// Reads a packet of the server.
-    pub(crate) fn on_heard(&mut self, heard: &Heard) {
-        if self.heard.len() == HEARD_MAX {
-            self.heard.pop_front();
+    pub(crate) fn on_packet(&mut self, packet: &OpenedPacket) {
+        if self.received.len() == RECEIVED_MAX {
+            self.received.pop_front();
         }
-        self.heard.push_back(heard.number);
-        for frame in Frames::new(&heard.frames).map_while(Result::ok) {
+        self.received.push_back(packet.number);
+        for frame in Frames::new(&packet.frames).map_while(Result::ok) {
             match frame {
                 Frame::Credit(edge) => self.credit_edge = self.credit_edge.max(edge),
                 Frame::NewConnectionId(new) => self.spare_ids.push(new.sequence),

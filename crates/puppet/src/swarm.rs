@@ -1,8 +1,8 @@
-//! The traffic of one seed: a few recipes for frames, drawn at random, and their packing (swarm testing).
+//! The traffic of one seed: a few templates for frames, drawn at random, and their packing (swarm testing).
 //!
-//! A seed that draws all kinds and values evenly rarely repeats one thing often enough to fill a table. So each seed has a few recipes,
-//! each with one way to choose every field, and follows them for a whole run. Some recipes make a second frame about the message of the
-//! previous frame, for faults that need two kinds of frames.
+//! A seed that draws all kinds and values evenly rarely repeats one thing often enough to fill a table. So each seed
+//! has a few templates, each with one way to choose every field, and follows them for a whole run. Some templates make
+//! a second frame about the message of the previous frame, for faults that need two kinds of frames.
 
 use crate::random::Random;
 
@@ -22,7 +22,7 @@ macro_rules! choices {
 }
 
 choices! {
-    /// The kinds of frames that recipes make.
+    /// The kinds of frames that templates make.
     Kind {
         Message: 36,
         Fragment: 36,
@@ -133,9 +133,9 @@ pub(crate) enum ChannelChoice {
     Any,
 }
 
-/// One way to make a frame.
+/// The choices by which frames are drawn: the kind of the frame, and a way to choose each field.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Recipe {
+pub(crate) struct FrameTemplate {
     pub(crate) kind: Kind,
     pub(crate) mode: Mode,
     pub(crate) id: IdChoice,
@@ -144,11 +144,11 @@ pub(crate) struct Recipe {
     pub(crate) length: LengthChoice,
     pub(crate) total: TotalChoice,
     pub(crate) offset: OffsetChoice,
-    /// The most frames in a row that follow the recipe.
+    /// The maximum number of consecutive frames that follow the template.
     pub(crate) run: u64,
 }
 
-/// How acks are made.
+/// The packets that an ack names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckChoice {
     /// All packets that arrived.
@@ -164,21 +164,21 @@ pub(crate) enum AckChoice {
 /// The choices of one seed.
 #[derive(Clone, Debug)]
 pub struct Swarm {
-    pub(crate) recipes: Vec<Recipe>,
-    /// Whether the recipes take turns; otherwise each is drawn.
+    pub(crate) templates: Vec<FrameTemplate>,
+    /// Whether the templates take turns; otherwise each is drawn.
     pub(crate) takes_turns: bool,
-    /// Frames of a packet, at most.
+    /// The maximum number of frames in a packet.
     pub(crate) frames_max: usize,
     pub(crate) ack: AckChoice,
-    /// Packets of 100 that also carry an ack of all packets that arrived.
+    /// The percentage of packets that also carry an ack of all packets that arrived.
     pub(crate) acks_percent: u64,
     /// Whether the message with the lowest id is never sent, so that later ordered messages wait.
     pub(crate) holds_back_first: bool,
-    /// Frames of 10,000 that break a rule on purpose.
-    pub(crate) offences: u64,
-    /// Packets of 10,000 in which a byte is changed before they are sealed.
-    pub(crate) garbled: u64,
-    /// Packets of 10,000 after which the keys change.
+    /// The number of frames of 10,000 that break a rule on purpose.
+    pub(crate) violations: u64,
+    /// The number of packets of 10,000 in which a byte is changed before they are sealed.
+    pub(crate) corrupted: u64,
+    /// The number of packets of 10,000 after which the keys change.
     pub(crate) key_changes: u64,
 }
 
@@ -200,8 +200,8 @@ fn some_of<T: Copy + PartialEq>(random: &mut Random, choices: &[(T, u64)], count
     choices.iter().copied().filter(|(choice, _)| drawn.contains(choice)).collect()
 }
 
-/// The few choices that the recipes of one seed are made of, each with its weight.
-struct Menu {
+/// The few choices that the templates of one seed are made of, each with its weight.
+struct TemplateChoices {
     kinds: Vec<(Kind, u64)>,
     modes: Vec<(Mode, u64)>,
     ids: Vec<(IdChoice, u64)>,
@@ -213,7 +213,7 @@ struct Menu {
     runs: [u64; 2],
 }
 
-impl Menu {
+impl TemplateChoices {
     fn draw(random: &mut Random) -> Self {
         let few = |random: &mut Random| 1 + random.below(3);
         let kinds = 1 + random.below(4);
@@ -232,8 +232,8 @@ impl Menu {
         }
     }
 
-    fn recipe(&self, random: &mut Random) -> Recipe {
-        Recipe {
+    fn template(&self, random: &mut Random) -> FrameTemplate {
+        FrameTemplate {
             kind: random.weighted(&self.kinds),
             mode: random.weighted(&self.modes),
             id: random.weighted(&self.ids),
@@ -246,8 +246,9 @@ impl Menu {
         }
     }
 
-    /// Draws a recipe for another frame about the message of the previous frame. It differs in the kind and the length.
-    fn about_the_same(&self, last: Recipe, random: &mut Random) -> Recipe {
+    /// Draws a template for another frame about the message of the previous frame. It differs in the kind and the
+    /// length.
+    fn about_the_same(&self, last: FrameTemplate, random: &mut Random) -> FrameTemplate {
         let kind = random.weighted(&[
             (Kind::Message, 2),
             (Kind::Fragment, 2),
@@ -256,32 +257,35 @@ impl Menu {
             (Kind::SkipRun, 1),
         ]);
         let id = random.pick(&[IdChoice::Same, IdChoice::Same, IdChoice::Fragmented]);
-        Recipe { kind, id, length: random.weighted(LengthChoice::ALL), run: 1, ..last }
+        FrameTemplate { kind, id, length: random.weighted(LengthChoice::ALL), run: 1, ..last }
     }
 }
 
 impl Swarm {
     /// Draws the choices of a seed.
     pub fn draw(random: &mut Random) -> Self {
-        let menu = Menu::draw(random);
-        let mut recipes = vec![menu.recipe(random)];
+        let choices = TemplateChoices::draw(random);
+        let mut templates = vec![choices.template(random)];
         for _ in 1..random.pick(&[1, 2, 2, 3, 4, 8]) {
-            let last = recipes[recipes.len() - 1];
+            let last = templates[templates.len() - 1];
             let is_about_the_same = random.happens(60);
-            let next =
-                if is_about_the_same { menu.about_the_same(last, random) } else { menu.recipe(random) };
-            recipes.push(next);
+            let next = if is_about_the_same {
+                choices.about_the_same(last, random)
+            } else {
+                choices.template(random)
+            };
+            templates.push(next);
         }
         let acks = [AckChoice::All, AckChoice::Half, AckChoice::Newest, AckChoice::Any];
         Self {
-            recipes,
+            templates,
             takes_turns: random.happens(75),
             frames_max: random.pick(&[2, 4, 16, 1_200, 1_200, 1_200, 1_200, 1_200]),
             ack: random.pick(&acks),
             acks_percent: random.pick(&[0, 10, 30, 30, 100, 100]),
             holds_back_first: random.happens(60),
-            offences: random.pick(&[0, 0, 0, 0, 0, 1, 50]),
-            garbled: random.pick(&[0, 0, 0, 0, 0, 0, 20, 200]),
+            violations: random.pick(&[0, 0, 0, 0, 0, 1, 50]),
+            corrupted: random.pick(&[0, 0, 0, 0, 0, 0, 20, 200]),
             key_changes: random.pick(&[0, 0, 0, 50]),
         }
     }
