@@ -1,11 +1,11 @@
-//! Reasons why a run ends before it can be judged. A missed mark is not one of them: the run continues and reports it.
+//! Reasons why a run ends before it can be judged. After a missed mark, a run continues and reports the mark.
 
 use std::fmt::Display;
 
 /// The reason why a run ended early.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// Something failed that the run did not cause on purpose.
+    /// An operation failed, and the run did not cause the failure on purpose.
     Failed(String),
     /// The machine lacks what the text names.
     Unsupported(String),

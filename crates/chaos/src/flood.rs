@@ -1,5 +1,5 @@
-//! Floods of one class of datagrams from many addresses, at a rate or as fast as possible. A flood counts what the system took, and
-//! reads no answers.
+//! Floods of one class of datagrams from many addresses, at a rate or as fast as possible. A flood counts the datagrams
+//! that the system accepted, and reads no answers.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::thread::JoinHandle;
@@ -26,10 +26,10 @@ const TAG_END: usize = 3;
 /// Random bytes after a genuine header.
 const RANDOM_BYTES: u64 = 91;
 
-/// Datagrams between two looks at the clock.
+/// The number of datagrams between two readings of the clock.
 const STRIDE: u64 = 32;
 
-/// A flood that falls behind by more than this part of a second does not catch up: a sender on a network cannot either.
+/// A flood that is late by more than this fraction of a second does not catch up, like a sender on a network.
 const BURST_PER_SECOND: u64 = 1_000;
 
 /// The time limit of a flood that ends by its count.
@@ -57,7 +57,7 @@ pub(crate) enum FloodClass {
 }
 
 impl FloodClass {
-    /// The classes that players must withstand.
+    /// The classes that must not affect players.
     pub(crate) const ALL_WITHSTOOD: [Self; 7] =
         [Self::Hellos, Self::Spoofed, Self::Junk, Self::Replays, Self::Forged, Self::Aimed, Self::Empties];
 
@@ -66,7 +66,7 @@ impl FloodClass {
         matches!(self, Self::Replays | Self::Forged | Self::Aimed)
     }
 
-    /// Returns whether the flood proves something by its number of datagrams.
+    /// Returns whether a requirement names the number of datagrams.
     pub(crate) const fn is_counted(self) -> bool {
         matches!(self, Self::Empties | Self::Spoofed)
     }
@@ -75,7 +75,7 @@ impl FloodClass {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Hellos => "Hellos",
-            Self::Spoofed => "Hellos from everywhere",
+            Self::Spoofed => "Hellos from spoofed addresses",
             Self::Junk => "junk",
             Self::Replays => "replays",
             Self::Forged => "forged bodies",
@@ -94,7 +94,7 @@ pub(crate) struct FloodPlan {
     pub(crate) rate: Option<u64>,
     /// The longest duration.
     pub(crate) time: Duration,
-    /// The most datagrams.
+    /// The maximum number of datagrams.
     pub(crate) count: u64,
 }
 
@@ -104,7 +104,7 @@ impl FloodPlan {
         Self { class, rate, time: COUNTED_TIME, count }
     }
 
-    /// Starts the flood in its own thread, which returns how many datagrams the system took.
+    /// Starts the flood in its own thread, which returns the number of datagrams that the system accepted.
     pub(crate) fn start(self, server: SocketAddr, samples: Samples) -> Result<JoinHandle<u64>, Error> {
         let server = v4(server)?;
         let sockets = (0..SOURCES).map(|number| {
@@ -118,13 +118,13 @@ impl FloodPlan {
         Ok(std::thread::spawn(move || flood.run()))
     }
 
-    /// Sends the whole flood. Returns how many datagrams the system took.
+    /// Sends the whole flood. Returns the number of datagrams that the system accepted.
     pub(crate) fn send(self, server: SocketAddr) -> Result<u64, Error> {
         join(self.start(server, Samples::default())?)
     }
 }
 
-/// Waits for the end of a flood. Returns how many datagrams the system took.
+/// Waits for the end of a flood. Returns the number of datagrams that the system accepted.
 pub(crate) fn join(flood: JoinHandle<u64>) -> Result<u64, Error> {
     flood.join().map_err(|_| Error::failed("the flood", "its thread panicked"))
 }
@@ -158,7 +158,7 @@ struct Flood {
 
 impl Flood {
     fn run(&mut self) -> u64 {
-        // Players on the same core go first. Where that is not permitted, their latency includes the flood's work.
+        // Players on the same core have priority. Where that is not permitted, their latency includes the flood's work.
         let _ = nice(19);
         let start = now();
         let (mut number, mut skipped) = (0, 0);

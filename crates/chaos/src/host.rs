@@ -1,4 +1,4 @@
-//! The machine below a run: programs of the system, thread priorities, and times at which a core does not run.
+//! The host of a run: programs of the system, thread priorities, and stalls of a core.
 //!
 //! A run changes its own network namespaces only, and leaves the changes in place: they end with the namespaces.
 
@@ -106,7 +106,7 @@ impl<T> Drop for BackgroundThread<T> {
     }
 }
 
-/// A stall of this length makes timers late that are on time otherwise.
+/// A stall of this length explains late timers.
 const STALL_LIMIT: Duration = Duration::from_millis(10);
 
 /// A thread that measures how long its core runs no thread at all: the host of a virtual machine stops a core for milliseconds when

@@ -1,5 +1,5 @@
-//! The runs of the program `chaos`, which describes them. They need two network namespaces, devices whose packets a program carries, and
-//! filters that make system calls fail, so that there are none on other systems than Linux.
+//! The runs of the program `chaos`, whose docs describe them. They need network namespaces, TUN devices, and seccomp
+//! filters, which only Linux has.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ use crate::server::ServerFlags;
 #[derive(Parser)]
 #[command(bin_name = "chaos")]
 enum Task {
-    /// Does one run and judges it.
+    /// Executes one run and compares its figures with their goals.
     Run {
         /// The name of the run.
         #[arg(value_parser = Run::parse)]
@@ -38,11 +38,11 @@ enum Task {
         #[command(flatten)]
         setting: Setting,
     },
-    /// Is the server of a run, and reads orders from standard input until it ends.
+    /// Runs the server of a run, which reads commands from standard input until its end.
     Serve(Box<ServerFlags>),
 }
 
-/// Does what the command line says.
+/// Executes the task of the command line.
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Task::parse() {

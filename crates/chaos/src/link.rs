@@ -36,8 +36,8 @@ const BATCH: usize = 256;
 const SEEDS: [u64; 2] = [0x0001_c4a0, 0x0002_c4a0];
 
 /// Indexes of the devices, and of the links that lead away from them.
-const HERE: usize = 0;
-const THERE: usize = 1;
+const NEAR: usize = 0;
+const FAR: usize = 1;
 
 /// A link. It ends on drop.
 pub(crate) struct EmulatedLink {
@@ -76,7 +76,7 @@ impl EmulatedLink {
             while !is_over.load(Ordering::Acquire) {
                 let moment = Moment::ORIGIN.after(now().duration_since(start));
                 let mut carry = |from, to| locked(&shared).carry(&devices, from, to, moment, &mut memory);
-                if !(carry(HERE, THERE) | carry(THERE, HERE)) {
+                if !(carry(NEAR, FAR) | carry(FAR, NEAR)) {
                     pause(IDLE_PAUSE);
                 }
             }
@@ -92,7 +92,7 @@ impl EmulatedLink {
     /// Ends the link, and returns what it did to packets in each direction.
     pub(crate) fn end(self) -> Result<[LinkCounts; 2], Error> {
         self.thread.end()?;
-        Ok([HERE, THERE].map(|from| *locked(&self.path).links[from].counts()))
+        Ok([NEAR, FAR].map(|from| *locked(&self.path).links[from].counts()))
     }
 }
 
@@ -121,14 +121,14 @@ impl Path {
             if let Some(message) = router.on_length(&packet, longest) {
                 devices[from].send(&message);
             }
-            let copy = if from == HERE { router.on_leaving(&mut packet) } else { None };
+            let copy = if from == NEAR { router.on_leaving(&mut packet) } else { None };
             for packet in [Some(packet), copy].into_iter().flatten() {
                 links[from].push(moment, NO_ADDRESS, NO_ADDRESS, &packet);
             }
             has_carried = true;
         }
         while let Some(mut arrived) = links[from].poll(moment) {
-            if from == HERE || router.on_arriving(&mut arrived.bytes) {
+            if from == NEAR || router.on_arriving(&mut arrived.bytes) {
                 // The system drops packets whose IP header was corrupted.
                 devices[to].send(&arrived.bytes);
             }

@@ -1,14 +1,13 @@
-//! Faults over real sockets: a server in its own process, clients that play, and a fault. Each run prints its figures next to its
-//! goals.
+//! Faults over real sockets: a server in its own process, simulated players, and a fault. Each run prints its figures
+//! and their goals.
 //!
 //! Exit codes:
-//! - 0: all marks reached.
-//! - 1: a mark missed, or a run that could not be finished.
-//! - 3: the machine lacks something.
-//! - 4: all marks reached, except for marks that this size does not judge.
+//! - 0: all marks were reached.
+//! - 1: a mark was missed, or the run could not be finished.
+//! - 3: the machine lacks a requirement of the run.
+//! - 4: all marks were reached, except for marks that this size does not judge.
 //!
-//! `cargo xtask chaos` makes two network namespaces for each run and starts this
-//! program in one of them.
+//! `cargo xtask chaos` creates two network namespaces for each run and starts this program in one of them.
 //!
 //! The rows are those of the list of threats. `--quick` takes seconds and `--full` hours. Only `--quick` has fewer players and counts
 //! than a row requires. A mark that a size does not judge is printed as `SKIP`, and the run passes in part.
@@ -20,10 +19,10 @@
 //! | 15 | datagrams of every length, in fragments and in trains | all dropped and counted; no panic | `cargo xtask chaos C12` |
 //! | 16 | a worker that only receives | ticks late by at most 5 ms, p99.9, in every flood, for a worker with its own core and real-time priority (`SCHED_FIFO`, by `chrt`) | `cargo xtask chaos C3` |
 //! | 23 | two players on 1 Mbit/s, which is too slow for either | each gets at least 40 % of it, the queue drops at most 5 % | `cargo xtask chaos C4` |
-//! | 24 | a task that takes nothing for a minute, for each policy | memory at most 1.10 times the limit, the p99 of the others at most 2 ms later, counters equal to what was dropped | `cargo bench --bench server -- --only stalled --seconds 60` |
+//! | 24 | a task that receives no messages for a minute, for each policy | memory at most 1.10 times the limit, the p99 of the others at most 2 ms later, counters equal to what was dropped | `cargo bench --bench server -- --only stalled --seconds 60` |
 //! | 25 | a client that sends 100,000 valid packets per second | the others lose less than 0.1 %, their p99 is at most 2 ms later | `cargo bench --bench server -- --only abuser` |
-//! | 28 | ports and addresses that change, copies from another address | no reconnect, no reliable message lost, no path moves by a copy | `cargo xtask chaos C5` |
-//! | 30 | servers killed and started again; two of them pointed at each other | all players know within 1 s; two packets, and no more | `cargo xtask chaos C6` |
+//! | 28 | ports and addresses that change, copies from another address | no reconnect, no reliable message lost, no migration because of a copy | `cargo xtask chaos C5` |
+//! | 30 | servers killed and started again; two of them pointed at each other | all players notice within 1 s; at most two packets | `cargo xtask chaos C6` |
 //! | 31 | a server that shuts down while it sends | each message acknowledged or reported, in time | `cargo xtask chaos C7` |
 //! | 32 | an application that panics in messages, receipts, and ticks | the others lose at most a batch; their echoes are back within 100 ms, p99.9 (not in `--quick`) | `cargo xtask chaos C9` |
 //! | 32 | panics that end a worker's thread, with 200 players | the worker is back within 100 ms, each time, at its place and with its socket; its players reconnect, the others lose at most a batch | `cargo xtask chaos C9` |

@@ -1,4 +1,4 @@
-//! The figures of a run next to their goals, one line for each mark.
+//! The marks of a run: figures that are compared with goals, one line for each.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl Marks {
         self.add(name, figure, &format!("< {}.{:03} %", goal / 1_000, goal % 1_000), is_below);
     }
 
-    /// Adds the marks of players whose connections must survive a run without a loss.
+    /// Adds the marks of players whose connections must survive a run without a lost reliable message.
     pub(crate) fn unharmed(&mut self, players: &Players) {
         self.equal("players gone", players.gone(), 0);
         self.equal("reliable messages lost", players.reliable_missing(), 0);
@@ -83,7 +83,7 @@ impl Marks {
         self.lines.push(format!("     {}{text}", self.prefix));
     }
 
-    /// Does a part of the run. A part that this machine cannot do is noted, and the run continues.
+    /// Executes a part of the run. A part that this machine does not support is noted, and the run continues.
     ///
     /// # Errors
     /// The part's error, unless it is [`Error::Unsupported`].

@@ -1,5 +1,5 @@
-//! IPv4 packets (RFC 791, RFC 768, RFC 1191). Their sources may be forged, a router may translate their addresses, and it may report
-//! packets that are too large.
+//! IPv4 packets (RFC 791, RFC 768, RFC 1191): a sender with forged sources, and a NAT router that can report packets
+//! that are too large.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -51,7 +51,8 @@ fn set_ip_header(packet: &mut [u8], ip: &Ipv4Header) {
     let _ = ip.write(&mut &mut *packet);
 }
 
-/// Removes the checksum of a whole UDP packet. Otherwise the system would drop a corrupted packet, and not the protocol.
+/// Removes the checksum of a whole UDP packet. With the checksum, the system instead of the protocol would drop a
+/// corrupted packet.
 pub(crate) fn without_checksum(mut packet: Vec<u8>) -> Vec<u8> {
     if let Some((ip, _)) = headers(&packet) {
         let at = ip.header_len() + UDP_CHECKSUM_AT;
@@ -60,8 +61,8 @@ pub(crate) fn without_checksum(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// Sends datagrams with a forged source, as an attacker does whose network does not filter them. They stay in the run's network
-/// namespaces.
+/// Sends datagrams with a forged source, like an attacker in a network without source address validation. The datagrams
+/// stay in the run's network namespaces.
 pub(crate) struct SpoofingSender(Socket);
 
 impl SpoofingSender {
@@ -83,7 +84,7 @@ impl SpoofingSender {
         Ok(Self(socket))
     }
 
-    /// Sends a datagram that claims to come from `from`. Returns whether the system took it.
+    /// Sends a datagram that claims to come from `from`. Returns whether the system accepted it.
     pub(crate) fn send(&self, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> bool {
         let packet = udp_packet(from, to, payload);
         packet.is_some_and(|packet| self.0.send_to(&packet, &to.into()).is_ok())
@@ -120,7 +121,7 @@ pub(crate) struct NatRouter {
     pub(crate) is_copying: bool,
     /// Whether the sender of a packet that is too large receives an ICMP message.
     pub(crate) is_reporting: bool,
-    /// The number of packets for an address that leads nowhere.
+    /// The number of packets for an address without a translation.
     pub(crate) unroutable: u64,
     /// The number of copies.
     pub(crate) copied: u64,

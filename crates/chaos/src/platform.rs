@@ -1,5 +1,5 @@
-//! TUN devices, whose packets this program carries, and seccomp filters, which make system calls fail. A filter applies to the thread that
-//! installs it, and stays until the thread ends.
+//! TUN devices, through which this program forwards packets, and seccomp filters, which make system calls fail. A
+//! filter applies to the thread that installs it, and stays until the thread ends.
 
 use std::collections::BTreeMap;
 use std::fs::{DirEntry, read_dir, read_link};
@@ -11,7 +11,7 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 use crate::error::{Error, ErrorContext};
 
-/// A network device whose packets this program carries.
+/// A TUN device. This program receives and sends its packets.
 pub(crate) struct TunDevice(SyncDevice);
 
 impl TunDevice {
@@ -40,7 +40,7 @@ impl TunDevice {
         }
     }
 
-    /// Passes a packet to the system as if the device had received it. Returns whether the system took it.
+    /// Passes a packet to the system as if the device had received it. Returns whether the system accepted it.
     pub(crate) fn send(&self, packet: &[u8]) -> bool {
         self.0.send(packet).is_ok()
     }

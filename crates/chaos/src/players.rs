@@ -1,5 +1,5 @@
-//! The players of a run, all in one thread, each with its own socket. Every player sends on a lossy and on an ordered channel many
-//! times per second, as a game does, and records what comes back. The runs judge the records.
+//! The players of a run, all in one thread, each with its own socket. Every player sends on a lossy and on an ordered
+//! channel many times per second, as a game does, and records the echoes. The runs judge the records.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use crate::process::ServerSpec;
 use crate::server::{DOWN, LOSSY, ORDERED};
 use crate::traffic::{MIXED_BYTES, MessageLog, Times};
 
-/// A condition that does not hold within this time fails the run.
+/// The longest wait for a condition. A run fails after it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A player whose echoes are late sends no more ordered messages than this.
+/// The maximum number of ordered messages of a player without an echo.
 const UNANSWERED_MAX: u64 = 64;
 
 /// Twenty messages per second and channel.
@@ -58,7 +58,7 @@ pub(crate) struct Players {
     config: ClientConfig,
     /// The sizes of their messages, in turn. Empty for `MESSAGE_BYTES`.
     sizes: &'static [usize],
-    /// The time in which every player sends once, spread evenly: a burst of all would measure itself.
+    /// The time in which every player sends once, spread evenly: messages of a common burst would delay each other.
     period: Duration,
     /// The start of the current period, and the number of players that have sent in it.
     period_start: Instant,
@@ -84,7 +84,8 @@ impl Default for Players {
 }
 
 impl Players {
-    /// Returns no players. `period` is the time between two messages of each, and `config` its settings.
+    /// Returns an empty set of players. `period` is the time between two messages of a player, and `config` has its
+    /// settings.
     pub(crate) fn new(period: Duration, config: ClientConfig) -> Self {
         Self {
             list: Vec::new(),
@@ -98,12 +99,12 @@ impl Players {
         }
     }
 
-    /// Returns no players. Each is to send 60 messages of mixed sizes per second.
+    /// Returns an empty set of players that send 60 messages of mixed sizes per second.
     pub(crate) fn mixed() -> Self {
         Self { sizes: MIXED_BYTES, ..Self::new(FAST_PERIOD, ClientConfig::default()) }
     }
 
-    /// Returns no players. Each is to reconnect when its connection ends.
+    /// Returns an empty set of players that reconnect when their connection ends.
     pub(crate) fn reconnecting() -> Self {
         let reconnect = Reconnect::Within(Duration::from_secs(30));
         Self::new(PERIOD, ClientConfig::default().reconnect(reconnect))
@@ -189,22 +190,30 @@ impl Players {
     }
 
     /// Plays until every player fulfills a condition. Returns how long that took.
-    pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Player) -> bool) -> Result<Duration, Error> {
-        let outcome = self.until_any(what, |players| players.list.iter().all(&is_so));
+    pub(crate) fn until(
+        &mut self,
+        what: &str,
+        condition: impl Fn(&Player) -> bool,
+    ) -> Result<Duration, Error> {
+        let outcome = self.until_any(what, |players| players.list.iter().all(&condition));
         outcome.map_err(|error| match error {
             Error::Failed(reason) => {
-                let (so, all) = (self.count(is_so), self.list.len());
+                let (fulfilled, all) = (self.count(condition), self.list.len());
                 let ended = self.list.iter().find_map(|player| player.ended.as_deref()).unwrap_or("none");
-                Error::Failed(format!("{reason}: {so} of {all}; ended: {ended}"))
+                Error::Failed(format!("{reason}: {fulfilled} of {all}; ended: {ended}"))
             }
             unsupported @ Error::Unsupported(_) => unsupported,
         })
     }
 
     /// Plays until a condition holds. Returns how long that took.
-    pub(crate) fn until_any(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<Duration, Error> {
+    pub(crate) fn until_any(
+        &mut self,
+        what: &str,
+        condition: impl Fn(&Self) -> bool,
+    ) -> Result<Duration, Error> {
         let start = now();
-        while !is_so(self) {
+        while !condition(self) {
             check_timeout(what, start)?;
             self.step();
         }

@@ -19,10 +19,10 @@ use socket2::{Domain, Socket, Type};
 use crate::error::{Error, ErrorContext};
 use crate::host::entry;
 
-/// The time between two looks at a process that is about to end.
+/// The time between two checks of a process that is about to end.
 const POLL_PERIOD: Duration = Duration::from_millis(1);
 
-/// How to start a server, as often as needed.
+/// The settings of a server, which can be started repeatedly.
 pub(crate) struct ServerSpec {
     /// The settings. The address has a port once the server was started.
     pub(crate) config: ServerConfig,
@@ -59,7 +59,7 @@ impl ServerSpec {
     }
 
     /// Returns a second server with the same keys and settings, at another port.
-    pub(crate) fn twin(&self) -> Self {
+    pub(crate) fn with_same_keys(&self) -> Self {
         let (mut config, token_key) = (self.config.clone(), self.token_key.clone());
         config.address.set_port(0);
         Self { config, token_key, ..*self }
@@ -107,7 +107,7 @@ impl ServerSpec {
     }
 }
 
-/// A running server, which reads lines and answers them. It is killed on drop, and sends nothing to its peers then.
+/// A running server, which reads lines and answers them. Dropping it kills the server without a Close to its peers.
 pub(crate) struct ServerProcess {
     child: Child,
     input: ChildStdin,
@@ -116,7 +116,7 @@ pub(crate) struct ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // Both fail for a process that has ended, which is fine.
+        // Both calls fail for a process that has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -125,16 +125,16 @@ impl Drop for ServerProcess {
 impl ServerProcess {
     /// Returns the server's counters.
     pub(crate) fn report(&mut self) -> Result<Report, Error> {
-        self.order("report")?;
+        self.command("report")?;
         self.answer().map(Report)
     }
 
-    /// Sends an order. `server` lists them.
-    pub(crate) fn order(&mut self, line: &str) -> Result<(), Error> {
+    /// Sends a command. The docs of `server` list the commands.
+    pub(crate) fn command(&mut self, line: &str) -> Result<(), Error> {
         writeln!(self.input, "{line}").context("the server's standard input")
     }
 
-    /// Returns the answer to the oldest order that has one.
+    /// Returns the answer to the oldest command that has one.
     pub(crate) fn answer(&mut self) -> Result<Value, Error> {
         let mut line = String::new();
         self.output.read_line(&mut line).context("the server's answer")?;
@@ -202,7 +202,7 @@ impl Report {
         self.by_worker(path).get(index).copied().unwrap_or(0)
     }
 
-    /// Returns the number of datagrams that the kernel had for the server, taken or dropped.
+    /// Returns the number of datagrams that the server received or the kernel dropped.
     pub(crate) fn known_datagrams(&self) -> u64 {
         self.sum("/received/datagrams") + self.sum("/received/dropped") + self.sum("/kernel_dropped")
     }
@@ -213,13 +213,13 @@ impl Report {
         late.and_then(Value::as_u64).map_or(Duration::MAX, Duration::from_micros)
     }
 
-    /// Returns what the server recorded for its players under `name`, summed over them.
+    /// Returns the sum of the players' counters `name`.
     pub(crate) fn of_players(&self, name: &str) -> u64 {
         let players = self.0["players"].as_object().into_iter().flat_map(|players| players.values());
         players.map(|account| total(&account[name])).sum()
     }
 
-    /// Returns a number of the whole server, and the largest one if the report lacks it.
+    /// Returns a counter of the whole server, or `u64::MAX` if the report lacks it.
     pub(crate) fn value(&self, name: &str) -> u64 {
         self.0[name].as_u64().unwrap_or(u64::MAX)
     }
@@ -235,7 +235,7 @@ impl Report {
         (absences().count() as u64, absences().max().map_or(Duration::ZERO, Duration::from_micros))
     }
 
-    /// Returns how many of `workers` have no thread any more, plus all restarts and panics.
+    /// Returns the number of `workers` without a thread, plus all restarts and panics.
     pub(crate) fn disruptions(&self, workers: u16) -> u64 {
         let ended = u64::from(workers).abs_diff(self.driven_workers());
         ended + self.sum("/restarts") + self.sum("/panics")
@@ -246,7 +246,7 @@ impl Report {
         total(&self.0["stats"]["threads"])
     }
 
-    /// Returns what the system granted the workers' sockets under `name`, summed over them. A `true` counts as 1.
+    /// Returns the sum of the granted setting `name` of the workers' sockets. A `true` counts as 1.
     pub(crate) fn granted(&self, name: &str) -> u64 {
         let workers = self.0["granted"].as_array().into_iter().flatten();
         workers.map(|worker| total(&worker[name])).sum()
@@ -274,7 +274,7 @@ impl PortIntruder {
     pub(crate) fn bind(address: SocketAddr) -> Result<Self, Error> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None).context("a socket")?;
         socket.set_reuse_port(true).context("a shared port")?;
-        socket.bind(&address.into()).context("a place on the port")?;
+        socket.bind(&address.into()).context("the shared port")?;
         socket.set_nonblocking(true).context("a nonblocking socket")?;
         Ok(Self { socket: socket.into(), received: 0 })
     }

@@ -1,5 +1,5 @@
-//! Relays between players and the server, and trains of datagrams: datagrams of one length in a row that the kernel takes and hands
-//! over as one.
+//! Relays between players and the server, and trains of datagrams: consecutive datagrams of one length that the kernel
+//! handles as one message.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
@@ -20,7 +20,7 @@ use crate::host::{BackgroundThread, locked};
 /// The bit of the first byte that is set in all datagrams of a handshake.
 const HANDSHAKE_BIT: u8 = 0x80;
 
-/// The place of the connection id in a packet.
+/// The bytes of the connection id in a packet.
 const CONNECTION_ID: std::ops::Range<usize> = 1..9;
 
 /// Datagrams of a player, as templates for a flood.
@@ -32,7 +32,7 @@ pub(crate) struct Samples {
     pub(crate) packets: Vec<Vec<u8>>,
 }
 
-/// The most packets among the samples.
+/// The maximum number of packets among the samples.
 const SAMPLES_MAX: usize = 1_000;
 
 impl Samples {
@@ -71,7 +71,7 @@ impl TrainSender {
         let group = ReuseportGroup::bind(&GroupConfig::new((address.ip(), 0).into())).context("a socket")?;
         let socket = group.into_sockets().pop().context("a socket")?;
         if mode == SendMode::Gso && !socket.granted().has_gso {
-            return Err(Error::Unsupported("a kernel that cuts trains of datagrams".to_owned()));
+            return Err(Error::Unsupported("a kernel that segments trains of datagrams".to_owned()));
         }
         let (sender, batch) = (Sender::new(mode), SendBatch::new(Self::BATCH, Self::BATCH_BYTES));
         Ok(Self { socket, sender, batch, random: Random::new(Self::BATCH as u64) })
@@ -114,10 +114,10 @@ impl TrainSender {
     }
 }
 
-/// A relay between players and the server, through one port, which keeps samples of what the players send. The server's datagrams go
-/// to all players, each of which opens its own.
+/// A relay between players and the server, through one port, which keeps samples of the players' datagrams. It forwards
+/// the server's datagrams to all players, and each player can open only its own.
 pub(crate) struct Relay {
-    /// Where the players find the server.
+    /// The address at which the players reach the server.
     pub(crate) address: SocketAddr,
     relayed: Arc<Mutex<Relayed>>,
     _thread: BackgroundThread<Result<(), Error>>,
@@ -134,7 +134,7 @@ pub(crate) struct Relayed {
 }
 
 impl Relay {
-    /// Starts a relay that forwards each datagram as it comes.
+    /// Starts a relay that forwards each datagram immediately.
     pub(crate) fn start(server: SocketAddr) -> Result<Self, Error> {
         Self::with(server, TrainSender::with_mode(server, SendMode::Single)?, None)
     }
@@ -156,7 +156,7 @@ impl Relay {
         Ok(Self { address, relayed, _thread: BackgroundThread::spawn(run) })
     }
 
-    /// Returns what the relay has forwarded so far.
+    /// Returns the counts and samples of the forwarded datagrams.
     pub(crate) fn relayed(&self) -> MutexGuard<'_, Relayed> {
         locked(&self.relayed)
     }
@@ -210,8 +210,8 @@ fn forward(
     Ok(())
 }
 
-/// Orders datagrams at random or, with `is_sorted`, by length, longest first. Returns the number of packets that follow one of the same
-/// length and of another connection.
+/// Shuffles datagrams or, with `is_sorted`, sorts them by length, longest first. Returns the number of packets that
+/// follow a packet of the same length and of another connection.
 fn mix(held: &mut [Vec<u8>], is_sorted: bool, random: &mut Random) -> u64 {
     for index in (1..held.len()).rev() {
         held.swap(index, usize::try_from(random.below(index as u64 + 1)).unwrap_or(0));

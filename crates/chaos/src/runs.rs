@@ -43,7 +43,7 @@ const KERNEL_COUNTERS: Duration = Duration::from_millis(1_500);
 /// Players that connect after a worker or a socket was lost.
 const NEWCOMERS: usize = 8;
 
-/// The datagrams of one receive batch: the most that other connections may lose by a panic.
+/// The maximum number of datagrams in one receive batch, which other connections may lose when a worker panics.
 const BATCH: u64 = 64;
 
 /// A run.
@@ -72,7 +72,7 @@ const RUNS: [Run; 12] = [
 impl Run {
     /// Returns the run of a name, or the mistake in it.
     pub(crate) fn parse(name: &str) -> Result<Self, String> {
-        RUNS.into_iter().find(|run| run.name == name).ok_or_else(|| "write C1, C2, up to C12".to_owned())
+        RUNS.into_iter().find(|run| run.name == name).ok_or_else(|| "expected C1 to C12".to_owned())
     }
 }
 
@@ -109,7 +109,7 @@ impl Size {
     }
 }
 
-/// The surroundings of a run: this network namespace and another one, connected by a link. Both are for this run alone.
+/// The environment of a run: this network namespace and another one, connected by a link. No other run uses them.
 #[derive(Args)]
 pub(crate) struct Setting {
     /// The length of the run.
@@ -201,11 +201,11 @@ impl Testbed {
     }
 
     /// Plays until the server's report fulfills a condition.
-    fn until(&mut self, what: &str, is_so: impl Fn(&Report) -> bool) -> Result<Report, Error> {
+    fn until(&mut self, what: &str, condition: impl Fn(&Report) -> bool) -> Result<Report, Error> {
         let start = now();
         loop {
             let report = self.server.report()?;
-            if is_so(&report) {
+            if condition(&report) {
                 return Ok(report);
             }
             check_timeout(what, start)?;
@@ -215,7 +215,7 @@ impl Testbed {
 
     /// Ends the server's own messages, and plays until the players have acknowledged all of them.
     fn until_acknowledged(&mut self) -> Result<Report, Error> {
-        self.server.order("quiet")?;
+        self.server.command("quiet")?;
         self.until("all is acknowledged", |report| {
             report.of_players("sent") == report.of_players("acknowledged")
         })

@@ -1,7 +1,7 @@
-//! The server of a run, in its own process: it echoes messages, sends its own, and fails on request. It reads orders on standard
-//! input, one per line, and ends with standard input.
+//! The server of a run, in its own process: it echoes messages, sends its own, and fails on request. It reads commands
+//! on standard input, one per line, and ends with standard input.
 //!
-//! | order | meaning | answer |
+//! | command | meaning | answer |
 //! | --- | --- | --- |
 //! | `report` | | the counters |
 //! | `quiet` | stop sending own messages | |
@@ -55,7 +55,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(2);
 /// Ticks between two of the server's own messages: 10 ms.
 const SEND_TICKS: u64 = 5;
 
-/// Ticks between two looks at the send queues: a second.
+/// The number of ticks between two samples of the send queues: a second.
 const STATS_TICKS: u64 = 500;
 
 /// The settings of the server.
@@ -96,7 +96,7 @@ struct Records {
     late: Vec<Times>,
     /// Orders to pin a worker to a core: worker and core.
     pins: Vec<(usize, usize)>,
-    /// The most bytes that were queued or unacknowledged for one peer, sampled every second.
+    /// The maximum number of bytes that were queued or unacknowledged for one peer, sampled every second.
     queue_most_bytes: usize,
     /// The time between the end of each worker's thread and the worker's next tick.
     absences: Vec<Duration>,
@@ -311,7 +311,7 @@ impl Handler for Echo {
     }
 }
 
-/// Serves until standard input ends or an order ends the server.
+/// Serves until standard input ends or a command ends the server.
 pub(crate) fn run(flags: ServerFlags) -> Result<(), Error> {
     let ServerFlags { config, down, no_trains } = flags;
     if no_trains {
@@ -343,7 +343,7 @@ pub(crate) fn run(flags: ServerFlags) -> Result<(), Error> {
                 let players = locked(&records).players();
                 return answer(&json!({ "undelivered_bytes": bytes, "players": players }));
             }
-            _ => return Err(Error::failed("standard input", format!("`{line}` is no order"))),
+            _ => return Err(Error::failed("standard input", format!("`{line}` is not a command"))),
         }
     }
     Ok(())

@@ -24,7 +24,7 @@ const TIME_MAX_US: u64 = 3_600_000_000;
 pub(crate) struct MessageLog {
     /// Messages that were sent.
     pub(crate) sent: u64,
-    /// Messages that arrived, each for the first time and in its turn.
+    /// Messages that arrived for the first time and in the promised order.
     pub(crate) received: u64,
     /// Messages that arrived twice, were never sent, or broke a promised order.
     pub(crate) wrong: u64,
@@ -64,7 +64,7 @@ impl MessageLog {
         message
     }
 
-    /// Takes a message that arrived. Returns the time since it was sent, unless it is wrong.
+    /// Records a message that arrived. Returns the time since it was sent, unless it is wrong.
     pub(crate) fn on_message(&mut self, message: &[u8], now_ns: u64) -> Option<Duration> {
         let number = message.first_chunk().map_or(0, |number| u64::from_be_bytes(*number));
         if message.len() != self.bytes_of(number) || !self.is_due(number) {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordered_log_finds_gaps_duplicates_and_strangers() {
+    fn an_ordered_log_finds_gaps_duplicates_and_unsent_messages() {
         let mut log = MessageLog::ordered(&[]);
         let messages = send(&mut log, 3);
         assert_eq!(log.on_message(&messages[1], 9), None, "a gap");

@@ -38,7 +38,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let received = players.down_received();
     marks.equal("players gone", players.gone(), 0);
     marks.equal("reliable messages lost on the way up and back", players.reliable_missing(), 0);
-    marks.equal("reliable messages of the server that came", received, report.of_players("sent"));
+    marks.equal("reliable messages of the server that arrived", received, report.of_players("sent"));
     marks.equal("messages twice or out of order", players.wrong(), 0);
     marks.within(
         "p99 of the server's reliable messages, one way",
@@ -46,8 +46,8 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         GOAL,
     );
     marks.at_least("packets lost by the link", counts.iter().map(|way| way.lost).sum(), 100);
-    marks.at_least("packets spoiled by the link", counts.iter().map(|way| way.corrupted).sum(), 10);
-    marks.at_least("packets doubled by the link", counts.iter().map(|way| way.duplicated).sum(), 10);
+    marks.at_least("packets corrupted by the link", counts.iter().map(|way| way.corrupted).sum(), 10);
+    marks.at_least("packets duplicated by the link", counts.iter().map(|way| way.duplicated).sum(), 10);
     marks.books(&report);
     marks.note(format_args!(
         "{received} messages down, p50 {}, p90 {}, and {} echoes; the server found {} corrupted packets; link {counts:?}",

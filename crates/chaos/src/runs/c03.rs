@@ -15,7 +15,7 @@ use crate::relay::{Relay, Samples};
 use crate::server::TICK;
 use crate::traffic::millis;
 
-/// A flood that is aimed at one worker spares another.
+/// A flood that is aimed at one worker must not affect the other.
 const WORKERS: u16 = 2;
 
 /// A network whose addresses are all local, for the server and for the floods.
@@ -121,7 +121,7 @@ impl Cores {
     fn pin_workers(self, server: &mut ServerProcess, workers: u16, target: u64) -> Result<(), Error> {
         for worker in 0..u64::from(workers) {
             let core = if worker == target { self.target } else { self.others };
-            server.order(&format!("pin {worker} {core}"))?;
+            server.command(&format!("pin {worker} {core}"))?;
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Scene {
     fn play_round(&mut self, plan: FloodPlan, samples: &Samples) -> Result<Round, Error> {
         let monitor = self.cores.map(|cores| StallMonitor::start(cores.target, TICK));
         let before = self.play_calm(BASELINE.min(plan.time))?;
-        self.bed.server.order("reset-lateness")?;
+        self.bed.server.command("reset-lateness")?;
         self.bed.players.reset();
         let sent = self.play_flooded(plan, samples)?;
         let late = self.bed.server.report()?.lateness(self.target);
@@ -200,7 +200,7 @@ impl Scene {
         let probe = FloodPlan { class, rate: None, time: PROBE, count: u64::MAX };
         let probed = self.play_flooded(probe, &samples)?;
         let dropped = self.snapshot()?.report.sum("/kernel_dropped") - calm.report.sum("/kernel_dropped");
-        // The flood has half the rate that the server took in the probe.
+        // The flood has half the rate that the server processed in the probe.
         let rate = probed.saturating_sub(dropped) / 2;
         let least = if class.is_counted() { self.size.of(0, MANY, MANY) } else { 0 };
         // A flood with a required count ends by its count, because its thread may be late.
@@ -273,9 +273,9 @@ fn spoofed_marks(before: &Snapshot, after: &Snapshot, sent: u64, marks: &mut Mar
     let more = |path: &str| after.report.sum(path) - before.report.sum(path);
     let (asked, answered) = (more("/protocol/hello_bytes"), more("/protocol/retry_bytes"));
     let percent = (answered * 100).div_ceil(asked.max(1));
-    marks.at_most("bytes of answers for 100 of Hellos from everywhere", percent, ANSWER_GOAL);
+    marks.at_most("bytes of answers for 100 of Hellos from spoofed addresses", percent, ANSWER_GOAL);
     let connections = after.report.sum("/connections").abs_diff(before.report.sum("/connections"));
-    marks.equal("connections more or less after Hellos from everywhere", connections, 0);
+    marks.equal("connections more or less after Hellos from spoofed addresses", connections, 0);
     let growth = after.server_bytes.saturating_sub(before.server_bytes);
     marks.at_most("bytes of the server more, of which each source would take more than one", growth, sent);
 }

@@ -45,7 +45,7 @@ fn overflow_receive_buffer(setting: &Setting, marks: &mut Marks) -> Result<(), E
     marks.equal("bytes of the receive buffer", report.granted("receive_buffer_bytes"), RECEIVE_BUFFER as u64);
     // The kernel counts a dropped train once, so that trains would falsify the sum below.
     let in_trains = received.abs_diff(report.sum("/received/messages"));
-    marks.equal("datagrams that came behind others in a train", in_trains, 0);
+    marks.equal("datagrams that followed others in a train", in_trains, 0);
     let unknown = sent.abs_diff(report.known_datagrams());
     marks.equal("datagrams sent and neither received nor dropped", unknown, 0);
     marks.at_least("datagrams that the kernel dropped", dropped, 1);
@@ -91,7 +91,7 @@ fn fill_send_buffer(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     bed.players.settle()?;
     let report = bed.server.report()?;
     marks.at_least("sends that the full buffer refused", refused, 1);
-    marks.at_most("processor time of the server meanwhile, in thousandths", cpu, CPU_GOAL);
+    marks.at_most("processor time of the server while blocked, in thousandths", cpu, CPU_GOAL);
     marks.at_least("bytes that waited for a player, at most", report.value("queue_most_bytes"), QUEUE_LEAST);
     marks.at_most("bytes that waited for a player, at most", report.value("queue_most_bytes"), QUEUE_GOAL);
     marks.unharmed(&bed.players);
@@ -133,7 +133,7 @@ fn share_slow_link(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (before, queue_before) = (received(&bed), queue()?);
     bed.players.play(time);
     let (after, queue_after) = (received(&bed), queue()?);
-    bed.server.order("quiet")?;
+    bed.server.command("quiet")?;
     let sent = bed.server.report()?.of_players("sent");
     bed.players.until_any("all messages arrived", |players| players.down_received() >= sent)?;
     let report = bed.server.report()?;

@@ -128,9 +128,9 @@ fn play_behind_router(setting: &Setting, marks: &mut Marks) -> Result<(), Error>
     let followed = paths_moved(&moved);
     marks.at_least("changes of addresses by a router followed", followed, moves * PLAYERS as u64);
     marks.at_least("packets for addresses that the router forgot", unroutable, 1);
-    marks.at_least("copies from elsewhere dropped as such", duplicates, COPIES);
-    marks.equal("paths that moved by them", paths_moved(&after) - followed, 0);
-    marks.equal("packets that went to who copied", link.path().router.unroutable - unroutable, 0);
+    marks.at_least("copies from another address dropped as duplicates", duplicates, COPIES);
+    marks.equal("migrations caused by copies", paths_moved(&after) - followed, 0);
+    marks.equal("packets sent to the source of the copies", link.path().router.unroutable - unroutable, 0);
     marks.equal("players behind a router that reconnected or are gone", players.gone(), 0);
     let harmed = players.reliable_missing() + players.wrong();
     marks.equal("their reliable messages lost, twice or out of order", harmed, 0);

@@ -43,9 +43,9 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         }
         drop(server);
     }
-    marks.equal("players told", noticed, (rounds * count) as u64);
-    marks.equal(&format!("players told later than {}", millis(NOTICE_GOAL)), late, 0);
-    marks.within("the slowest to know", slowest, NOTICE_GOAL);
+    marks.equal("players that noticed", noticed, (rounds * count) as u64);
+    marks.equal(&format!("players that noticed later than {}", millis(NOTICE_GOAL)), late, 0);
+    marks.within("the slowest player to notice", slowest, NOTICE_GOAL);
     let back = millis(back);
     marks.note(format_args!("{rounds} kills, {count} players each; all were back after {back} at most"));
     marks.part("two servers pointed at each other", |marks| forge_between_servers(setting, marks))
@@ -63,9 +63,9 @@ const PACKETS_GOAL: u64 = 3;
 fn forge_between_servers(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let rounds = setting.size.of(5, 50, 500);
     let first = ServerSpec::local(1)?;
-    let (twin, other) = (first.twin(), ServerSpec::local(1)?);
+    let (same, other) = (first.with_same_keys(), ServerSpec::local(1)?);
     let mut first = RestartedServer::new(first)?;
-    for (name, second) in [("other keys", other), ("the same keys", twin)] {
+    for (name, second) in [("other keys", other), ("the same keys", same)] {
         let mut second = RestartedServer::new(second)?;
         let before = first.counts()?;
         let sender = SpoofingSender::new()?;
@@ -83,7 +83,7 @@ fn forge_between_servers(setting: &Setting, marks: &mut Marks) -> Result<(), Err
         let later = first.counts()?[0] + second.counts()?[0] - before[0];
         marks.section(name);
         marks.at_least("packets forged", forged, 2 * rounds);
-        marks.equal("of them answered", answers, forged);
+        marks.equal("forged packets answered", answers, forged);
         let others = received.abs_diff(forged + answers);
         marks.equal("packets that are neither forged nor an answer", others, 0);
         let per_forged = received.div_ceil(forged.max(1));

@@ -1,5 +1,5 @@
-//! C7: the server shuts down while it sends and its players play. It knows of each reliable message whether it was acknowledged, and
-//! each acknowledged message has arrived, once.
+//! C7: the server shuts down while it sends and its players play. It reports whether each reliable message was
+//! acknowledged, and each acknowledged message has arrived once.
 
 use std::time::Duration;
 
@@ -47,14 +47,14 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     for _ in 0..rounds {
         drain(&mut totals)?;
     }
-    marks.at_least("reliable messages said", totals.sent, rounds * 100);
+    marks.at_least("reliable messages sent", totals.sent, rounds * 100);
     marks.equal("acknowledged or reported", totals.acknowledged + totals.lost, totals.sent);
     marks.equal("undelivered by the server's list", totals.undelivered, totals.lost);
-    marks.at_least("undelivered to who was asleep", totals.undelivered, rounds);
-    marks.equal("acknowledged and not there", totals.acknowledged_and_missing, 0);
-    marks.equal("twice or out of order", totals.wrong, 0);
-    marks.equal("servers that did not end well", totals.failed, 0);
-    marks.within("the slowest end", totals.slowest, DEADLINE + SLACK);
+    marks.at_least("undelivered to paused players", totals.undelivered, rounds);
+    marks.equal("acknowledged and not received", totals.acknowledged_and_missing, 0);
+    marks.equal("messages twice or out of order", totals.wrong, 0);
+    marks.equal("servers that ended with an error", totals.failed, 0);
+    marks.within("the slowest shutdown", totals.slowest, DEADLINE + SLACK);
     let (deadline, acknowledged) = (millis(DEADLINE), totals.acknowledged);
     marks.note(format_args!("{rounds} ends, deadline {deadline}, {acknowledged} acknowledged"));
     Ok(())
@@ -73,7 +73,7 @@ fn drain(totals: &mut DrainTotals) -> Result<(), Error> {
     bed.players.play(Duration::from_millis(50));
     let Testbed { mut server, mut players, .. } = bed;
     let ordered_at = now();
-    server.order(&format!("drain {}", DEADLINE.as_millis()))?;
+    server.command(&format!("drain {}", DEADLINE.as_millis()))?;
     let server = std::thread::spawn(move || {
         let answer = server.answer();
         (answer, server.wait(Duration::from_secs(10)), now())

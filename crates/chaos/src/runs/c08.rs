@@ -1,5 +1,5 @@
-//! C8: the server, and then its players, stop running for a while. After a short stop no connection has ended. After a long one all
-//! have, the players know it, and the server accepts new players.
+//! C8: the server, and then its players, stop running for a while. After a short stop no connection has ended. After a
+//! long stop all connections have ended, the players have noticed, and the server accepts new players.
 
 use std::time::Duration;
 
@@ -63,8 +63,8 @@ fn stop_for_long(mut bed: Testbed, marks: &mut Marks) -> Result<(), Error> {
     // The server's timers stopped too, so its old connections end later than the players'.
     let report =
         bed.until("the old connections are gone", |report| report.sum("/connections") <= count as u64)?;
-    marks.equal("players that knew of 30 s without a server", knew, count as u64);
-    marks.equal("connections after it, the new ones", report.sum("/connections"), count as u64);
+    marks.equal("players that noticed 30 s without a server", knew, count as u64);
+    marks.equal("connections after it, which are the new ones", report.sum("/connections"), count as u64);
     marks.equal("panics", report.sum("/panics") + report.sum("/restarts"), 0);
     marks.within("all new handshakes after it, with an echo", elapsed, HANDSHAKE_GOAL);
     marks.note(format_args!("{count} new handshakes in {}", millis(elapsed)));

@@ -1,5 +1,6 @@
-//! C9: the application panics again and again: in a message, in a receipt, and in ticks, which belong to no player. The player's
-//! connection ends, the workers continue, and other players do not notice. Then panics that no worker catches end the threads.
+//! C9: the application panics repeatedly: in a message, in a receipt, and in ticks, which belong to no player. The
+//! player's connection ends, the workers continue, and other players do not notice. Then panics that no worker catches
+//! end the threads.
 
 use std::time::Duration;
 
@@ -59,8 +60,8 @@ fn panic_in_calls(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         bed.until("the ended connections are gone", |report| report.sum("/connections") <= PLAYERS as u64)?;
     let players = &bed.players;
     marks.equal("panics caught", report.sum("/panics"), (panics + in_ticks) as u64);
-    marks.equal("players that asked for one of their own and are gone", ended as u64, panics as u64);
-    marks.equal("workers that began anew", report.sum("/restarts"), 0);
+    marks.equal("players that requested a panic and are gone", ended as u64, panics as u64);
+    marks.equal("workers that restarted", report.sum("/restarts"), 0);
     marks.equal("other players gone", players.gone(), 0);
     marks.equal("reliable messages of others lost", players.reliable_missing(), 0);
     marks.equal("messages twice or out of order", players.wrong(), 0);
@@ -120,16 +121,16 @@ fn end_threads(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (report, after) = (bed.server.report()?, open_sockets(bed.server.id())?);
     let (restarts, absence) = report.absences();
     let changed = before.iter().filter(|(descriptor, target)| after.get(*descriptor) != Some(target)).count();
-    marks.section("threads that fell");
-    marks.equal("workers that are back", restarts, totals.ends);
-    marks.within("the longest that a worker was away", absence, BACK_GOAL);
-    let name = "workers that began anew and had not fallen, or the other way round";
+    marks.section("ended threads");
+    marks.equal("workers that restarted", restarts, totals.ends);
+    marks.within("the longest absence of a worker", absence, BACK_GOAL);
+    let name = "workers that restarted without an ended thread, or the reverse";
     marks.equal(name, totals.wrong_restarts, 0);
     marks.equal("workers that are driven", report.driven_workers(), WORKERS.into());
-    marks.equal("descriptors of sockets that lead elsewhere than before", changed as u64, 0);
-    marks.at_least("players of theirs who came again", totals.reconnected, totals.ends);
-    marks.equal("players of others who did", totals.disturbed, 0);
-    marks.at_most("unreliable messages that others lost by one", totals.lost, BATCH);
+    marks.equal("descriptors that refer to other sockets than before", changed as u64, 0);
+    marks.at_least("players of these workers that reconnected", totals.reconnected, totals.ends);
+    marks.equal("players of other workers that reconnected", totals.disturbed, 0);
+    marks.at_most("unreliable messages that other players lost in one restart", totals.lost, BATCH);
     marks.equal("players gone", totals.ended, 0);
     marks.equal("reliable messages lost, any twice or out of order", totals.wrong, 0);
     let (ends, slowest) = (totals.ends, millis(totals.slowest));

@@ -1,5 +1,6 @@
-//! C10: system calls of one worker fail with each error in turn. No worker ends that should not, each error is counted by its name,
-//! no core spins, and the players of the other workers do not notice. Then routes and firewalls make the calls of all workers fail.
+//! C10: system calls of one worker fail with each error in turn. Only a worker without a socket ends, each error is
+//! counted by its name, no core spins, and the players of the other workers do not notice. Then routes and firewalls
+//! make the calls of all workers fail.
 
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
@@ -77,7 +78,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let disturb_all = |obstacles: &[Obstacle], marks: &mut Marks| {
         obstacles.iter().try_for_each(|obstacle| obstruct(setting, *obstacle, time, marks))
     };
-    marks.part("routes that lead nowhere", |marks| disturb_all(&ROUTES, marks))?;
+    marks.part("routes without a destination", |marks| disturb_all(&ROUTES, marks))?;
     marks.part("a firewall that drops and rejects", |marks| {
         call("nft", "--version")?;
         disturb_all(&FIREWALLS, marks)
@@ -110,7 +111,7 @@ fn fail_calls(error: CallError, time: Duration, marks: &mut Marks) -> Result<(),
     let (players, report) = (&bed.players, bed.server.report()?);
     marks.section(&format!("{group} {counter}"));
     call_marks(error, worker, [&before, &report], marks);
-    marks.equal("workers that ended or began anew", report.disruptions(WORKERS), 0);
+    marks.equal("workers that ended or restarted", report.disruptions(WORKERS), 0);
     let is_other = |player: &Player| !player.is_paused;
     let gone = players.count(|player| is_other(player) && player.is_gone());
     let missing = players.sum(|player| if is_other(player) { player.ordered.missing() } else { 0 });
@@ -132,9 +133,9 @@ fn call_marks(error: CallError, worker: u64, [before, after]: [&Report; 2], mark
     let faults = format!("/{group}/faults/{counter}");
     let (made, counted) = (more(&format!("/{group}/calls")), more(&faults));
     marks.at_least("counted by its name", after.of_worker(worker, &faults), 1);
-    marks.equal("calls meanwhile that are not counted by it", made.abs_diff(counted), 0);
+    marks.equal("failed calls that are not counted by it", made.abs_diff(counted), 0);
     let through = more(&format!("/{group}/datagrams"));
-    marks.equal("datagrams counted as through all the same", through, 0);
+    marks.equal("datagrams counted as sent nevertheless", through, 0);
     let mut lost = 0;
     if calls == SEND {
         lost = more(&format!("/sent/lost/{counter}"));
@@ -145,7 +146,7 @@ fn call_marks(error: CallError, worker: u64, [before, after]: [&Report; 2], mark
     marks.note(format_args!("{made} calls, {lost} datagrams lost by them"));
 }
 
-/// A worker's socket is gone, and so is every other descriptor of it: the worker ends, and the others do not notice.
+/// Every descriptor of a worker's socket becomes invalid. The worker ends, and the other workers are unaffected.
 fn lose_socket(errno: i32, counter: &str, marks: &mut Marks) -> Result<(), Error> {
     let mut bed = Testbed::start(ServerSpec::local(WORKERS)?, PLAYERS)?;
     let worker = bed.fail_calls(errno, "all", RECEIVE)?;
@@ -164,9 +165,9 @@ fn lose_socket(errno: i32, counter: &str, marks: &mut Marks) -> Result<(), Error
     let counted = report.of_worker(worker, &format!("/received/faults/{counter}"));
     marks.equal("counted by its name", counted, 2);
     let reopened = report.of_worker(worker, "/sockets_reopened");
-    marks.equal("other descriptors of it that were tried", reopened, 1);
+    marks.equal("second descriptors of the socket that were tried", reopened, 1);
     marks.equal("workers that ended", report.disruptions(WORKERS), 1);
-    marks.equal("other workers' players that play on", well(old), old.len() as u64);
+    marks.equal("players of other workers that continue", well(old), old.len() as u64);
     marks.note(format_args!(
         "worker {worker} ended with {lost} players; {} of {NEWCOMERS} newcomers were answered after it",
         well(new)
@@ -192,15 +193,15 @@ enum ObstacleKind {
 }
 
 const ROUTES: [Obstacle; 4] = [
-    ("a route that says prohibit", ObstacleKind::Route("prohibit"), Some("access_denied")),
-    ("a route that says blackhole", ObstacleKind::Route("blackhole"), Some("invalid_argument")),
-    ("a route that says unreachable", ObstacleKind::Route("unreachable"), Some("host_unreachable")),
+    ("a prohibit route", ObstacleKind::Route("prohibit"), Some("access_denied")),
+    ("a blackhole route", ObstacleKind::Route("blackhole"), Some("invalid_argument")),
+    ("an unreachable route", ObstacleKind::Route("unreachable"), Some("host_unreachable")),
     ("a link that is down", ObstacleKind::LinkDown, Some("network_unreachable")),
 ];
 const FIREWALLS: [Obstacle; 3] = [
     ("a firewall that drops", ObstacleKind::Dropped, Some("not_permitted")),
-    ("a firewall before the server that rejects", ObstacleKind::RejectedAtServer, None),
-    ("a firewall before the players that rejects", ObstacleKind::RejectedAtPlayers, None),
+    ("a firewall at the server that rejects", ObstacleKind::RejectedAtServer, None),
+    ("a firewall at the players that rejects", ObstacleKind::RejectedAtPlayers, None),
 ];
 
 impl ObstacleKind {
@@ -279,9 +280,9 @@ fn obstruct(
         marks.at_least(&format!("sends refused, counted as {counter}"), counted, 1);
     }
     if kind == ObstacleKind::RejectedAtServer {
-        marks.at_least("times that the players were told", refused, 1);
+        marks.at_least("errors that the players received", refused, 1);
     }
-    marks.equal("workers that ended or began anew", report.disruptions(WORKERS), 0);
+    marks.equal("workers that ended or restarted", report.disruptions(WORKERS), 0);
     marks.equal("players gone", players.gone(), 0);
     let undelivered = report.of_players("sent").abs_diff(players.down_received());
     let harmed = players.reliable_missing() + undelivered + players.wrong();

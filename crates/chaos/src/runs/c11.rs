@@ -1,6 +1,6 @@
-//! C11: another process joins the server's port: the server raises an alarm, and the process receives nothing of existing
-//! connections. Then a worker's descriptor is lost, and the worker continues with another one. Then connection tags: the kernel
-//! steers each to the socket that the filter's model names.
+//! C11: another process joins the server's port: the server raises an alarm, and the process receives nothing of
+//! existing connections. Then a worker's descriptor is lost, and the worker continues with another one. Then connection
+//! tags: the kernel steers each to the socket that the filter's model selects.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
@@ -25,7 +25,7 @@ const FEW_WORKERS: u16 = 2;
 const ALARM_GOAL: Duration = Duration::from_secs(10);
 
 /// Datagrams without a connection, some of which the other process receives.
-const STRANGERS: u64 = 10_000;
+const UNCONNECTED: u64 = 10_000;
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     share_port(setting, marks)?;
@@ -47,17 +47,19 @@ fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     bed.players.settle()?;
     let of_players = intruder.received();
 
-    let flood = FloodPlan { class: FloodClass::Junk, rate: None, time: ALARM_GOAL, count: STRANGERS };
+    let flood = FloodPlan { class: FloodClass::Junk, rate: None, time: ALARM_GOAL, count: UNCONNECTED };
     let sent = flood.send(bed.spec.config.address)?;
-    let of_strangers = intruder.received() - of_players;
+    let unconnected = intruder.received() - of_players;
     drop(intruder);
     let report = bed.until_foreign_sockets(0)?;
     marks.within("the alarm", alarm, ALARM_GOAL);
-    marks.equal("datagrams of players that the other process got", of_players, 0);
-    marks.at_least("datagrams of strangers that it got, so that it was there", of_strangers, 1);
+    marks.equal("datagrams of players that the other process received", of_players, 0);
+    marks.at_least("datagrams without a connection that it received", unconnected, 1);
     marks.unharmed(&bed.players);
     marks.books(&report);
-    marks.note(format_args!("it received {of_strangers} of {sent} datagrams of strangers"));
+    marks.note(format_args!(
+        "the other process received {unconnected} of {sent} datagrams without a connection"
+    ));
     Ok(())
 }
 
@@ -68,7 +70,7 @@ impl Testbed {
     }
 }
 
-/// All descriptors that are open now become invalid in these calls of one worker.
+/// These calls of one worker fail as if all descriptors that are open now were invalid.
 fn lose_descriptor(setting: &Setting, name: &str, calls: &str, marks: &mut Marks) -> Result<(), Error> {
     let mut bed = Testbed::start(ServerSpec::local(FEW_WORKERS)?, PLAYERS)?;
     let worker = bed.fail_calls(BAD_DESCRIPTOR, "open", calls)?;
@@ -78,9 +80,9 @@ fn lose_descriptor(setting: &Setting, name: &str, calls: &str, marks: &mut Marks
     let of_worker = (0..PLAYERS).filter(|player| report.worker_of(*player) == Some(worker)).count();
     let reopened = report.by_worker("/sockets_reopened");
     marks.section(name);
-    marks.equal("times its worker went on", report.of_worker(worker, "/sockets_reopened"), 1);
-    marks.equal("times that any did", reopened.iter().sum(), 1);
-    marks.equal("workers that ended or began anew", report.disruptions(FEW_WORKERS), 0);
+    marks.equal("sockets reopened by the worker", report.of_worker(worker, "/sockets_reopened"), 1);
+    marks.equal("sockets reopened by all workers", reopened.iter().sum(), 1);
+    marks.equal("workers that ended or restarted", report.disruptions(FEW_WORKERS), 0);
     marks.equal("players gone", players.gone(), 0);
     let harmed = players.reliable_missing() + players.wrong();
     marks.equal("reliable messages lost, twice or out of order", harmed, 0);
@@ -91,7 +93,7 @@ fn lose_descriptor(setting: &Setting, name: &str, calls: &str, marks: &mut Marks
     Ok(())
 }
 
-/// The place of a tag, and the shortest datagram that is steered.
+/// The offset of a tag, and the shortest datagram that is steered.
 const TAG_AT: usize = 1;
 const STEERED_BYTES: usize = 28;
 
@@ -115,14 +117,14 @@ fn steer_tags(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         let mut group = SteeredGroup::bind(sockets)?;
         let all = group.receive(0..=u16::MAX)?;
         marks.section(&format!("{sockets} sockets"));
-        marks.equal("tags of 65,536 that came", all.iter().sum(), 1 << 16);
-        marks.equal("tags elsewhere than the model says", group.elsewhere, 0);
+        marks.equal("tags of 65,536 that arrived", all.iter().sum(), 1 << 16);
+        marks.equal("tags at another socket than the model selects", group.elsewhere, 0);
         let mut random = Random::new(SEED);
         let tags = (0..count).map(|_| u16::try_from(random.below(1 << 16)).unwrap_or(0));
         let shares = group.receive(tags)?;
-        marks.equal("tags at random that came", shares.iter().sum(), count);
+        marks.equal("random tags that arrived", shares.iter().sum(), count);
         marks.at_most("thousandths of their chi-square", chi_square(&shares), goal);
-        marks.equal("tags at random elsewhere", group.elsewhere, 0);
+        marks.equal("random tags at another socket than the model selects", group.elsewhere, 0);
     }
     marks.section("");
     spread_over_workers(count, marks)
@@ -141,12 +143,12 @@ fn spread_over_workers(count: u64, marks: &mut Marks) -> Result<(), Error> {
     let equal = sent / u64::from(WORKERS);
     let off = shares.iter().map(|share| share.abs_diff(equal) * 1_000 / equal.max(1)).max();
     marks.at_least("forged ids sent to a server", sent, count);
-    marks.equal("forged ids that came to no worker", sent.abs_diff(shares.iter().sum()), 0);
+    marks.equal("forged ids that arrived at no worker", sent.abs_diff(shares.iter().sum()), 0);
     marks.at_most("thousandths by which a worker's share of them is off", off.unwrap_or(u64::MAX), OFF_GOAL);
     marks.equal("forged ids that were forwarded", report.sum("/protocol/forwarded"), 0);
     let named =
         report.sum("/protocol/dropped/forged_id") + report.sum("/protocol/dropped/unknown_connection");
-    marks.equal("forged ids not dropped as such", received.iter().sum::<u64>().abs_diff(named), 0);
+    marks.equal("forged ids not dropped as forged", received.iter().sum::<u64>().abs_diff(named), 0);
     marks.books(&report);
     let chi_square = chi_square(&shares);
     marks.note(format_args!("shares of {sent} forged ids: {shares:?}, chi-square {chi_square}/1000"));
@@ -167,12 +169,12 @@ struct SteeredGroup {
     members: Vec<(Socket, Receiver)>,
     model: SteeringFilter,
     sender: UdpSocket,
-    /// Datagrams at another socket than the model says.
+    /// The number of datagrams at another socket than the model selects.
     elsewhere: u64,
 }
 
 impl SteeredGroup {
-    /// Datagrams on their way at a time, so few that they fit the smallest buffer.
+    /// The number of datagrams in flight, which fit the smallest receive buffer.
     const ROUND: usize = 64;
 
     fn bind(sockets: usize) -> Result<Self, Error> {

@@ -23,8 +23,8 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     marks.part("datagrams of every length", |marks| send_all_lengths(setting, marks))?;
     marks.part("several connections behind one port", |marks| share_port(setting, marks))?;
     marks.part("a path that narrows", |marks| {
-        narrow_path(setting, "a path that narrows, with a word", true, marks)?;
-        narrow_path(setting, "a path that narrows, without a word", false, marks)
+        narrow_path(setting, "a path that narrows, with an ICMP message", true, marks)?;
+        narrow_path(setting, "a path that narrows, without an ICMP message", false, marks)
     })
 }
 
@@ -85,9 +85,9 @@ fn play_without_loss(
     marks.books(&report);
     if !has_trains {
         let granted = report.granted("has_gro") + report.granted("has_gso");
-        marks.equal("sockets of the server that can do either", granted, 0);
+        marks.equal("sockets of the server with GSO or GRO", granted, 0);
         let in_trains = report.sum("/received/datagrams") - report.sum("/received/messages");
-        marks.equal("trains handed over", in_trains, 0);
+        marks.equal("datagrams that followed others in a train", in_trains, 0);
     }
     let (refused, dropped) = (report.value("refused"), report.sum("/kernel_dropped"));
     if refused + dropped > 0 {
@@ -144,7 +144,7 @@ fn send_singly(setting: &Setting, lengths: &[usize], marks: &mut Marks) -> Resul
     }
     let fragmented = lengths.iter().filter(|length| **length > UNFRAGMENTED_MAX).count() as u64;
     marks.section("lengths");
-    marks.at_least("datagrams that came in fragments", fragments()? - before, fragmented);
+    marks.at_least("datagrams that arrived in fragments", fragments()? - before, fragmented);
     test.judge(marks)
 }
 
@@ -168,7 +168,8 @@ fn send_in_trains(lengths: &[usize], marks: &mut Marks) -> Result<(), Error> {
     test.judge(marks)
 }
 
-/// The most warm-ups until every worker receives whole trains. A receiver enables GRO only after some batches with trains.
+/// The maximum number of warm-ups until every worker receives whole trains. A receiver enables GRO only after some
+/// batches with trains.
 const WARM_UP_ROUNDS: u32 = 200;
 
 /// Sends trains until every worker of the server receives whole ones.
@@ -186,7 +187,7 @@ fn warm_up(bed: &mut Testbed, trains: &mut TrainSender, marks: &mut Marks) -> Re
             break;
         }
     }
-    marks.equal("workers that were handed no train", without_trains, 0);
+    marks.equal("workers that received no train", without_trains, 0);
     Ok(())
 }
 
@@ -263,7 +264,7 @@ fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (players, after, sent) = (&bed.players, bed.server.report()?, port.relayed().sent - sent_before);
     let more = |path: &str| after.sum(path) - before.sum(path);
     marks.at_least(
-        "packets behind one of another connection in their train",
+        "packets that follow a packet of another connection in their train",
         port.relayed().mixed,
         MIXED_GOAL,
     );
@@ -271,7 +272,7 @@ fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let known = after.known_datagrams() - before.known_datagrams();
     marks.equal("datagrams sent and not known to the server", sent.abs_diff(known), 0);
     marks.equal("datagrams dropped by the kernel", more("/kernel_dropped"), 0);
-    marks.equal("packets that came to another connection", more("/protocol/dropped/forged"), 0);
+    marks.equal("packets that reached another connection", more("/protocol/dropped/forged"), 0);
     let lost = players.lossy_missing().saturating_sub(lost_before);
     marks.equal("messages lost", lost + players.reliable_missing(), 0);
     marks.equal("messages twice, out of order or of others", players.wrong(), 0);
@@ -285,8 +286,8 @@ fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     Ok(())
 }
 
-/// From some moment on, packets that are too large for the path are lost, with an ICMP message or without one. The connections find
-/// out.
+/// The path MTU decreases during play. Packets that are too large are lost, with or without an ICMP message, and the
+/// connections must adapt.
 fn narrow_path(setting: &Setting, name: &str, is_reported: bool, marks: &mut Marks) -> Result<(), Error> {
     const PLAYERS: u64 = 10;
     /// The largest IP packet on the path, before and after, and the headers in it.
@@ -312,14 +313,14 @@ fn narrow_path(setting: &Setting, name: &str, is_reported: bool, marks: &mut Mar
     let wide = before.iter().filter(|bytes| **bytes == WIDE - HEADERS).count() as u64;
     let narrow = after.iter().filter(|bytes| **bytes <= NARROW - HEADERS).count() as u64;
     marks.section(name);
-    marks.at_least("players who use all of the path before", wide, WIDE_GOAL);
+    marks.at_least("players that use the whole path before", wide, WIDE_GOAL);
     marks.at_least("packets that were too large", too_large, 1);
     if is_reported {
-        marks.at_least("words of the router", reported, 1);
+        marks.at_least("ICMP messages of the router", reported, 1);
     } else {
-        marks.equal("words of the router", reported, 0);
+        marks.equal("ICMP messages of the router", reported, 0);
     }
-    marks.equal("players who fit the path after", narrow, PLAYERS);
+    marks.equal("players that fit the path after", narrow, PLAYERS);
     let more = players.reliable_received() - received;
     marks.at_least("reliable messages there and back after", more, PLAYERS * 10);
     marks.equal("players gone", players.gone(), 0);
