@@ -22,7 +22,7 @@ pub(crate) fn datagram(data: &[u8]) {
     }
 }
 
-/// Returns what `encode` writes into a vector, which has room for everything.
+/// Returns the bytes that `encode` writes into a vector, which always has room.
 pub(crate) fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(&mut bytes).expect("a vector has room");

@@ -120,7 +120,7 @@ pub(crate) fn welcome(data: &[u8]) {
     }
 }
 
-/// The most forged Retries. Beyond them, a client may not follow the genuine one.
+/// The maximum number of forged Retries. After more of them, a client may ignore the genuine one.
 const RETRIES_MAX: u32 = 7;
 
 /// F6: forged Retries, Refuses, and Resets of an attacker that sees the client's datagrams. They change nothing for a client that

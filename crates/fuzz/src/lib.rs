@@ -42,7 +42,7 @@ pub struct Target {
     pub name: &'static str,
     /// The subject, in a few words.
     pub about: &'static str,
-    /// Takes any bytes of any length. Panics if a requirement is violated.
+    /// Runs the target with these bytes, of any length. Panics if a requirement is violated.
     pub run: fn(&[u8]),
 }
 

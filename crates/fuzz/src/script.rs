@@ -33,7 +33,7 @@ const ENDPOINT_BYTES: i64 = 128 * 1_024;
 /// The time in which all reliable messages arrive over a clean link.
 const CALM: Duration = Duration::from_secs(40);
 
-/// The two cores, and what the script did.
+/// The two cores, and the actions of the script.
 struct Script {
     world: World,
     peers: [PeerId; 2],
@@ -145,7 +145,7 @@ impl Script {
         ended.collect()
     }
 
-    /// Checks that messages and connections are as they must be. With `is_calm`, nothing owed may be missing.
+    /// Checks messages and connections. With `is_calm`, all promised messages must have arrived.
     fn check(&mut self, is_calm: bool) {
         let endings = self.endings();
         for ending in &endings {
@@ -165,7 +165,7 @@ impl Script {
     }
 }
 
-/// F9.
+/// F9: executes a script and checks both cores.
 pub(crate) fn play(data: &[u8]) {
     let mut input = Input::new(data);
     let [how, seed] = input.array();

@@ -18,7 +18,7 @@ use crate::harness::SERVER;
 use crate::input::Input;
 use crate::puppet::Puppet;
 
-/// The most bytes of frames in a packet.
+/// The maximum length in bytes of the frames in a packet.
 const FRAMES_MAX_BYTES: usize = 1_100;
 
 /// F7: one packet, after a change of keys or without one.
@@ -94,7 +94,7 @@ pub(crate) fn packets(data: &[u8]) {
     assert!(is_named(ending) || is_out_of_time, "{ending:?}");
 }
 
-/// Lengths of messages. Eight of the longest fit the credit of a connection.
+/// The lengths of messages. Eight of the longest fit the credit of a connection.
 const TOTALS: [u32; 8] = [1, 2, 40, 300, 1_000, 3_000, 9_000, 12_000];
 /// Inconsistent fragments before the connection ends.
 const STRIKES: u32 = 16;
@@ -125,12 +125,12 @@ fn bytes_of(message: u64, from: usize, count: usize) -> &'static [u8] {
 }
 
 /// The bytes of a reliable message that arrived, as ranges that do not touch each other.
-struct Arrived {
+struct ReceivedRanges {
     total: usize,
     ranges: Vec<Range<usize>>,
 }
 
-impl Arrived {
+impl ReceivedRanges {
     fn is_whole(&self) -> bool {
         self.ranges.iter().any(|range| range.len() == self.total)
     }
@@ -152,7 +152,7 @@ impl Arrived {
 /// The expected effect of all fragments.
 #[derive(Default)]
 struct Model {
-    known: BTreeMap<u64, Arrived>,
+    known: BTreeMap<u64, ReceivedRanges>,
     strikes: u32,
 }
 
@@ -170,7 +170,7 @@ impl Model {
             Some(known) if known.total != total => self.strikes += 1,
             Some(known) => known.take(&place, may_begin),
             None if !may_begin => {}
-            None => _ = self.known.insert(id, Arrived { total, ranges: vec![place] }),
+            None => _ = self.known.insert(id, ReceivedRanges { total, ranges: vec![place] }),
         }
     }
 

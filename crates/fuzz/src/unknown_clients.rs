@@ -25,10 +25,10 @@ const HALF_OPEN_BYTES: i64 = 2 * 1_024;
 /// The number of clients.
 const CLIENTS: u8 = 3;
 
-/// The most bytes that a server sends to an unproved address for each byte from it.
+/// The maximum number of bytes that a server sends to an unproved address for each byte from it.
 const AMPLIFICATION: u64 = limits::AMPLIFICATION as u64;
 
-/// The least first byte of a datagram of the handshake.
+/// The smallest first byte of a handshake datagram.
 const HANDSHAKE: u8 = 0x80;
 const RETRY: u8 = 0x8a;
 const REFUSE: u8 = 0x8b;
@@ -76,7 +76,7 @@ impl MeteredServer {
         }
     }
 
-    /// Receives a datagram. Returns the most memory that it needed.
+    /// Receives a datagram. Returns the peak memory that the datagram needed.
     fn receive(&mut self, from: SocketAddr, mut bytes: Vec<u8>) -> u64 {
         self.exchanges.entry(from).or_default().received += bytes.len() as u64;
         let (server, now) = (&mut self.server, self.now);
@@ -95,7 +95,7 @@ impl MeteredServer {
         self.collect();
     }
 
-    /// Takes the server's datagrams and events, and checks the limits.
+    /// Handles the server's datagrams and events, and checks the limits.
     fn collect(&mut self) {
         let (server, now, mut memory) = (&mut self.server, self.now, [0; 1_472]);
         self.proved.extend(self.peers.iter().filter_map(|peer| server.address(*peer)));
