@@ -1,6 +1,7 @@
 //! `cargo xtask chaos`: faults, floods, and restarts over real sockets. Each run has two network namespaces of its own.
 //!
-//! The program `chaos` decides what a run does and which marks it must reach. This module builds it, starts it, and sums up.
+//! The program `chaos` contains the runs and their marks. This module builds the program, starts it, and summarizes the
+//! results.
 
 use std::path::PathBuf;
 
@@ -34,7 +35,7 @@ pub(crate) struct ChaosArgs {
 }
 
 impl ChaosArgs {
-    /// Returns the name of the size, and the minutes after which a run hangs.
+    /// Returns the name of the size, and the deadline of a run in minutes.
     const fn size(&self) -> (&'static str, u64) {
         match (self.quick, self.full) {
             (true, _) => ("quick", 2),
@@ -44,7 +45,7 @@ impl ChaosArgs {
     }
 }
 
-/// Does the runs in order, also after one that missed a mark.
+/// Executes the runs in order, also after a run that missed a mark.
 pub(crate) fn run(workspace: &Workspace, args: &ChaosArgs) -> Result<(), Stop> {
     // Before the build, so that a machine that cannot make namespaces is skipped without one.
     drop(Pair::new()?);

@@ -22,7 +22,8 @@ pub(crate) fn project(root: &Path) -> Result<Files, Stop> {
     paths.map(|path| Ok((path.to_owned(), read(&root.join(path))?))).collect()
 }
 
-/// Makes a folder contain these files and no others. Equal files keep their time of change, so that cargo rebuilds little.
+/// Makes a folder contain exactly these files. Unchanged files keep their modification time, so that cargo rebuilds
+/// little.
 pub(crate) fn make_equal(folder: &Path, files: &Files) -> Result<(), Stop> {
     for (path, bytes) in files {
         let path = folder.join(path);
@@ -47,7 +48,7 @@ fn remove_others(root: &Path, folder: &Path, files: &Files) -> Result<(), Stop> 
 }
 
 pub(crate) fn make_empty(folder: &Path) -> Result<(), Stop> {
-    // It fails where there is no such folder.
+    // The call fails if the folder does not exist.
     drop(fs::remove_dir_all(folder));
     fs::create_dir_all(folder).map_err(|why| failed(folder, &why))
 }
@@ -88,7 +89,7 @@ pub(crate) fn with_tables(before: &str, tables: &impl Serialize) -> Result<Strin
     Ok(format!("{}{tables}", &before[..comments]))
 }
 
-/// Writes a file, and makes its folder if there is none.
+/// Writes a file, and creates its folder if it does not exist.
 pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Stop> {
     let folder = path.parent().unwrap_or(path);
     fs::create_dir_all(folder).and_then(|()| fs::write(path, bytes)).map_err(|why| failed(path, &why))

@@ -33,9 +33,9 @@ const INPUT_MAX_BYTES: u32 = 4_096;
 const INPUT_MAX_SECONDS: u32 = 20;
 /// A target that takes more memory, including the sanitizer's, is a finding.
 const MEMORY_MAX_MIB: u32 = 2_048;
-/// A target that still runs so long after its time hangs.
+/// A target that still runs this long after its time counts as hung.
 const END_DEADLINE: Duration = Duration::from_secs(120);
-/// Lines that are shown of a run with a finding.
+/// The number of lines that are shown of a run with a finding.
 const LAST_LINES: usize = 60;
 
 #[derive(Debug, clap::Args)]

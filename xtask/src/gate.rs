@@ -43,7 +43,7 @@ pub(crate) fn run(workspace: &Workspace, args: BenchArgs) -> Result<(), Stop> {
     let valgrind =
         valgrind.needed("valgrind, which counts the instructions (on Debian: apt-get install valgrind)")?;
     let rustc = CommandLine::new("rustc", &["--version"]).output()?;
-    // The limits of some stages hold whatever the baseline says.
+    // The limits of some stages apply independently of the baseline.
     CommandLine::cargo("bench -p drumfire-benches --bench counts -- --judge").done()?;
     let report = workspace.target.join("reports/counts.json");
     let results =

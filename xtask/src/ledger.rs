@@ -118,8 +118,8 @@ fn today() -> Result<String, Stop> {
     Ok(CommandLine::new("date", &["-u", "+%Y-%m-%d"]).output()?.trim().to_owned())
 }
 
-/// Returns the commit, marked when the files differ from it. The ledger itself does not count, because the task before may have
-/// written it.
+/// Returns the commit, with a mark if files differ from it. Changes of the ledger are ignored, because the previous
+/// task may have written it.
 fn commit(root: &Path) -> Result<String, Stop> {
     let commit = CommandLine::new("git", &["describe", "--always"]).in_folder(root).output()?;
     let exclude = format!(":(top,exclude){PATH}");

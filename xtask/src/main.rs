@@ -1,8 +1,8 @@
 //! Project tasks. `cargo xtask --help` lists them.
 //!
-//! This file maps the outcome of a task to an exit code: 0 done, 1 failed, 2 bad usage, 3 the machine lacks something that the task
-//! needs. Each task is in the module of its name, except `bench` in `gate`, and `ci`, `interop`, `ffi`, `bevy`, `loom`,
-//! and `sanitize` in `steps`.
+//! This file maps the outcome of a task to an exit code: 0 for success, 1 for failure, 2 for bad usage, and 3 if the
+//! machine lacks a requirement of the task. Each task is in the module of its name, except `bench` in `gate`, and `ci`,
+//! `interop`, `ffi`, `bevy`, `loom`, and `sanitize` in `steps`.
 #![forbid(unsafe_code)]
 
 mod chaos;
@@ -77,8 +77,8 @@ enum Task {
     Secrets,
     /// Run the simulator's scenarios over a range of seeds, in a copy of the project where every packet is audited.
     Sim(sim::SimArgs),
-    /// Check house rules that the compiler does not check: lengths, module docs, prose, comments, crate arrows, import circles, type
-    /// names, unsafe, platform code, forbidden words and paths, proofs.
+    /// Check house rules that the compiler does not check: lengths, module docs, prose, comments, dependencies between
+    /// crates, import cycles, type names, unsafe, platform code, forbidden words and paths, proofs.
     Tidy,
     /// Run sender and receiver in two network namespaces joined by a veth pair, and compare their books.
     TwoHosts(two_hosts::TwoHostsArgs),

@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 use crate::run::{CommandLine, Stop, end};
 
 const INTERFACE: &str = "veth0";
-/// Commands that fail where the machine lacks something, and what that is.
+/// Commands that fail if the machine lacks a requirement, each with the requirement.
 const PROBES: [(&str, &str); 3] = [
     ("ip -V", "`ip` (on Debian: apt-get install iproute2)"),
     ("nsenter -V", "`nsenter` (on Debian: apt-get install util-linux)"),
@@ -43,7 +43,7 @@ pub(crate) struct Pair([Namespace; 2]);
 struct Namespace(Child);
 
 impl Pair {
-    /// Makes a pair with loopback and link up on both sides. A missing program or privilege is a need.
+    /// Creates a pair with loopback and link up on both sides. A missing program or privilege is [`Stop::Needs`].
     pub(crate) fn new() -> Result<Self, Stop> {
         for (probe, what) in PROBES {
             CommandLine::parse(probe).output().map_err(|why| Stop::Needs(format!("{what}: {why}")))?;

@@ -1,7 +1,7 @@
 //! `cargo xtask nightly`: the long forms of all checks that look for faults, within a budget of minutes.
 //!
-//! A part that fails is a finding. The others still run, and then the night fails. It also fails when the time was not enough for all
-//! pieces of the simulator.
+//! A part that fails is a finding. The other parts still run, and then the task fails. It also fails if the time was
+//! not enough for all pieces of the simulator.
 
 use std::fs;
 use std::path::Path;
@@ -49,7 +49,7 @@ pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<(), Stop>
     let release = CommandLine::new("git", &["describe", "--tags", "--abbrev=0"]).output();
     let release = release.ok().map(|tag| tag.trim().to_owned());
     let parts = parts(workspace, number, ledger::next_seed(root)?, release)?;
-    // The folder of `packages alone`. It fails where there is no such folder.
+    // The folder of `packages alone`. The call fails if the folder does not exist.
     drop(fs::remove_dir_all(workspace.target.join("alone")));
     ledger::begin(root)?;
     let mut steps = Steps::new(workspace, parts.len() + 1);

@@ -49,7 +49,7 @@ pub(crate) fn run(workspace: &Workspace, is_blessed: bool) -> Result<(), Stop> {
     let mut reports = files_of(&folder, ".json")?.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let read = |(name, path): (String, PathBuf)| Ok((name, files::text(&path)?));
     let pictures = files_of(&folder, ".svg")?.into_iter().map(read).collect::<Result<_, Stop>>()?;
-    reports.sort_by_key(|report| place(&report.stem));
+    reports.sort_by_key(|report| position(&report.stem));
     let page = folder.join("index.html");
     files::write(&page, render(&reports, &pictures)?)?;
     println!("written to {}", page.display());
@@ -70,8 +70,8 @@ fn files_of(folder: &Path, extension: &str) -> Result<BTreeMap<String, PathBuf>,
     Ok(found)
 }
 
-/// The place of a report in the page. A part, such as `pps-drain`, follows its bench.
-fn place(stem: &str) -> usize {
+/// Returns the position of a report in the page. A part, such as `pps-drain`, follows its bench.
+fn position(stem: &str) -> usize {
     let bench = stem.split('-').next().unwrap_or(stem);
     EXPECTED.iter().position(|expected| *expected == bench).unwrap_or(EXPECTED.len())
 }
@@ -88,7 +88,8 @@ impl Report {
         })
     }
 
-    /// Whether its goals count in the sum over all reports: those of smoke runs and of single parts do not.
+    /// Returns whether its goals count in the sum over all reports. Goals of smoke runs and of single parts do not
+    /// count.
     fn counts(&self) -> bool {
         let flags = self.results.as_ref().map(|results| &results.flags);
         flags.is_ok_and(|flags| flags.extent != Extent::Quick && flags.only.is_none())
@@ -165,14 +166,14 @@ fn bless(root: &Path, reports: &[Report]) -> Result<(), Stop> {
         .split("\n## ")
         .skip(1)
         .filter_map(|section| Some((section.split_once('\n')?.0.to_owned(), section)))
-        .map(|(bench, section)| ((place(&bench), bench), section.trim_end().to_owned()))
+        .map(|(bench, section)| ((position(&bench), bench), section.trim_end().to_owned()))
         .collect();
     for report in reports {
         let Ok(results) = &report.results else { continue };
         let is_whole = report.counts() && sizes(&results.flags.given).is_empty();
         if is_whole && !results.figures.is_empty() {
             let section = numbers(results, &report.date, causes.get(&results.name))?;
-            sections.insert((place(&results.name), results.name.clone()), section);
+            sections.insert((position(&results.name), results.name.clone()), section);
         }
     }
     let sections: Vec<String> = sections.into_values().map(|section| format!("\n## {section}\n")).collect();

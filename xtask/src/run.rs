@@ -18,12 +18,12 @@ use crate::files;
 /// Exit code of a task that the machine cannot run, because a privilege or a program is missing.
 pub(crate) const EXIT_NEEDS: u8 = 3;
 
-/// The deadline of a program that may take any time, such as a build.
+/// The deadline of a program that may take any amount of time, such as a build.
 pub(crate) const FOREVER: Duration = Duration::MAX;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Why a task ended without success. The text is the whole message, so that callers only pass it on.
+/// The reason why a task ended without success. The text is the whole message, so callers only pass it on.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// Something failed. The text names the file or the command.
@@ -240,9 +240,9 @@ fn finished(child: &mut Child) -> Result<Option<ExitStatus>, Stop> {
     child.try_wait().map_err(|why| Stop::failed(format!("cannot wait for a child: {why}")))
 }
 
-/// Kills the child if it still runs, and takes its status, so that no zombie is left.
+/// Kills the child if it still runs, and waits for its status, so that no zombie remains.
 pub(crate) fn end(child: &mut Child) {
-    // Both calls fail only when the child is gone.
+    // Both calls fail only if the child has ended and was waited for.
     drop(child.kill());
     drop(child.wait());
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask sim`: the simulator's scenarios over a range of seeds, unchanged or with planted bugs.
 //!
-//! The simulator is built from a copy of the project, in which every sealed packet is audited and bugs are planted. So no published
-//! crate has hooks for that. The simulator itself decides what must hold, what it prints, and how many threads run.
+//! The simulator is built from a copy of the project, in which every sealed packet is audited and bugs are planted. So
+//! no published crate has hooks for that. The checks, the output, and the number of threads are those of the simulator.
 
 mod patches;
 
@@ -148,7 +148,8 @@ fn plant_all(root: &Path, copy: &PatchedCopy, seeds: Option<&Range<u64>>, keeps:
     fail_for(&format!("found {found} of {all}, not"), &missed)
 }
 
-/// Plants a bug and runs the scenarios that show it. A copy that does not build is an error and not a find.
+/// Plants a bug and runs the scenarios that show it. A copy that does not build is an error and does not count as
+/// found.
 fn plant(copy: &PatchedCopy, bug: &Bug, seeds: Option<&Range<u64>>, is_loud: bool) -> Result<Outcome, Stop> {
     copy.build(Some(bug))?;
     simulate(copy, &flags_of(bug, seeds), is_loud)

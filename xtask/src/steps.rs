@@ -1,6 +1,7 @@
-//! `cargo xtask ci`, `interop`, `ffi`, `bevy`, `loom`, and `sanitize`: the template `xtask/steps.toml`, and a runner that times and judges each step.
+//! `cargo xtask ci`, `interop`, `ffi`, `bevy`, `loom`, and `sanitize`: reads the steps of the template
+//! `xtask/steps.toml`, runs them, and reports the time and the outcome of each step.
 //!
-//! `.ci/run` prepares the machine. A check that does not fit into the budget of CI belongs to the nightly task.
+//! `.ci/run` prepares the machine. A check that does not fit the budget of CI belongs to the nightly task.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -130,7 +131,8 @@ impl Step {
             (Some(0), _) => Ok("ok"),
             (Some(EXIT_NEEDS), Some("xtask")) => Ok("skipped"),
             (Some(EXIT_PARTLY), Some("xtask")) => Ok("in part"),
-            // Here the code means that a mutant made a test run forever. That mutant is caught.
+            // With this exit code, cargo-mutants reports that a mutant made a test run forever, so the test has caught
+            // the mutant.
             (Some(EXIT_NEEDS), Some("mutants")) => Ok("ok"),
             _ => Err(Stop::failed(status.to_string())),
         }

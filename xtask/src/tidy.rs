@@ -40,7 +40,7 @@ struct HouseRules {
     #[serde(rename = "unsafe")]
     places: Vec<code::Place>,
     layers: structure::Layers,
-    packages: packages::Arrows,
+    packages: packages::DependencyRules,
     /// Phrases of prose, with their replacements.
     avoided: BTreeMap<String, String>,
     /// Starts of sentences, with their replacements.
@@ -72,7 +72,7 @@ struct Violation {
     what: String,
 }
 
-/// Checks the project around the current folder and prints every violation.
+/// Checks the project of the current folder and prints every violation.
 pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
     let all = files::project(&workspace.root)?;
     let file = |(path, bytes): (&String, &Vec<u8>)| {

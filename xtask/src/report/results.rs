@@ -75,7 +75,7 @@ pub(crate) struct Figure {
     pub(crate) name: String,
     /// Absent where it was not measured.
     pub(crate) value: Option<f64>,
-    /// The least and the most of the rounds of which `value` is the median.
+    /// The minimum and the maximum of the rounds of which `value` is the median.
     pub(crate) least: Option<f64>,
     pub(crate) most: Option<f64>,
     pub(crate) unit: String,

@@ -1,7 +1,7 @@
 //! The copy of the project that the simulator is built from: all files, those of `crates/sim/patches/files`, and the patches of
 //! `crates/sim/patches/audit`. A planted bug is one more patch on top.
 //!
-//! The copy lives in `target/sim/tree`. Only files that differ are written, so that cargo rebuilds little.
+//! The copy is in `target/sim/tree`. Only files that differ are written, so that cargo rebuilds little.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,8 @@
-//! Rules for Rust code: patterns that it does not contain, or only in one place, questions of `cfg`, module docs, lengths of files,
-//! amounts of comments, and amounts of `unsafe`.
+//! Rules for Rust code: forbidden patterns, platform questions in `cfg`, module docs, lengths of files, amounts of
+//! comments, and amounts of `unsafe`.
 //!
-//! The rules see code without comments and literals. They know words and no types: a type that is inferred is not seen.
+//! The rules apply to code without comments and literals. They match text and do not know types, so an inferred type is
+//! not found.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use serde::Deserialize;
 use super::{File, HouseRules, Violation, line_at, matches};
 use crate::files::regex;
 
-/// Code that some files do not contain.
+/// A pattern that some files must not contain.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Pattern {
@@ -37,7 +38,8 @@ pub(super) struct Conditions {
     exceptions: BTreeMap<String, Vec<String>>,
 }
 
-/// A place that may contain `unsafe`, with its most amount. Lines are counted from the keyword to the closing brace.
+/// A module that may contain `unsafe`, with the maximum amount. Lines are counted from the keyword to the closing
+/// brace.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Place {
@@ -46,9 +48,9 @@ pub(super) struct Place {
     lines: usize,
 }
 
-/// The most lines before the tests. Clippy limits the lengths of functions.
+/// The maximum number of lines before the tests. Clippy limits the lengths of functions.
 const LINES_MAX: usize = 500;
-/// The fewest comment lines in 100 lines of code. A comment is a reason next to the code, and docs are none.
+/// The minimum number of comment lines in 100 lines of code. Docs do not count as comments.
 const COMMENTS_MIN: usize = 5;
 
 pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {

@@ -95,7 +95,7 @@ fn machine_paths(files: &[File], checkout: &str) -> Vec<Violation> {
     // The path of a checkout directly below the root may have other meanings.
     let own = (checkout.matches('/').count() > 1).then_some(checkout);
     let paths: Vec<String> = PRIVATE.into_iter().chain(own).map(regex::escape).collect();
-    // The middle of a longer path or of an address does not count.
+    // A match in the middle of a longer path or of an address does not count.
     let path = regex(&format!(r"(?:^|[^\w.-])(?:{})", paths.join("|")));
     let found = files.iter().flat_map(|file| {
         path.find_iter(&file.text).map(|found| {

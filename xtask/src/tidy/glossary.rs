@@ -1,6 +1,7 @@
 //! A rule for the names of types that two files of a crate use: each word is in the glossary, or is a plain word of programming.
 //!
-//! A reader meets such a name without its docs. The rule knows words and no meanings. A reviewer judges whether a name fits its type.
+//! A reader often sees such a name without its docs. The rule checks words and not meanings. A reviewer judges whether
+//! a name fits its type.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use crate::files::regex;
 /// The file with the glossary in its module docs: tables with a term at the start of each row.
 const GLOSSARY: &str = "crates/wire/src/lib.rs";
 const TERM: &str = r"(?m)^//! \| ([^|]+) \|";
-/// A word in the name of a type. A single letter is no word, and a number belongs to the word before it.
+/// A word in the name of a type. A single letter is not a word, and a number belongs to the word before it.
 const WORD: &str = "[A-Z][a-z0-9]+";
 /// The endings of the forms of a known word that are known too.
 const ENDINGS: [&str; 6] = ["", "s", "d", "ed", "r", "er"];
@@ -25,7 +26,8 @@ pub(super) struct TypeNames {
     crates: Vec<String>,
     /// Words that need no explanation.
     plain: Vec<String>,
-    /// Names that do not keep the rule yet. A name leaves the list when its type has another one.
+    /// Names that violate the rule or have another meaning than their words suggest. A name is removed when its type is
+    /// renamed.
     unexplained: BTreeSet<String>,
 }
 

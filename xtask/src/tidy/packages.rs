@@ -20,21 +20,25 @@ const LICENSE: &str = "LICENSE-MIT";
 /// The architecture: which package may use which.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Arrows {
+pub(super) struct DependencyRules {
     /// The folders that a crate may use, by its folder.
     uses: BTreeMap<String, Vec<String>>,
     free: Vec<String>,
     published: Vec<String>,
     fields: Vec<String>,
-    /// The most external crates of `drumfire`, with its default features and without features.
+    /// The maximum number of external crates of `drumfire`, with its default features and without features.
     weight: [usize; 2],
 }
 
-pub(super) fn check(arrows: &Arrows, workspace: &Workspace, files: &[File]) -> Result<Vec<Violation>, Stop> {
+pub(super) fn check(
+    rules: &DependencyRules,
+    workspace: &Workspace,
+    files: &[File],
+) -> Result<Vec<Violation>, Stop> {
     let (rustc, packages) = (CommandLine::new("rustc", &["--version"]).output()?, &workspace.packages);
     let mut violations: Vec<Violation> =
-        packages.iter().flat_map(|package| arrows.violations(package, files, &rustc)).collect();
-    for (flags, most) in ["", " --no-default-features"].into_iter().zip(arrows.weight) {
+        packages.iter().flat_map(|package| rules.violations(package, files, &rustc)).collect();
+    for (flags, most) in ["", " --no-default-features"].into_iter().zip(rules.weight) {
         // Crates of build scripts count, and those of tests and tools do not.
         let tree = format!("tree --offline -p drumfire -e normal,build --prefix none --no-dedupe{flags}");
         let found = external_crates(&CommandLine::cargo(&tree).output()?, packages);
@@ -46,7 +50,7 @@ pub(super) fn check(arrows: &Arrows, workspace: &Workspace, files: &[File]) -> R
     Ok(violations)
 }
 
-impl Arrows {
+impl DependencyRules {
     fn violations(&self, package: &Package, files: &[File], rustc: &str) -> Vec<Violation> {
         let mut faults = self.dependencies(package);
         // Neither more nor less than what CI compiles with.

@@ -1,7 +1,7 @@
 //! Rules for prose: words that the project avoids, sentences without a named subject, and sentences that are too long. They apply to
 //! comments in lines of their own and to Markdown, without code, link targets, and text between backticks.
 //!
-//! The rules know phrases and lengths, not grammar. A reviewer judges whether a text is clear.
+//! The rules check phrases and lengths, not grammar. A reviewer judges whether a text is clear.
 
 use regex::Captures;
 
@@ -67,7 +67,7 @@ fn prose(file: &File) -> String {
     } else {
         file.text.clone()
     };
-    // A span of code may go on in the next line of its paragraph.
+    // A span of code may continue in the next line of its paragraph.
     let code = [r"(?ms)^[ \t]*```.*?(?:^[ \t]*```[^\n]*|\z)", r"`(?:[^`\n]|\n[ \t]*[^`\s])*(?:\n[ \t]*)?`?"];
     let [blocks, spans] = code.map(regex);
     let lines = |found: &Captures<'_>| found[0].chars().filter(|c| *c == '\n').collect::<String>();

@@ -1,8 +1,9 @@
-//! Rules for the structure of a crate: circles of imports, names of types that exist more than once, and for the facade its layers and
-//! the names at its root.
+//! Rules for the structure of a crate: import cycles, names of types that exist more than once, and for the facade its
+//! layers and the names at its root.
 //!
-//! Two files may import each other. In a larger circle, no file can be read, tested, or moved without all others. A reader who finds a
-//! repeated name in a signature has to search for the right type. A layer is understood without those above it.
+//! Two files may import each other. In a larger cycle, no file can be read, tested, or moved without all others. A
+//! reader who finds a repeated name in a signature has to search for the right type. A layer is understood without
+//! those above it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use super::{File, HouseRules, Violation, matches};
 use crate::files::regex;
 
 const FILES_MAX: usize = 2;
-/// The root file of the facade, and the most names that it may export.
+/// The root file of the facade, and the maximum number of names that it may export.
 const FACADE: &str = "crates/drumfire/src/lib.rs";
 const ROOT_NAMES_MAX: usize = 42;
 /// The types that each interface of the facade has, in a module of its own.
@@ -28,7 +29,7 @@ pub(super) struct Layers {
 }
 
 pub(super) fn check(house: &HouseRules, crates: &[Crate], files: &[File]) -> Vec<Violation> {
-    let mut violations = circles(crates);
+    let mut violations = cycles(crates);
     violations.extend(repeated_names(crates, files));
     let facade = crates.iter().find(|one| one.modules.first().is_some_and(|root| root.file == FACADE));
     violations.extend(facade.and_then(root_names));
@@ -36,21 +37,21 @@ pub(super) fn check(house: &HouseRules, crates: &[Crate], files: &[File]) -> Vec
     violations
 }
 
-/// Returns a violation for each file of each circle with too many files.
-fn circles(crates: &[Crate]) -> Vec<Violation> {
-    let circles: BTreeSet<BTreeSet<&str>> = crates.iter().flat_map(circles_of).collect();
+/// Returns a violation for each file of each cycle with too many files.
+fn cycles(crates: &[Crate]) -> Vec<Violation> {
+    let cycles: BTreeSet<BTreeSet<&str>> = crates.iter().flat_map(cycles_of).collect();
     let mut violations = Vec::new();
-    for circle in circles.iter().filter(|circle| circle.len() > FILES_MAX) {
-        let (length, files) = (circle.len(), circle.iter().copied().collect::<Vec<_>>().join(" "));
+    for cycle in cycles.iter().filter(|cycle| cycle.len() > FILES_MAX) {
+        let (length, files) = (cycle.len(), cycle.iter().copied().collect::<Vec<_>>().join(" "));
         let remedy = "move what they share into a module of its own";
         let what = format!("{length} files import each other, at most {FILES_MAX} may: {remedy}: {files}");
-        violations.extend(circle.iter().map(|file| Violation::new(file, 1, &*what)));
+        violations.extend(cycle.iter().map(|file| Violation::new(file, 1, &*what)));
     }
     violations
 }
 
 /// Returns the sets of files in which each file reaches all others.
-fn circles_of<'a>(of: &'a Crate) -> BTreeSet<BTreeSet<&'a str>> {
+fn cycles_of<'a>(of: &'a Crate) -> BTreeSet<BTreeSet<&'a str>> {
     let mut imports: BTreeMap<&'a str, BTreeSet<&'a str>> = BTreeMap::new();
     for (at, module) in of.modules.iter().enumerate() {
         imports.entry(&module.file).or_default().extend(of.used_files(at));
@@ -64,10 +65,10 @@ fn circles_of<'a>(of: &'a Crate) -> BTreeSet<BTreeSet<&'a str>> {
         reached
     };
     let reached: BTreeMap<&str, BTreeSet<&str>> = imports.keys().map(|file| (*file, reached(file))).collect();
-    let circle = |(file, to): (&&str, &BTreeSet<_>)| {
+    let cycle = |(file, to): (&&str, &BTreeSet<_>)| {
         to.iter().copied().filter(|other: &&str| reached[other].contains(file)).collect::<BTreeSet<_>>()
     };
-    reached.iter().map(circle).filter(|circle| circle.len() > 1).collect()
+    reached.iter().map(cycle).filter(|cycle| cycle.len() > 1).collect()
 }
 
 /// Returns a violation if there are too many names at the root of the facade. A user meets all of them at the same time, so those for
