@@ -38,7 +38,8 @@ const ON_TIME_SHARE: f64 = 0.99;
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] for traffic that this host or the receiver does not support, or [`Error::Run`] if there are no two books to compare.
+/// [`Error::Usage`] for traffic that this host or the receiver does not support, or [`Error::Run`] if there are no two
+/// books to compare.
 pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) -> Result<Report, Error> {
     let has_time = clock::within(RESPONSE_TIMEOUT);
     let hello = Hello {
