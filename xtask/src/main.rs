@@ -1,8 +1,8 @@
 //! Project tasks. `cargo xtask --help` lists them.
 //!
-//! This file maps the outcome of a task to an exit code: 0 for success, 1 for failure, 2 for bad usage, and 3 if the
-//! machine lacks a requirement of the task. Each task is in the module of its name, except `bench` in `gate`, and `ci`,
-//! `interop`, `ffi`, `bevy`, `loom`, and `sanitize` in `steps`.
+//! This file maps the outcome of a task to an exit code. The codes are 0 for success, 1 for failure, 2 for bad usage,
+//! and 3 if the machine lacks a requirement of the task. Each task is in the module of its name. The exceptions are
+//! `bench` in `gate`, and `ci`, `interop`, `ffi`, `bevy`, `loom`, and `sanitize` in `steps`.
 #![forbid(unsafe_code)]
 
 mod chaos;

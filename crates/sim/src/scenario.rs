@@ -102,8 +102,8 @@ pub struct Plan {
     pub closing: Option<Closing>,
 }
 
-/// A time in which a path drops all datagrams above a size: all datagrams if the path is cut, or long datagrams if it
-/// contains a tunnel that sends no ICMP message.
+/// A time in which a path drops all datagrams above a size. A path that is cut drops all datagrams. A path with a tunnel
+/// that sends no ICMP message drops long ones.
 #[derive(Clone, Debug)]
 pub struct Outage {
     /// The ticks of the outage.
