@@ -2,6 +2,7 @@
 //!
 //! Encryption, acks, and timers are in other modules.
 
+pub(crate) mod block;
 pub(crate) mod credit;
 pub(crate) mod message;
 pub(crate) mod outbox;

@@ -312,11 +312,17 @@ impl<P: Placement> Endpoint<P> {
         matches!(self.role, Role::Server(_))
     }
 
-    /// Bytes of messages that all connections hold, including charges. Messages that wait for the application are
-    /// counted to the byte, and the queues of each connection in whole kilobytes.
+    /// Bytes of messages that all connections hold, including charges, and the bytes of blocks. Messages that wait for the
+    /// application are counted to the byte, and the queues of each connection in whole kilobytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.budget.bytes()
+    }
+
+    /// Sets the memory of the blocks that connections still need, which only the caller knows. It counts in
+    /// [`Self::held_bytes`], and against the memory beyond which no more connections are accepted.
+    pub const fn set_block_bytes(&mut self, bytes: usize) {
+        self.budget.set_block_bytes(bytes);
     }
 
     /// The number of connections, including half-open and closing ones.

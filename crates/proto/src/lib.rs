@@ -101,6 +101,7 @@ mod used_tokens;
 mod visits;
 
 pub use access::{Access, TokenAccess};
+pub use channel::block::{BlockOptions, MessageBlock};
 pub use channel::message::{Message, SendOptions};
 pub use channel::receipt::{Outcome, ReceiptId};
 pub use channel::{ChannelOptions, IfFull, Mode, Priority, Redundancy, WhenFull, notify_below_bytes};

@@ -23,12 +23,18 @@ pub(crate) struct MemoryBudget {
     units: u64,
     /// Charges of messages that wait for the application, over all existing connections.
     untaken_bytes: usize,
+    /// The memory of blocks, which connections share. The caller counts it.
+    block_bytes: usize,
     limit_bytes: usize,
 }
 
 impl MemoryBudget {
     pub(crate) const fn new(limit_bytes: usize) -> Self {
-        Self { units: 0, untaken_bytes: 0, limit_bytes }
+        Self { units: 0, untaken_bytes: 0, block_bytes: 0, limit_bytes }
+    }
+
+    pub(crate) const fn set_block_bytes(&mut self, block_bytes: usize) {
+        self.block_bytes = block_bytes;
     }
 
     pub(crate) const fn set_limit(&mut self, limit_bytes: usize) {
@@ -56,10 +62,10 @@ impl MemoryBudget {
         }
     }
 
-    /// Bytes that all connections hold. The queues of each are rounded down to kilobytes.
+    /// Bytes that all connections hold, and those of blocks. The queues of each connection are rounded down to kilobytes.
     pub(crate) fn bytes(&self) -> usize {
         let queued = saturated(self.units, usize::MAX).saturating_mul(UNIT_BYTES);
-        queued.saturating_add(self.untaken_bytes)
+        queued.saturating_add(self.untaken_bytes).saturating_add(self.block_bytes)
     }
 
     /// Asserts that the totals are those of all connections together.
@@ -109,6 +115,10 @@ mod tests {
         budget.on_queued(64);
         assert_eq!(budget.bytes(), 228);
         budget.on_taken(164);
+        assert_eq!(budget.bytes(), 64);
+        budget.set_block_bytes(3_009);
+        assert_eq!((budget.bytes(), budget.is_full()), (3_073, true));
+        budget.set_block_bytes(0);
         assert_eq!(budget.bytes(), 64);
     }
 }

@@ -30,6 +30,7 @@
 //! | fragment | a part of a message that does not fit one packet (PROTOCOL 8.6, "Fragments") |
 //! | run | consecutive messages of one channel and one delivery mode in one frame (PROTOCOL 8.8, "Run") |
 //! | body | a message as a run carries it: its length and its payload |
+//! | block | messages to many peers that are encoded once, as bodies that all receivers share |
 //! | chunk | a part of the send memory with the bodies of several sent runs |
 //! | varint | an unsigned integer of 1 to 10 bytes, 7 bits in each (PROTOCOL 2.1, "Integers") |
 //! | packet number | counts the packets of one direction; a u64 that never repeats under a key (PROTOCOL 6.2, "Packet numbers") |

@@ -168,7 +168,7 @@ impl<P: Placement> Core<P> {
             }
             Command::ShutDown(order) => self.begin_shutdown(order),
             Command::Query(query) => self.answer(*query),
-            Command::Broadcast(broadcast) => self.add_broadcast((*broadcast).clone()),
+            Command::Broadcast(broadcast) => self.add_broadcast(&broadcast),
             Command::Reconfigure(live) => {
                 // The settings are kept, because an endpoint that replaces this one is created with the settings of
                 // the start.
@@ -227,10 +227,10 @@ impl<P: Placement> Core<P> {
 
     /// Queues a message for the peers of this worker in its audience. [`Core::fan_out`] sends it before any other message or
     /// event of a peer.
-    pub(crate) fn add_broadcast(&mut self, broadcast: Broadcast) {
+    pub(crate) fn add_broadcast(&mut self, broadcast: &Broadcast) {
         // The queued broadcasts go first if they cannot take this one, so that each receiver gets the messages in the
         // order of the calls.
-        if !self.fan_out.may_take(&broadcast) {
+        if !self.fan_out.may_take(broadcast) {
             self.fan_out();
         }
         self.fan_out.push(broadcast);
@@ -244,6 +244,13 @@ impl<P: Placement> Core<P> {
         let Self { peers, endpoint, now, fan_out, stats, .. } = self;
         peers.fan_out(endpoint, *now, fan_out, &mut stats.broadcasts_undelivered);
         self.endpoint.clear_current();
+    }
+
+    /// Looks for blocks of broadcasts that no connection needs, and counts the memory of the others.
+    pub(crate) fn reclaim_blocks(&mut self) {
+        let Self { endpoint, fan_out, .. } = self;
+        fan_out.blocks.reclaim();
+        endpoint.set_block_bytes(fan_out.blocks.held_bytes());
     }
 
     /// Warns once if the application never polls. Passes come from flushes too.

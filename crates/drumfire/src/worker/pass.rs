@@ -466,6 +466,7 @@ impl<P: Placement> Worker<P> {
     }
 
     fn publish(&mut self) {
+        self.core.reclaim_blocks();
         let Core { stats, endpoint, observer, now, .. } = &mut self.core;
         stats.protocol = *endpoint.stats();
         self.transport.count(now.monotonic, stats);

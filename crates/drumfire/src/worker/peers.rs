@@ -150,7 +150,7 @@ impl Peers {
         is_taken
     }
 
-    /// Sends a broadcast or a posted message to a peer, if there is room for it. Its sender is not notified of room later.
+    /// Sends a posted message to a peer, if there is room for it. Its sender is not notified of room later.
     pub(super) fn offer<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
@@ -189,19 +189,28 @@ impl Peers {
         fan_out: &mut FanOut,
         undelivered: &mut u64,
     ) {
+        fan_out.sort();
         while let Some(id) = self.next_receiver(fan_out) {
-            // A slow receiver misses messages and does not delay the others. `Missed` reports their number.
-            for message in fan_out.to(id) {
-                match self.offer(endpoint, now, id, message.clone()) {
-                    Ok(()) => {}
-                    Err(SendError::Full | SendError::TooLarge { .. }) => {
-                        let count = self.missed.entry((id, message.channel)).or_default();
-                        *count = count.saturating_add(1);
+            fan_out.each_part(id, |part, mut range| {
+                // One call sends what there is room for. Each message for which there is no room has a call of its own, because
+                // there may be room for a shorter one after it.
+                while !range.is_empty() {
+                    match part.send(endpoint, now, id, range.clone()) {
+                        // A slow receiver misses messages and does not delay the others. `Missed` reports their number.
+                        Ok(0) => {
+                            let count = self.missed.entry((id, part.channel())).or_default();
+                            *count = count.saturating_add(1);
+                            range.start += 1;
+                        }
+                        Ok(count) => range.start += count,
+                        // The connection is over, and the application has not taken its last event yet.
+                        Err(_) => {
+                            *undelivered += range.len() as u64;
+                            return;
+                        }
                     }
-                    // The connection is over, and the application has not taken its last event yet.
-                    Err(_) => *undelivered += 1,
                 }
-            }
+            });
             // One publication serves all messages to this receiver.
             self.publish_edge(endpoint, id);
         }

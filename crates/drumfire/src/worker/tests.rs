@@ -1,5 +1,6 @@
 //! The worker's loop, driven without a socket and without waiting.
 
+mod blocks;
 mod direct;
 mod faults;
 mod world;

@@ -1,5 +1,6 @@
 //! Servers and clients in virtual time, one file per subject.
 
+mod broadcasts;
 mod conditioned;
 mod copies;
 mod handlers;

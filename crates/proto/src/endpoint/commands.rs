@@ -1,9 +1,11 @@
 //! The application's commands to an endpoint: connect, send, close.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use drumfire_crypto::IssuedToken;
 use drumfire_wire::{
     ChannelId, ClientParameters, Close, CloseCode, ConnectionId, ConnectionIdLength,
@@ -12,6 +14,7 @@ use drumfire_wire::{
 
 use super::lifecycle::on_changed;
 use super::{Endpoint, Role};
+use crate::channel::block::{BlockOptions, MessageBlock};
 use crate::channel::message::Message;
 use crate::channel::receipt::ReceiptId;
 use crate::channel::send::PushResult;
@@ -305,6 +308,36 @@ impl<P: Placement> Endpoint<P> {
         Ok(())
     }
 
+    /// Queues the messages `range` of a block for one peer, as [`IfFull::Refuse`] does for one message. Returns how many from
+    /// the front of the range were accepted. There was no room for the next message, or the peer accepts only shorter ones.
+    ///
+    /// # Errors
+    /// [`SendError`], as [`Endpoint::send`], except for the two cases above. No message was queued then.
+    pub fn send_block(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        options: &BlockOptions,
+        block: &Arc<MessageBlock>,
+        range: Range<usize>,
+    ) -> Result<usize, SendError> {
+        let &BlockOptions { channel, options } = options;
+        // All messages share one reference to the block.
+        let bodies = Bytes::from_owner(SharedBlock(Arc::clone(block)));
+        let count = range.len();
+        for (accepted, index) in range.enumerate() {
+            let message = Message::new(channel, bodies.slice_ref(block.payload(index)), options);
+            match self.send_with(now, peer, message, None, IfFull::Refuse) {
+                Ok(()) => {}
+                Err(SendError::Full | SendError::TooLarge { .. }) => return Ok(accepted),
+                Err(error) if accepted == 0 => return Err(error),
+                // A full queue has closed the connection. The caller learns that from the next message.
+                Err(_) => return Ok(accepted),
+            }
+        }
+        Ok(count)
+    }
+
     /// Makes [`Endpoint::poll_freed`] report connections, which it does not by default.
     pub const fn report_freed(&mut self) {
         self.reports_freed = true;
@@ -359,5 +392,14 @@ impl<P: Placement> Endpoint<P> {
         self.reschedule(peer);
         self.check();
         Ok(())
+    }
+}
+
+/// The memory of a block, for messages that are slices of it.
+struct SharedBlock(Arc<MessageBlock>);
+
+impl AsRef<[u8]> for SharedBlock {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bodies()
     }
 }

@@ -140,7 +140,7 @@ impl<P: Placement> Actions for HandlerContext<'_, P> {
     fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError> {
         broadcast.check(self.core.message_max_bytes)?;
         WorkerChannel::broadcast_elsewhere(self.links, self.worker(), &broadcast)?;
-        self.core.add_broadcast(broadcast);
+        self.core.add_broadcast(&broadcast);
         Ok(())
     }
 

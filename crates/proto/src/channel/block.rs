@@ -1,0 +1,169 @@
+//! Blocks: messages that are encoded once and sent to many peers.
+//!
+//! A body has no id, so it is the same for every receiver. The connections share a block until none of them needs it.
+
+use drumfire_wire::{Bodies, ChannelId};
+
+use super::Mode;
+use super::message::{Message, SendOptions};
+use crate::convert::saturated;
+use crate::limits::MESSAGE_MAX_BYTES;
+
+/// Messages of one channel with the same options, encoded as the bodies of a run (PROTOCOL 8.8, "Run").
+/// [`Endpoint::send_block`](crate::Endpoint::send_block) sends them.
+///
+/// ```
+/// use drumfire_proto::MessageBlock;
+///
+/// let mut block = MessageBlock::new();
+/// assert!(block.push(b"one") && block.push(b""));
+/// assert_eq!((block.len(), block.payload(0), block.payload(1)), (2, &b"one"[..], &b""[..]));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct MessageBlock {
+    bodies: Vec<u8>,
+    /// The end of each body in `bodies`.
+    ends: Vec<u16>,
+}
+
+/// The channel and the options of all messages of a [`MessageBlock`], as a [`Message`] has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockOptions {
+    /// The channel that carries the messages.
+    pub channel: ChannelId,
+    /// How the messages are sent.
+    pub options: SendOptions,
+}
+
+impl MessageBlock {
+    /// The most messages of a block.
+    pub const MESSAGES_MAX: usize = 256;
+
+    /// The most bytes of the encoded messages of a block.
+    pub const BODIES_MAX_BYTES: usize = 16 * 1_024;
+
+    /// The most memory that a block takes, in bytes.
+    pub const MEMORY_MAX_BYTES: usize =
+        size_of::<Self>() + Self::BODIES_MAX_BYTES + size_of::<u16>() * Self::MESSAGES_MAX;
+
+    /// Creates an empty block, which allocates nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { bodies: Vec::new(), ends: Vec::new() }
+    }
+
+    /// Whether a message may be in a block: it fits into one packet, and its mode has runs.
+    #[must_use]
+    pub const fn can_hold(message: &Message) -> bool {
+        let has_runs = !matches!(message.options.mode, Mode::ReliableSequenced | Mode::ReliableLatest);
+        has_runs && message.payload.len() <= MESSAGE_MAX_BYTES
+    }
+
+    /// Adds a message. Returns false if the block is full, and does not add the message then.
+    pub fn push(&mut self, payload: &[u8]) -> bool {
+        // A block is bounded in both ways: receivers keep it until they have acknowledged its last message.
+        let (used_bytes, body_bytes) = (self.bodies.len(), Bodies::encoded_bytes(payload.len()));
+        let end = used_bytes.saturating_add(body_bytes);
+        if self.ends.len() == Self::MESSAGES_MAX || end > Self::BODIES_MAX_BYTES {
+            return false;
+        }
+        if self.bodies.capacity() < end {
+            // The capacity doubles, but only up to the limit, so that no block takes more memory than it may.
+            let capacity = end.max(used_bytes.saturating_mul(2)).min(Self::BODIES_MAX_BYTES);
+            self.bodies.reserve_exact(capacity.saturating_sub(used_bytes));
+        }
+        Bodies::put(payload, &mut self.bodies);
+        self.ends.push(saturated(end, u16::MAX));
+        true
+    }
+
+    /// Returns the number of messages.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are no messages.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Returns the payload of the message with this index. Empty if there is no such message.
+    #[must_use]
+    pub fn payload(&self, index: usize) -> &[u8] {
+        // A body begins where the one before it ends.
+        let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        let bodies = self.bodies.get(usize::from(start)..).unwrap_or_default();
+        debug_assert!(index < self.len(), "message {index} of {}", self.len());
+        Bodies::split_first(bodies).map(|(payload, _)| payload).unwrap_or_default()
+    }
+
+    /// Returns all encoded messages.
+    pub(crate) fn bodies(&self) -> &[u8] {
+        &self.bodies
+    }
+
+    /// Removes all messages, and keeps the memory for others.
+    pub fn clear(&mut self) {
+        self.bodies.clear();
+        self.ends.clear();
+    }
+
+    /// Returns the memory that the block takes, in bytes.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> usize {
+        let ends_bytes = self.ends.capacity().saturating_mul(size_of::<u16>());
+        size_of::<Self>().saturating_add(self.bodies.capacity()).saturating_add(ends_bytes)
+    }
+}
+
+impl From<&Message> for BlockOptions {
+    fn from(message: &Message) -> Self {
+        Self { channel: message.channel, options: message.options }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_full_at_its_limits_and_returns_its_payloads() {
+        for (payload_bytes, fitting) in [(0, 256), (62, 256), (63, 256), (64, 252), (127, 128), (1_000, 16)] {
+            let (mut block, mut pushed) = (MessageBlock::new(), Vec::new());
+            for number in 0..=u16::MAX {
+                let payload = number.to_be_bytes().repeat(payload_bytes / 2 + 1)[..payload_bytes].to_vec();
+                if !block.push(&payload) {
+                    break;
+                }
+                pushed.push(payload);
+                assert!(block.memory_bytes() <= MessageBlock::MEMORY_MAX_BYTES);
+            }
+            assert_eq!((block.len(), pushed.len()), (fitting, fitting), "{payload_bytes}");
+            assert!((0..fitting).all(|index| block.payload(index) == pushed[index]));
+            let before = block.memory_bytes();
+            block.clear();
+            assert!(block.is_empty() && block.push(b"again"));
+            assert_eq!((block.payload(0), block.memory_bytes()), (&b"again"[..], before));
+        }
+    }
+
+    #[test]
+    fn modes_without_runs_and_long_messages_stay_out() {
+        let can_hold = |mode, bytes| {
+            MessageBlock::can_hold(&Message::new(ChannelId(0), vec![0; bytes], SendOptions::new(mode)))
+        };
+        for (mode, has_runs) in [
+            (Mode::Unreliable, true),
+            (Mode::UnreliableSequenced, true),
+            (Mode::ReliableUnordered, true),
+            (Mode::ReliableOrdered, true),
+            (Mode::ReliableSequenced, false),
+            (Mode::ReliableLatest, false),
+        ] {
+            assert_eq!(can_hold(mode, MESSAGE_MAX_BYTES), has_runs, "{mode:?}");
+            assert!(!can_hold(mode, MESSAGE_MAX_BYTES + 1), "{mode:?}");
+        }
+    }
+}
