@@ -257,6 +257,18 @@ impl<P: Placement> Endpoint<P> {
         Some(event)
     }
 
+    /// Returns the next event if it is a run of messages, or what [`Self::poll_event`] left of one. The application takes
+    /// all of it. `None` for any other event, which [`Self::poll_event`] returns.
+    pub fn poll_run(&mut self) -> Option<MessageRun<'_>> {
+        let Self { events, connections, budget, active, has_news, .. } = self;
+        let run = events.pop_run()?;
+        if let Some(connection) = connections.get_mut(run.peer) {
+            let charge_bytes = charge_all(run.count(), run.payload_bytes());
+            *has_news |= release(connection, budget, run.peer, charge_bytes, active);
+        }
+        Some(run)
+    }
+
     /// Whether events are waiting.
     #[must_use]
     pub fn has_events(&self) -> bool {

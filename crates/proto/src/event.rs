@@ -3,12 +3,15 @@
 //! The queue is bounded: callers check for room before they add a message. It knows nothing of connections except
 //! their ids.
 
+mod message_run;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use drumfire_crypto::PlayerId;
 use drumfire_wire::{Bodies, ChannelId};
 
+use self::message_run::run_of;
 use crate::channel::receipt::{Outcome, ReceiptId};
 use crate::convert::{saturated, to_usize};
 use crate::error::{CloseReason, ConnectError};
@@ -16,6 +19,8 @@ use crate::handshake::admission::TokenGrant;
 use crate::limits::{FLIGHT_RECORDS_WAITING, ITEM_CHARGE_BYTES};
 use crate::peer_id::PeerId;
 use crate::recorder::FlightRecord;
+
+pub use self::message_run::MessageRun;
 
 /// An event of one peer. `Connected` comes first and `Disconnected` last, each at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,35 +117,6 @@ impl Event<'_> {
             Self::Skipped { peer, .. } => Some((*peer, 0)),
             _ => None,
         }
-    }
-}
-
-/// Consecutive messages of one peer and one channel that arrived together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MessageRun<'a> {
-    /// The sender of the messages.
-    pub peer: PeerId,
-    /// The channel of the messages.
-    pub channel: ChannelId,
-    bodies: Bodies<'a>,
-}
-
-impl<'a> MessageRun<'a> {
-    /// Returns the payloads of the messages in their order.
-    pub fn payloads(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.bodies.payloads()
-    }
-
-    /// Returns the number of messages. There is at least one.
-    #[must_use]
-    pub const fn count(&self) -> u16 {
-        self.bodies.count
-    }
-
-    /// Returns the sum of the lengths of all payloads, in bytes.
-    #[must_use]
-    pub fn payload_bytes(&self) -> usize {
-        to_usize(self.bodies.payload_bytes)
     }
 }
 
@@ -292,14 +268,27 @@ impl EventBatch {
     /// Returns the oldest event if it is a run of messages, or what [`Self::pop`] left of one. `None` for any other
     /// event, which [`Self::pop`] returns.
     pub fn pop_run(&mut self) -> Option<MessageRun<'_>> {
-        let event = *self.queue.front()?;
-        let QueuedEvent { peer, kind, bytes } = event;
-        let EventKind::Run(channel, count, payload_bytes) = kind else { return None };
+        let event = *self.queue.front().filter(|event| matches!(event.kind, EventKind::Run(..)))?;
         self.queue.pop_front();
         self.used_bytes = self.used_bytes.saturating_sub(event.charge());
         let start = self.start;
-        self.start = start.saturating_add(to_usize(bytes));
-        let bytes = self.bytes.get(start..self.start).unwrap_or_default();
+        self.start = start.saturating_add(event.payload_bytes());
+        self.run_at(start, event)
+    }
+
+    /// Returns the run that [`Self::pop_run`] takes next, and leaves it here. A caller that is interrupted in a run takes the
+    /// messages before that with [`Self::pop`].
+    #[must_use]
+    pub fn front_run(&self) -> Option<MessageRun<'_>> {
+        self.run_at(self.start, *self.queue.front()?)
+    }
+
+    /// Returns the run of an event whose payload begins at `start`. `None` for any other event.
+    fn run_at(&self, start: usize, event: QueuedEvent) -> Option<MessageRun<'_>> {
+        let QueuedEvent { peer, kind: EventKind::Run(channel, count, payload_bytes), .. } = event else {
+            return None;
+        };
+        let bytes = self.bytes.get(start..start.saturating_add(event.payload_bytes())).unwrap_or_default();
         Some(MessageRun { peer, channel, bodies: run_of(bytes, count, payload_bytes) })
     }
 
@@ -438,6 +427,11 @@ impl Events {
         self.waiting.pop()
     }
 
+    /// As [`EventBatch::pop_run`].
+    pub(crate) fn pop_run(&mut self) -> Option<MessageRun<'_>> {
+        self.waiting.pop_run()
+    }
+
     /// Whether an event waits that begins, moves, or ends a connection, or ends an attempt.
     pub(crate) fn has_lifecycle_events(&self) -> bool {
         !self.waiting.changes.is_empty()
@@ -487,11 +481,6 @@ pub(crate) fn charge(payload_bytes: usize) -> usize {
 /// Returns the charge of `count` messages whose payloads have `payload_bytes` together.
 pub(crate) fn charge_all(count: u16, payload_bytes: usize) -> usize {
     payload_bytes.saturating_add(usize::from(count).saturating_mul(ITEM_CHARGE_BYTES))
-}
-
-/// Returns the run of an event from its parts.
-const fn run_of(bytes: &[u8], count: u16, payload_bytes: u32) -> Bodies<'_> {
-    Bodies { bytes, count, payload_bytes }
 }
 
 #[cfg(test)]
@@ -563,9 +552,10 @@ mod tests {
         // A message between the two is no run.
         let mut batch = EventBatch::default();
         events.take(&mut batch);
+        assert_eq!(batch.front_run().map(|run| run.count()), Some(1));
         let rest = batch.pop_run().unwrap();
         assert_eq!((rest.count(), rest.payload_bytes(), rest.payloads().next()), (1, 5, Some(&b"three"[..])));
-        assert!(batch.pop_run().is_none());
+        assert!(batch.front_run().is_none() && batch.pop_run().is_none());
         assert_eq!(batch.pop(), message(2, b"two"));
         assert_eq!(batch.pop_run().unwrap().bodies, bodies);
         assert!(batch.is_empty() && batch.pop().is_none());

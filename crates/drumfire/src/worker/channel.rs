@@ -19,10 +19,11 @@ use crate::base::wake::Wake;
 use crate::message::event::Event;
 use crate::observe::stats::WorkerStats;
 
-/// The largest number of reports that wait for the application.
+/// The largest number of reports that wait for the application. The last run of messages may exceed it.
 pub(crate) const REPORTS_MAX: usize = 16_384;
 
-/// The largest number of bytes of messages and flight records that wait for the application. The last report may exceed it.
+/// The largest number of bytes of messages and flight records that wait for the application. The last report or run of messages may
+/// exceed it.
 pub(crate) const REPORT_BYTES_MAX: usize = 8 * 1_024 * 1_024;
 
 /// The largest number of bytes of messages that no send edge bounds and that wait for a worker, such as broadcasts, with the usual

@@ -72,7 +72,7 @@ pub(crate) struct Core<P> {
     pub(crate) message_max_bytes: usize,
     /// Stats and flight records that the application requested and has not received yet.
     pub(super) answers: VecDeque<Event>,
-    /// Events that were noted and that the application has not taken. They come before all others.
+    /// Events that were noted and that the application has not taken, and messages of the run that it takes. They come before all others.
     pub(super) noted: VecDeque<Event>,
     poll_watch: PollWatch,
     pub(super) observer: Observer,

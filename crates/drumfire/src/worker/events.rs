@@ -127,6 +127,13 @@ impl<P: Placement> Core<P> {
             return Some(event);
         }
         loop {
+            if let Some(run) = self.endpoint.poll_run() {
+                let (peer, channel) = (run.peer, run.channel);
+                let message = |payload| Event::Message { peer, channel, payload: arena.copy(payload) };
+                // This call returns one event. The other messages wait as noted events, of which there are none now.
+                self.noted.extend(run.payloads().map(message));
+                return self.noted.pop_front();
+            }
             let event = self.endpoint.poll_event()?;
             if let Some(event) = Event::of(event, |payload| arena.copy(payload)) {
                 let EventResult { lost, event, .. } = self.note(event);

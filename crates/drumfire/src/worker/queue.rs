@@ -26,12 +26,20 @@ impl EventQueue {
         Self { link: Arc::clone(link), batch: Batch::default(), arena: Arena::default() }
     }
 
-    /// Moves the next event into the batch. Returns whether there was one.
+    /// Moves the next event, or all messages of a run, into the batch. Returns whether there was one.
     fn take_event<P: Placement>(&mut self, core: &mut Core<P>) -> bool {
         if let Some(event) = core.pop_own_event() {
             // `Stats`, `FlightRecord`, `Missed`, and `Writable` concern peers whose send edge the application already
             // has.
             self.batch.push(event, None);
+            return true;
+        }
+        // A run is taken as a whole, so it may exceed the room by the messages of one packet.
+        if let Some(run) = core.endpoint.poll_run() {
+            for payload in run.payloads() {
+                let payload = self.arena.copy(payload);
+                self.batch.push(Event::Message { peer: run.peer, channel: run.channel, payload }, None);
+            }
             return true;
         }
         let Some(event) = core.endpoint.poll_event() else { return false };

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use drumfire_proto::{
-    CloseCode, CloseReason, ConnectError, Event as CoreEvent, EventBatch, PeerId, Placement,
+    CloseCode, CloseReason, ConnectError, Event as CoreEvent, EventBatch, MessageRun, PeerId, Placement,
 };
 
 use super::accept_queue::AcceptQueue;
 use super::attempts::Attempts;
 use super::connection::Connection;
+use super::inbox::Inbox;
 use super::shared::Shared;
 use super::task_queues::{Return, TaskQueues};
 use crate::base::peer_map::PeerMap;
@@ -65,6 +66,37 @@ struct ConnectionEntry {
     attempt: u32,
 }
 
+/// The oldest event of a batch.
+#[derive(Clone, Copy)]
+enum Taken<'a> {
+    Run(MessageRun<'a>),
+    Event(CoreEvent<'a>),
+}
+
+impl<'a> Taken<'a> {
+    fn of(batch: &'a mut EventBatch) -> Option<Self> {
+        if batch.front_run().is_some() {
+            return batch.pop_run().map(Self::Run);
+        }
+        batch.pop().map(Self::Event)
+    }
+
+    /// Puts the messages of this peer into its inbox. Returns false if there are none.
+    fn put(&self, of: PeerId, inbox: &mut Inbox) -> bool {
+        match self {
+            Self::Run(run) if run.peer == of => {
+                run.payloads().for_each(|payload| inbox.push(run.channel, payload));
+                true
+            }
+            Self::Event(CoreEvent::Message { peer, channel, payload }) if *peer == of => {
+                inbox.push(*channel, payload);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
 impl TaskSink {
     pub(super) fn new(queues: Arc<TaskQueues>, target: AcceptTarget) -> Self {
         if let AcceptTarget::Server(accept_queue) = &target {
@@ -95,26 +127,25 @@ impl TaskSink {
     fn take_events<P: Placement>(&mut self, core: &mut Core<P>) {
         let Self { batch, table, .. } = self;
         core.endpoint.take_events(batch);
-        let mut next = batch.pop();
-        while let Some(event) = next {
-            let CoreEvent::Message { peer, channel, payload } = event else {
-                table.on_event(core, event);
-                next = batch.pop();
-                continue;
+        let mut next = Taken::of(batch);
+        while let Some(taken) = next {
+            let peer = match taken {
+                Taken::Run(run) => run.peer,
+                Taken::Event(CoreEvent::Message { peer, .. }) => peer,
+                Taken::Event(event) => {
+                    table.on_event(core, event);
+                    next = Taken::of(batch);
+                    continue;
+                }
             };
             let Some(shared) = table.mark_ready(peer) else {
-                next = batch.pop();
+                next = Taken::of(batch);
                 continue;
             };
             // Consecutive messages of one peer share one lock of the inbox.
             let mut inbox = shared.inbox();
-            inbox.push(channel, payload);
-            next = batch.pop();
-            while let Some(CoreEvent::Message { peer: same, channel, payload }) = next
-                && same == peer
-            {
-                inbox.push(channel, payload);
-                next = batch.pop();
+            while next.as_ref().is_some_and(|taken| taken.put(peer, &mut inbox)) {
+                next = Taken::of(batch);
             }
             let taken_bytes = inbox.taken_bytes();
             drop(inbox);

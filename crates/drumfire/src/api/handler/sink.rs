@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drumfire_proto::{CloseCode, Event as CoreEvent, EventBatch, Moment, PeerId, Placement};
+use drumfire_proto::{CloseCode, Event as CoreEvent, EventBatch, MessageRun, Moment, PeerId, Placement};
 
 use super::Handler;
 use super::context::{Context, HandlerContext};
@@ -65,19 +65,48 @@ impl<H: Handler> HandlerSink<H> {
         core.endpoint.take_events(&mut self.batch);
         // The batch is moved out of `self`, because messages borrow from it while the handler is called with `self`.
         let mut batch = std::mem::take(&mut self.batch);
+        let mut called_count = 0;
         let delivered = catch_unwind(AssertUnwindSafe(|| {
-            while let Some(event) = batch.pop() {
-                self.on_event(core, event);
+            loop {
+                if let Some(run) = batch.front_run() {
+                    self.on_run(core, &run, &mut called_count);
+                    core.endpoint.release_run(&run);
+                    batch.pop_run();
+                    called_count = 0;
+                } else if let Some(event) = batch.pop() {
+                    self.on_event(core, event);
+                } else {
+                    break;
+                }
             }
         }));
-        self.batch = batch;
         if let Err(panic) = delivered {
+            // The handler was called with the first messages of a run. The others are delivered later.
+            for _ in 0..called_count {
+                if let Some((peer, bytes)) = batch.pop().as_ref().and_then(CoreEvent::held) {
+                    core.endpoint.release(peer, bytes);
+                }
+            }
+            self.batch = batch;
             resume_unwind(panic);
         }
+        self.batch = batch;
         while let Some(event) = core.pop_own_event() {
             self.call_for(core, event);
         }
         self.tick(core);
+    }
+
+    /// Calls the handler with each message of a run, and counts the calls, of which the last may panic.
+    fn on_run<P: Placement>(&mut self, core: &mut Core<P>, run: &MessageRun<'_>, called_count: &mut usize) {
+        let Self { handler, arena, links, current, .. } = self;
+        *current = Some(run.peer);
+        let mut context = HandlerContext { core, arena, links };
+        for payload in run.payloads() {
+            *called_count += 1;
+            handler.on_message(&mut Context(&mut context), run.peer, run.channel, payload);
+        }
+        *current = None;
     }
 
     fn on_event<P: Placement>(&mut self, core: &mut Core<P>, event: CoreEvent<'_>) {
