@@ -10,6 +10,7 @@
 //! that takes long to prepare. `--only STAGE` runs one stage.
 #![forbid(unsafe_code)]
 
+mod broadcast;
 mod inline;
 mod packets;
 mod stages;
@@ -50,7 +51,7 @@ impl Stage {
 }
 
 /// The stages in the order of a packet's way. The limits are those of a stranger's datagram.
-const STAGES: [Stage; 25] = [
+const STAGES: [Stage; 26] = [
     stage("parse", 1_024, stages::parse),
     stage("look-up and replay window", 1_024, stages::find),
     stage("open, ChaCha20-Poly1305", 1_024, |count| stages::open(Suite::ChaCha20Poly1305, count)),
@@ -64,6 +65,7 @@ const STAGES: [Stage; 25] = [
     stage("send, reliable ordered", 2_048, |count| Stream::new(false).run(count, Counted::Send)),
     stage("inline server, message in", 1_024, |count| inline::echo(Direction::In, count)),
     stage("inline server, message out", 1_024, |count| inline::echo(Direction::Out, count)),
+    stage("broadcast of 137 messages to 64 members, each", 10 * broadcast::DELIVERIES, broadcast::run),
     stage("keep-alive exchange", 256, stages::keep_alive),
     Stage { is_long_prepared: true, ..stage("tick, 8,192 idle connections", 1_000, stages::tick) },
     stage("handshake", 20, stages::handshake),

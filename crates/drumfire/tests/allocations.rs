@@ -150,3 +150,50 @@ fn a_handlers_answers_cost_no_allocation() {
     assert_none::<handler::Server<()>>(SendOptions::unreliable());
     assert_none::<handler::Server<()>>(SendOptions::reliable_ordered());
 }
+
+/// The members of a group, and the broadcasts to it in one round.
+const MEMBERS: u32 = 8;
+const BROADCASTS: u32 = 40;
+
+/// The rounds whose allocations are counted together.
+const ROUNDS_COUNTED: u32 = 20;
+
+#[test]
+fn a_broadcast_allocates_nothing_for_a_message() {
+    let mut server = Server::bind(config()).unwrap();
+    let mut client = Client::new(ClientConfig::default().connections(MEMBERS)).unwrap();
+    for _ in 0..MEMBERS {
+        client.connect((server.local_addr(), ServerKey::dev().public())).unwrap();
+    }
+    let mut connected = 0;
+    let mut round = |rounds: u32| {
+        for _ in 0..rounds {
+            let mut missing = if connected == MEMBERS { MEMBERS * BROADCASTS } else { 0 };
+            for number in 0..if missing > 0 { BROADCASTS } else { 0 } {
+                let payload = Bytes::from_static(&MESSAGE[..usize::try_from(number).unwrap()]);
+                let message = Message::new(RELIABLE, payload, SendOptions::reliable_ordered());
+                server.broadcast(drumfire::Audience::ALL, message).unwrap();
+            }
+            server.flush();
+            while missing > 0 || connected < MEMBERS {
+                server.poll(Duration::from_millis(1));
+                while server.next_event().is_some_and(|event| match event {
+                    Event::Connected { .. } => {
+                        connected += 1;
+                        true
+                    }
+                    other => panic!("{other:?}"),
+                }) {}
+                client.poll(Duration::from_millis(1));
+                while let Some(event) = client.next_event() {
+                    missing -= u32::from(matches!(event, Event::Message { .. }));
+                }
+            }
+        }
+    };
+    round(WARM_UP / BROADCASTS);
+    // While `send_block` is a loop over messages, it allocates once for each block and member, and nothing for a message.
+    let most = u64::from(ROUNDS_COUNTED * MEMBERS);
+    let mut counts = (0..ROUNDS).map(|_| measure(|| round(ROUNDS_COUNTED)).count_total);
+    assert!(counts.any(|count| count <= most), "{most}");
+}

@@ -354,9 +354,16 @@ impl Server {
     }
 
     /// Queues a message for many peers: all of them ([`Audience::ALL`]), or the members of a group. It is sent with the
-    /// next `flush` or `poll`. All peers share the memory of the payload. A peer without room for the message misses
-    /// it, and [`Event::Missed`] reports that, unless the channel's [`when_full`](ChannelOptions::when_full) drops
-    /// another message instead. A slow peer never delays the others.
+    /// next `flush` or `poll`. A peer without room for the message misses it, and [`Event::Missed`] reports that, unless
+    /// the channel's [`when_full`](ChannelOptions::when_full) drops another message instead. A slow peer never delays the
+    /// others.
+    ///
+    /// Consecutive broadcasts to one group, or to all peers, with the same channel and the same options cost least. Each
+    /// worker encodes them once, and the peers share their memory, except in the modes
+    /// [`ReliableSequenced`](crate::Mode::ReliableSequenced) and [`ReliableLatest`](crate::Mode::ReliableLatest), and for
+    /// messages of more than [`MESSAGE_MAX_BYTES`](crate::config::MESSAGE_MAX_BYTES). A `send`, a `join`, or any other call in
+    /// between ends such a series. [`except`](Audience::except) does not. If slow peers keep 64 MiB of such messages of a
+    /// worker, each peer has copies of its own until less is kept.
     ///
     /// # Errors
     ///

@@ -100,8 +100,8 @@ pub struct WorkerStats {
     pub sent: SendCounts,
     /// The number of connections, including half-open and closing ones.
     pub connections: usize,
-    /// Bytes of messages of all connections, in both directions and with a charge of 64 bytes for each message. Limited by
-    /// [`worker_memory_bytes`](crate::ServerConfig::worker_memory_bytes).
+    /// Bytes of messages of all connections, in both directions and with a charge of 64 bytes for each message, and the memory of
+    /// broadcasts that connections share. Limited by [`worker_memory_bytes`](crate::ServerConfig::worker_memory_bytes).
     pub message_memory_bytes: usize,
     /// Datagrams that other workers forwarded to this one.
     pub forwarded_in: u64,

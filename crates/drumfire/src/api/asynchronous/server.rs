@@ -168,11 +168,10 @@ impl Server {
         }
     }
 
-    /// Sends a message to many peers: all of them ([`Audience::ALL`]), or the members of a group. All peers share the
-    /// memory of the payload. A peer without room for the message misses it, and
-    /// [`Event::Missed`](crate::Event::Missed) reports that, unless the channel's
+    /// Sends a message to many peers: all of them ([`Audience::ALL`]), or the members of a group. A peer without room for the
+    /// message misses it, and [`Event::Missed`](crate::Event::Missed) reports that, unless the channel's
     /// [`when_full`](crate::ChannelOptions::when_full) drops another message instead. A slow peer never delays the
-    /// others.
+    /// others. Consecutive broadcasts with the same options cost least, as [`Server::broadcast`](crate::Server::broadcast) says.
     ///
     /// # Errors
     ///

@@ -90,3 +90,52 @@ fn a_world_runs_ticks_and_notes_and_restarts_the_handler() {
         "another town: {ticks:?}"
     );
 }
+
+/// A handler that panics at each message of one byte, and reports all messages to another thread.
+struct Fragile(std::sync::mpsc::Sender<(PeerId, Vec<u8>)>);
+
+impl Handler for Fragile {
+    type Note = ();
+
+    fn on_message(&mut self, _: &mut Context<'_>, peer: PeerId, _: ChannelId, payload: &[u8]) {
+        self.0.send((peer, payload.to_vec())).unwrap();
+        assert_ne!(payload.len(), 1, "a fault that a player found");
+    }
+}
+
+#[test]
+fn a_panic_in_a_run_repeats_and_omits_no_message() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let mut world = World::serving(server_config(), 6, move |_worker| Fragile(sender.clone())).unwrap();
+    for _ in 0..2 {
+        world.join(&ClientConfig::default()).unwrap();
+    }
+    world.advance(Duration::from_secs(1));
+    // Both clients send a run of 40 messages. Twenty of the first one panic, which is more than one pass bears.
+    let payload = |client: usize, number: usize| {
+        vec![number.to_be_bytes()[7]; if client == 0 && number % 2 == 1 { 1 } else { 2 }]
+    };
+    for client in 0..2 {
+        for number in 0..40 {
+            let message = Message::reliable_ordered(ChannelId(0), payload(client, number));
+            world.clients[client].send_up(message).unwrap();
+        }
+        world.clients[client].flush();
+    }
+    world.advance(Duration::from_secs(1));
+    let mut heard: Vec<Vec<Vec<u8>>> = vec![Vec::new(); 2];
+    let mut peers = Vec::new();
+    for (peer, payload) in receiver.try_iter() {
+        let of = peers.iter().position(|known| *known == peer).unwrap_or_else(|| {
+            peers.push(peer);
+            peers.len() - 1
+        });
+        heard[of].push(payload);
+    }
+    let sent = |client| (0..40).map(|number| payload(client, number)).collect::<Vec<_>>();
+    assert_eq!(heard, [sent(0), sent(1)]);
+    let stats = world.server.control().stats();
+    assert_eq!((stats.workers[0].panics, stats.workers[0].connections), (20, 1));
+    assert!(world.clients[1].is_up());
+    assert_eq!(stats.workers[0].message_memory_bytes, 0, "the memory of all messages was returned");
+}
