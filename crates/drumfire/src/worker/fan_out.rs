@@ -105,12 +105,13 @@ impl FanOut {
         let Broadcast { audience, message } = broadcast;
         // The caller has asked `may_take`, so all broadcasts in the list have this group.
         self.group = audience.group;
-        if !self.append(message) {
-            self.parts.push(FanOutPart::Single(message.clone()));
-        }
+        // `append` can drop a payload of the application, whose code may panic. The numbers of messages are right even then.
         self.exclusions.extend(audience.except.map(|peer| (peer, self.count)));
         self.count += 1;
         self.payload_bytes = self.payload_bytes.saturating_add(message.payload.len());
+        if !self.append(message) {
+            self.parts.push(FanOutPart::Single(message.clone()));
+        }
     }
 
     /// Adds a message to the last part, if both may be in one block.
@@ -182,14 +183,16 @@ impl FanOut {
 
     /// All receivers have all messages.
     pub(super) fn clear(&mut self) {
-        // The lists keep their capacity for the broadcasts of the next tick.
-        for part in self.parts.drain(..) {
+        for part in &self.parts {
             if let FanOutPart::Block(_, block) = part {
-                self.blocks.close(block);
+                self.blocks.close(Arc::clone(block));
             }
         }
-        self.exclusions.clear();
         (self.count, self.payload_bytes, self.next) = (0, 0, 0);
+        // The lists keep their capacity for the broadcasts of the next tick. The payloads are dropped last, because that runs code of
+        // the application, which may panic.
+        self.exclusions.clear();
+        self.parts.clear();
     }
 }
 
@@ -298,6 +301,45 @@ mod tests {
         (0..20).for_each(|_| fan_out.push(&to_group(1, 1_000)));
         let counts: Vec<_> = lengths(&mut fan_out, peers()[0]).iter().map(Vec::len).collect();
         assert_eq!(counts, [16, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_payload_that_panics_when_it_is_dropped_leaves_nothing_behind() {
+        /// The memory of a payload.
+        struct Trap;
+
+        impl AsRef<[u8]> for Trap {
+            fn as_ref(&self) -> &[u8] {
+                b"trap"
+            }
+        }
+
+        impl Drop for Trap {
+            fn drop(&mut self) {
+                assert!(std::thread::panicking(), "a fault of the application");
+            }
+        }
+
+        let ([one, other, _], mut fan_out) = (peers(), FanOut::default());
+        let is_panic =
+            |act: &mut dyn FnMut()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)).is_err();
+        let trap = |channel| Broadcast {
+            audience: Audience::ALL,
+            message: Message::reliable_ordered(ChannelId(channel), bytes::Bytes::from_owner(Trap)),
+        };
+        // The payload is dropped when a second message begins a block, and that one is excluded for one receiver.
+        fan_out.push(&trap(0));
+        assert!(is_panic(&mut || fan_out.push(&broadcast(Audience::ALL.except(one), 2))));
+        assert_eq!(lengths(&mut fan_out, one), [[4]]);
+        assert_eq!(lengths(&mut fan_out, other), [[4, 2]]);
+        // Another one is dropped when all receivers have it.
+        fan_out.push(&trap(1));
+        assert!(fan_out.next_of(|at| Some((at, one))).is_some() && is_panic(&mut || fan_out.clear()));
+        assert!(fan_out.is_empty() && fan_out.may_take(&to_group(1, 0)));
+        fan_out.push(&to_group(1, 1));
+        assert_eq!((lengths(&mut fan_out, one), fan_out.next), (vec![vec![1]], 0));
+        fan_out.blocks.reclaim();
+        assert_eq!(fan_out.blocks.held_bytes(), 0);
     }
 
     #[test]
