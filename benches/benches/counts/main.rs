@@ -14,6 +14,7 @@ mod broadcast;
 mod inline;
 mod packets;
 mod stages;
+mod stream;
 
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
@@ -24,7 +25,7 @@ use drumfire_crypto::Suite;
 
 use inline::Direction;
 use packets::{DATAGRAM_BYTES, ONE_MESSAGE, PACKETS};
-use stages::{Counted, Stream};
+use stream::{Counted, Stream};
 
 /// A stage that is counted.
 struct Stage {
@@ -51,7 +52,7 @@ impl Stage {
 }
 
 /// The stages in the order of a packet's way. The limits are those of a stranger's datagram.
-const STAGES: [Stage; 26] = [
+const STAGES: [Stage; 29] = [
     stage("parse", 1_024, stages::parse),
     stage("look-up and replay window", 1_024, stages::find),
     stage("open, ChaCha20-Poly1305", 1_024, |count| stages::open(Suite::ChaCha20Poly1305, count)),
@@ -66,6 +67,9 @@ const STAGES: [Stage; 26] = [
     stage("inline server, message in", 1_024, |count| inline::echo(Direction::In, count)),
     stage("inline server, message out", 1_024, |count| inline::echo(Direction::Out, count)),
     stage("broadcast of 137 messages to 64 members, each", 10 * broadcast::DELIVERIES, broadcast::run),
+    stage("29 messages: queue", 2_900, |count| Stream::new(false).run_full(count, Counted::Queue)),
+    stage("29 messages: write and seal", 2_900, |count| Stream::new(false).run_full(count, Counted::Seal)),
+    stage("29 messages: ack", 2_900, |count| Stream::new(false).run_full(count, Counted::Ack)),
     stage("keep-alive exchange", 256, stages::keep_alive),
     Stage { is_long_prepared: true, ..stage("tick, 8,192 idle connections", 1_000, stages::tick) },
     stage("handshake", 20, stages::handshake),

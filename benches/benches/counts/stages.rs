@@ -14,7 +14,7 @@ use drumfire_benches::memory::{
 };
 use drumfire_crypto::Suite;
 use drumfire_proto::{
-    Access, ChannelId, ClientConfig, Config, DropReason, Endpoint, Event, Inbound, Now, PeerId, SendOptions,
+    Access, ChannelId, ClientConfig, Config, DropReason, Endpoint, Event, Inbound, Now, SendOptions,
     SingleWorker,
 };
 use drumfire_puppet::PacketSealer;
@@ -29,13 +29,10 @@ use crate::counted_part;
 const DATAGRAM_BYTES: usize = 128;
 
 /// The payload of a reliable message that fills a packet of about this size.
-const PAYLOAD: &[u8] = &[7; 97];
+pub(crate) const PAYLOAD: &[u8] = &[7; 97];
 
 /// The virtual time between two batches.
-const BATCH_INTERVAL: Duration = Duration::from_micros(32);
-
-/// The virtual time within which an end may send again, in milliseconds.
-const MAY_SEND_WITHIN_MS: u32 = 1_000;
+pub(crate) const BATCH_INTERVAL: Duration = Duration::from_micros(32);
 
 /// Room for the widest ack and for the packet around it.
 const ACK_BYTES: usize = 512;
@@ -43,7 +40,7 @@ const ACK_BYTES: usize = 512;
 /// The number of idle connections.
 const IDLE: u32 = 8_192;
 
-const MILLISECOND: Duration = Duration::from_millis(1);
+pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Returns the sizes of the batches that add up to `count`.
 fn batches(count: u64) -> impl Iterator<Item = usize> {
@@ -144,7 +141,7 @@ pub(crate) fn take_events(count: u64) {
 }
 
 /// All work of an endpoint for a batch of packets. Returns the number of messages that it delivered.
-fn receive<'a>(
+pub(crate) fn receive<'a>(
     endpoint: &mut Endpoint<SingleWorker>,
     now: Now,
     batch: impl Iterator<Item = Inbound<'a>>,
@@ -169,107 +166,6 @@ pub(crate) fn receive_unreliable(count: u64) {
         delivered += counted_part(|| receive(server, now, inbound(&mut packets), &mut answers));
     }
     assert_eq!(delivered, count);
-}
-
-/// The part of a [`Stream`] that counts.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Counted {
-    /// Making a packet of a message that waits: frames, bookkeeping, header, and sealing (ChaCha20-Poly1305).
-    Seal,
-    /// The way from the application's message to the packet.
-    Send,
-    /// The way from the packet to the event, and the acks that follow.
-    Receive,
-}
-
-/// Two endpoints, of which one sends reliable messages to the other, one per packet.
-pub(crate) struct Stream {
-    sender: Endpoint<SingleWorker>,
-    receiver: Endpoint<SingleWorker>,
-    /// The handle of the receiver, at the sender.
-    peer: PeerId,
-    /// The addresses of the sender and of the receiver.
-    addresses: [SocketAddr; 2],
-    now: Now,
-    packets: Datagrams,
-    answers: Datagrams,
-    /// Messages that the application sent.
-    given: u64,
-}
-
-impl Stream {
-    pub(crate) fn new(is_to_server: bool) -> Self {
-        let config = Config::default().congestion(UNLIMITED);
-        let Group { server, client, links, now } = Group::connect(1, &config).expect("a connection");
-        let (sender, receiver, peer, addresses) = if is_to_server {
-            (client, server, links[0].server, [client_address(), server_address()])
-        } else {
-            (server, client, links[0].client, [server_address(), client_address()])
-        };
-        let [mut packets, mut answers] = [Datagrams::default(), Datagrams::default()];
-        packets.reserve(2 * BATCH);
-        answers.reserve(2 * BATCH);
-        Self { sender, receiver, peer, addresses, now, packets, answers, given: 0 }
-    }
-
-    pub(crate) fn run(mut self, count: u64, counted: Counted) {
-        let mut delivered = 0;
-        for made in 1..=count {
-            for waited in 0.. {
-                if self.make_packet(counted) {
-                    break;
-                }
-                assert!(waited < MAY_SEND_WITHIN_MS, "the sender may not send");
-                self.now.monotonic = self.now.monotonic.after(MILLISECOND);
-                delivered += self.deliver(counted);
-            }
-            if made.is_multiple_of(BATCH as u64) || made == count {
-                self.now.monotonic = self.now.monotonic.after(BATCH_INTERVAL);
-                delivered += self.deliver(counted);
-            }
-        }
-        assert_eq!((self.sender.stats().messages_sent, delivered), (count, count));
-        assert_eq!(self.receiver.stats().dropped_count(), 0);
-    }
-
-    /// Sends a message and makes its packet. Returns false when no packet may be sent now.
-    fn make_packet(&mut self, counted: Counted) -> bool {
-        let Self { sender, packets, given, .. } = self;
-        let (now, peer) = (self.now, self.peer);
-        // A message that waits is sent before the next one is given.
-        let is_given = sender.stats().messages_sent < *given;
-        let mut give = |sender: &mut Endpoint<SingleWorker>| {
-            let has_given = is_given
-                || sender
-                    .send(now, peer, drumfire_proto::Message::reliable_ordered(ChannelId(0), PAYLOAD))
-                    .is_ok();
-            *given += u64::from(has_given && !is_given);
-            has_given
-        };
-        match counted {
-            Counted::Seal => give(sender) && counted_part(|| packets.take_from(sender, now)),
-            Counted::Send => counted_part(|| give(sender) && packets.take_from(sender, now)),
-            Counted::Receive => give(sender) && packets.take_from(sender, now),
-        }
-    }
-
-    /// Delivers the packets, and the acks that the receiver sends. Returns the number of messages that arrived.
-    fn deliver(&mut self, counted: Counted) -> u64 {
-        let Self { sender, receiver, addresses: [from, to], packets, answers, .. } = self;
-        let now = self.now;
-        let inbound = packets.inbound(*from);
-        let delivered = if counted == Counted::Receive {
-            counted_part(|| receive(receiver, now, inbound, answers))
-        } else {
-            receive(receiver, now, inbound, answers)
-        };
-        packets.clear();
-        sender.handle_datagrams(now, answers.inbound(*to));
-        sender.handle_timeout(now);
-        while sender.poll_event().is_some() {}
-        answers.clear();
-        delivered
-    }
 }
 
 /// Receives an ack of `packets` new packets: parse, open, remove the packets from those in flight, and measure the round trip.
