@@ -4,32 +4,33 @@
 //! decides when to fill a packet.
 
 mod chunks;
+mod fates;
 mod fill;
 mod free;
 mod latest;
-mod message_slab;
 mod pieces;
 mod reliable;
 mod scheduler;
+mod segment;
+mod segment_slab;
 mod sent_run;
-mod waiting;
 
 use std::time::Duration;
 
 use drumfire_wire::{ChannelId, MessageId};
 
-use self::latest::{Latest, Older, is_value};
-use self::pieces::is_piece;
+use self::chunks::{BodyChunks, ChunkLimits};
+use self::latest::{Latest, Older};
 use self::reliable::{GivenUp, Reliable};
 use self::scheduler::{ChannelScheduler, QueueKey};
-use self::waiting::{DeliveryTerms, Extras, QueuedMessage};
+use self::segment::{DeliveryTerms, Extras, QueuedBodies, QueuedMessage};
 use super::credit::SendCredit;
 use super::message::{Message, SendOptions};
-use super::receipt::{Outcome, ReceiptId, Receipts, is_receipt};
+use super::receipt::{Outcome, ReceiptId, Receipts};
 use super::{ChannelOptions, IfFull, Mode, Priority, WhenFull, notify_below_bytes};
+use crate::event::charge_all;
 use crate::ids::KeyedBuildHasher;
 use crate::limits::ITEM_CHARGE_BYTES;
-use crate::loss::PacketFate;
 use crate::time::Moment;
 
 pub(crate) use self::fill::{FillCounts, Packet};
@@ -42,6 +43,8 @@ pub(crate) struct SendQueue {
     scheduler: Option<Box<ChannelScheduler>>,
     /// The messages with ids that were sent, until they are acknowledged.
     reliable: Option<Box<Reliable>>,
+    /// The bodies of messages that wait in segments or were sent in runs.
+    chunks: BodyChunks,
     /// The values of keys, waiting and in flight.
     latest: Option<Box<Latest>>,
     /// The receipts of messages without ids, and all outcomes.
@@ -101,6 +104,7 @@ impl SendQueue {
         Self {
             scheduler: None,
             reliable: None,
+            chunks: BodyChunks::new(),
             latest: None,
             receipts: None,
             next_id,
@@ -142,6 +146,8 @@ impl SendQueue {
         if_full: IfFull,
     ) -> PushResult {
         let Message { channel, payload, options } = message;
+        // Chunks belong to the whole connection, so the share of a priority does not limit them.
+        let chunk_limits = ChunkLimits { limit_bytes, used_bytes: self.used_bytes };
         let limit_bytes = options.priority.share_of(limit_bytes);
         let bytes = charge(payload.len());
         // The memory decides first: a message that is refused changes nothing.
@@ -169,6 +175,7 @@ impl SendQueue {
         let SendOptions { mode, key, priority, lifetime } = options;
         let terms = DeliveryTerms { deadline: lifetime.map(|lifetime| now.after(lifetime)), receipt };
         let scheduler = self.scheduler.get_or_insert_with(|| Box::new(ChannelScheduler::new(self.hash)));
+        let key = if mode == Mode::ReliableLatest { key } else { 0 };
         let extras = Extras { terms, key, version: None, progress: None };
         let waiting = QueuedMessage { channel, mode, payload, queued_at: now, extras };
         // A value replaces the older value of its key, whether that waits or is in flight.
@@ -176,7 +183,7 @@ impl SendQueue {
             let latest = self.latest.get_or_insert_with(|| Box::new(Latest::new(self.hash)));
             push_value(scheduler, latest, waiting, priority)
         } else {
-            scheduler.push(waiting, priority)
+            scheduler.push(waiting, priority, &mut self.chunks, chunk_limits)
         };
         self.used_bytes = used_bytes;
         self.reported_bytes = self.reported_bytes.saturating_add(bytes);
@@ -209,10 +216,15 @@ impl SendQueue {
         // One long message may take the memory of several short ones.
         let mut count = 0_u32;
         while self.used_bytes.saturating_add(bytes) > limit_bytes {
-            let oldest = self.scheduler.as_mut().and_then(|scheduler| scheduler.drop_oldest(channel, mode));
+            let chunks = &mut self.chunks;
+            let oldest =
+                self.scheduler.as_mut().and_then(|scheduler| scheduler.drop_oldest(channel, mode, chunks));
             count = count.saturating_add(1);
             let Some(oldest) = oldest else { return PushResult::Dropped(count) };
-            self.forget(&oldest, Outcome::Expired);
+            release(&mut self.used_bytes, charge(oldest.payload_bytes));
+            if let Some(receipt) = oldest.receipt {
+                self.receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
+            }
         }
         PushResult::Taken(count)
     }
@@ -277,7 +289,8 @@ impl SendQueue {
         };
         // A part was sent. The peer holds memory for a message with an id, and learns from a Skip that the rest will
         // not follow.
-        let gone = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, true));
+        let chunks = &mut self.chunks;
+        let gone = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, true, chunks));
         debug_assert!(gone.is_some(), "the message that has expired does not wait");
         let Some(gone) = gone else { return false };
         if !gone.mode.needs_id() {
@@ -287,10 +300,31 @@ impl SendQueue {
             }
             return true;
         }
-        let over = self.reliable.as_mut().and_then(|reliable| reliable.abandon(progress.number, now));
+        let chunks = &mut self.chunks;
+        let over = self.reliable.as_mut().and_then(|reliable| reliable.abandon(progress.number, now, chunks));
         let is_new = over.is_some();
         over.into_iter().for_each(|over| self.on_given_up(over));
         is_new
+    }
+
+    /// Gives up all messages of the segment with which a queue begins, because their lifetime ended. Returns their number.
+    fn expire_segment(&mut self, queue_key: QueueKey) -> u16 {
+        let Some(scheduler) = &mut self.scheduler else { return 0 };
+        let first = scheduler.first(queue_key).map(|first| first.content);
+        debug_assert!(
+            matches!(first, Some(QueuedBodies::Segment(_))),
+            "{queue_key:?} begins with no segment"
+        );
+        let Some(QueuedBodies::Segment(segment)) = first else { return 0 };
+        // The messages share a deadline, so none of them can be sent any more.
+        let whole = segment.whole();
+        let (chunks, receipts) = (&mut self.chunks, &mut self.receipts);
+        let bodies = scheduler.take_part(queue_key, &whole, chunks, |receipt| {
+            receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
+        });
+        bodies.iter().for_each(|bodies| chunks.release(bodies));
+        release(&mut self.used_bytes, charge_all(whole.count, whole.payload_bytes));
+        whole.count
     }
 
     /// Accounts for a message that was given up after part of it was sent. Its overhead stays charged until the peer
@@ -304,7 +338,8 @@ impl SendQueue {
 
     /// Removes a message that is not kept: it was sent, or its lifetime ended. Returns its receipt.
     fn pop(&mut self, queue_key: QueueKey, outcome: Outcome) -> Option<ReceiptId> {
-        let gone = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, false));
+        let chunks = &mut self.chunks;
+        let gone = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, false, chunks));
         debug_assert!(gone.is_some(), "the message to remove does not wait");
         let gone = gone?;
         if gone.mode == Mode::ReliableLatest
@@ -329,26 +364,10 @@ impl SendQueue {
                 && self.scheduler.as_ref().is_some_and(|queues| queues.first(queue_key).is_some()),
             "the value that was written does not wait"
         );
-        let mut sent = self.scheduler.as_mut()?.pop(queue_key, true)?;
+        let mut sent = self.scheduler.as_mut()?.pop(queue_key, true, &mut self.chunks)?;
         sent.extras.version = Some(version);
         let (key, priority) = ((sent.channel, sent.extras.key), Priority::of_class(class));
         Some(self.latest.as_mut()?.on_sent(key, sent, priority, number))
-    }
-
-    /// Processes the fate of a value in flight. Without `fate` the value is sent again in any case.
-    fn on_value(&mut self, fate: Option<PacketFate>, id: MessageId, packet: u64) {
-        // A value that was replaced or sent again since is no longer in flight under this id, and its fate is of no
-        // interest.
-        let packet = fate.map(|_| packet);
-        let Some(latest) = &mut self.latest else { return };
-        let Some((key, value, priority)) = latest.take(id, packet) else { return };
-        if fate == Some(PacketFate::Acknowledged) {
-            latest.forget(key);
-            return self.forget(&value, Outcome::Acknowledged);
-        }
-        // The value goes to the end of its queue: values have no order, and it stays the newest of its key.
-        let scheduler = self.scheduler.get_or_insert_with(|| Box::new(ChannelScheduler::new(self.hash)));
-        latest.on_waiting(key, scheduler.push_at_end(value, priority));
     }
 
     /// Releases the charge of a message, and resolves its receipt if the outcome is known.
@@ -367,49 +386,6 @@ impl SendQueue {
         self.receipts.as_mut()?.pop()
     }
 
-    /// Processes the fate of a packet with what `id` stands for.
-    pub(crate) fn on_fate(&mut self, fate: PacketFate, id: MessageId, packet: u64) {
-        // The range of an id shows which part registered it.
-        if is_value(id) {
-            return self.on_value(Some(fate), id, packet);
-        }
-        if is_receipt(id) {
-            if let Some(receipts) = &mut self.receipts {
-                receipts.on_fate(fate, id);
-            }
-            return;
-        }
-        let Some(reliable) = &mut self.reliable else { return };
-        let arrived =
-            if is_piece(id) { reliable.on_piece_fate(fate, id) } else { reliable.on_fate(fate, id, packet) };
-        // Messages have arrived: release them, and resume what waited for them.
-        let Some(arrived) = arrived else { return };
-        release(&mut self.used_bytes, arrived.charge_bytes);
-        if let Some(receipts) = &mut self.receipts {
-            receipts.answer_ids(arrived.ids.first..arrived.ids.end(), Outcome::Acknowledged);
-        }
-        if arrived.is_sequenced
-            && let Some(scheduler) = &mut self.scheduler
-        {
-            scheduler.on_sequenced_arrived(arrived.channel);
-        }
-        self.unblock();
-    }
-
-    /// Sends a message again whatever its fate, unless it was acknowledged.
-    pub(crate) fn repeat(&mut self, id: MessageId) {
-        if is_value(id) {
-            return self.on_value(None, id, 0);
-        }
-        if let Some(reliable) = &mut self.reliable {
-            if is_piece(id) {
-                reliable.repeat_piece(id);
-            } else {
-                reliable.repeat(id);
-            }
-        }
-    }
-
     /// Releases memory that an idle connection does not need. Returns the remaining state if the queue is empty.
     pub(crate) fn shrink(&mut self) -> Option<Idle> {
         if self.notify_below_bytes > 0 || self.is_listed {
@@ -418,6 +394,7 @@ impl SendQueue {
         self.latest.take_if(|latest| latest.is_empty());
         self.receipts.take_if(|receipts| receipts.is_empty());
         self.scheduler.take_if(|scheduler| scheduler.is_empty());
+        self.chunks.shrink();
         // The next id survives in any case. The peer would take a message with an earlier id for a copy.
         if let Some(reliable) = &self.reliable
             && let Some(next_id) = reliable.next_id_when_empty()
@@ -437,12 +414,12 @@ impl SendQueue {
     pub(crate) fn check(&self) {
         let scheduler = self.scheduler.as_ref();
         // A walk per message would make tests with very long queues quadratic.
-        if scheduler.is_some_and(|scheduler| scheduler.message_count() > CHECKED_MAX) {
+        if scheduler.is_some_and(|scheduler| scheduler.entry_count() > CHECKED_MAX) {
             return;
         }
         // Each message is charged once, wherever it is. A fragmented message with an id is in two places while parts
         // of it wait to be sent, and belongs to `reliable`.
-        let waiting = scheduler.map_or((0, 0), |scheduler| scheduler.check());
+        let waiting = scheduler.map_or((0, 0), |scheduler| scheduler.check(&self.chunks));
         let sent_bytes = self.reliable.as_ref().map_or(0, |reliable| reliable.check());
         let (values_waiting_count, value_bytes) =
             self.latest.as_ref().map_or((0, 0), |latest| latest.check());
@@ -458,10 +435,14 @@ impl SendQueue {
             "a waiting value has no key, or a key no value"
         );
         self.receipts.iter().for_each(|receipts| receipts.check());
+        let segments = scheduler.iter().flat_map(|scheduler| scheduler.segment_bodies());
+        let runs = self.reliable.iter().flat_map(|reliable| reliable.run_bodies());
+        let open = scheduler.iter().flat_map(|scheduler| scheduler.open_chunks());
+        self.chunks.check(segments.chain(runs), open);
     }
 }
 
-/// The number of waiting messages up to which [`SendQueue::check`] examines all of them.
+/// The number of waiting messages and segments up to which [`SendQueue::check`] examines all of them.
 const CHECKED_MAX: usize = 4_096;
 
 /// Releases memory that was charged for a message.

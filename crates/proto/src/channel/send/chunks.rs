@@ -1,38 +1,63 @@
-//! The encoded bodies of sent runs, in chunks of memory that several runs share.
+//! The encoded bodies of messages, in chunks of memory: from the time when a message is queued until its run is
+//! acknowledged.
 //!
-//! A chunk is filled from front to back, and used again once no run refers to it. A peer that acknowledges selectively can
-//! keep a chunk with a single run, so the capacity of all chunks is bounded by the memory that the messages are charged.
+//! Each line of the scheduler appends to a chunk of its own, so that its messages are one run whatever other channels
+//! send. A chunk is filled from front to back, and used again once nothing refers to it. A peer that acknowledges
+//! selectively can keep a chunk with a single run, so the capacity of all chunks is bounded.
+
+use drumfire_wire::Bodies;
 
 use super::free::NOWHERE;
 use crate::convert::{saturated, to_usize};
+use crate::limits::DATAGRAM_SENT_MAX_BYTES;
 
-/// The capacity of a chunk in bytes: the bodies of three full packets, so that little is left unused at its end.
-const CHUNK_BYTES: usize = 4_096;
+/// The capacity of a chunk in bytes, while little memory is in use.
+const CHUNK_BYTES: usize = 2_048;
+
+/// The capacity of a chunk in bytes, when more than half of it is in use anyway. A run ends with its chunk.
+const LARGE_CHUNK_BYTES: usize = 16_384;
+
+/// The capacity in bytes that chunks may have whatever is in use: a few channels with a chunk each.
+const CAPACITY_MIN_BYTES: usize = 16_384;
+
+/// The room in bytes with which a chunk is filled further. The end of a chunk with less room stays unused, because a
+/// run that is cut there costs a frame.
+const ROOM_MIN_BYTES: usize = DATAGRAM_SENT_MAX_BYTES;
 
 /// The chunks of one connection.
 #[derive(Debug)]
 pub(super) struct BodyChunks {
     /// All chunks. Their indices do not change.
     chunks: Vec<BodyChunk>,
-    /// The index of the chunk that bodies are appended to, or `NOWHERE`.
-    open: u32,
-    /// The indices of chunks without runs, except the open one. The chunk that was released last is used first, because
-    /// its memory is likely still in the cache.
-    free: Vec<u32>,
+    /// The indices of listed chunks. The chunk that was listed last is used first, because its memory is likely still in
+    /// the cache.
+    listed: Vec<u32>,
     /// The sum of the capacities of all chunks in bytes.
     capacity_bytes: usize,
 }
 
 #[derive(Debug)]
 struct BodyChunk {
-    /// The bodies. The vector never grows beyond the capacity that it had when it was empty.
+    /// The bodies. The vector never grows beyond its first capacity.
     bytes: Vec<u8>,
-    /// The number of runs with bodies in this chunk.
-    live_runs: u32,
+    /// The number of segments and runs with bodies in this chunk.
+    live_count: u32,
+    /// How the chunk is used.
+    state: ChunkState,
 }
 
-/// The position of the bodies of a run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ChunkState {
+    /// A line appends to it.
+    Open,
+    /// It has room, and is in the list for the next line.
+    Listed,
+    /// It has no room, and is listed again when nothing refers to it.
+    Full,
+}
+
+/// The position of the bodies of a segment or run. The owner of a range gives it back with [`BodyChunks::release`].
+#[derive(Debug)]
 pub(super) struct BodyRange {
     /// The index of the chunk.
     chunk: u32,
@@ -42,80 +67,121 @@ pub(super) struct BodyRange {
     bytes: u32,
 }
 
+/// The memory that chunks may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChunkLimits {
+    /// The limit of the connection's send memory in bytes.
+    pub(super) limit_bytes: usize,
+    /// The charges of all messages of the connection in bytes.
+    pub(super) used_bytes: usize,
+}
+
 impl BodyRange {
-    /// Splits the first `bytes` bytes off. Returns the range of the others.
-    pub(super) fn split_off(&mut self, bytes: usize) -> Self {
-        let bytes = saturated(bytes, u32::MAX);
-        debug_assert!(bytes < self.bytes, "{bytes} bytes are split from {self:?}");
-        let rest = Self {
-            chunk: self.chunk,
-            from: self.from.saturating_add(bytes),
-            bytes: self.bytes.saturating_sub(bytes),
-        };
-        self.bytes = bytes;
-        rest
+    /// The length of all bodies in bytes.
+    pub(super) const fn bytes(&self) -> u32 {
+        self.bytes
+    }
+}
+
+impl BodyChunk {
+    fn room(&self) -> usize {
+        self.bytes.capacity().saturating_sub(self.bytes.len())
     }
 }
 
 impl BodyChunks {
     pub(super) const fn new() -> Self {
-        Self { chunks: Vec::new(), open: NOWHERE, free: Vec::new(), capacity_bytes: 0 }
+        Self { chunks: Vec::new(), listed: Vec::new(), capacity_bytes: 0 }
     }
 
-    /// Whether `bytes` bytes may be added. `charged_bytes` are the charges of all messages of the connection.
-    pub(super) fn may_add(&self, bytes: usize, charged_bytes: usize) -> bool {
-        // Without losses the chunks are much smaller than the charges. A new chunk beyond them means that many chunks
-        // have few runs left.
-        self.open_room() >= bytes || !self.free.is_empty() || self.capacity_bytes <= charged_bytes
-    }
-
-    /// The bytes that fit into the open chunk.
-    fn open_room(&self) -> usize {
-        let open = self.chunks.get(to_usize(self.open));
-        open.map_or(0, |chunk| chunk.bytes.capacity().saturating_sub(chunk.bytes.len()))
-    }
-
-    /// Adds the bodies of a run, which `put` appends. They have `bytes` bytes.
-    pub(super) fn add(&mut self, bytes: usize, put: impl FnOnce(&mut Vec<u8>)) -> BodyRange {
-        if self.open_room() < bytes {
-            self.open_chunk(bytes);
-        }
-        let mut range = BodyRange { chunk: self.open, from: 0, bytes: saturated(bytes, u32::MAX) };
-        if let Some(chunk) = self.chunks.get_mut(to_usize(self.open)) {
-            let from = chunk.bytes.len();
-            put(&mut chunk.bytes);
-            debug_assert_eq!(chunk.bytes.len(), from.saturating_add(bytes), "the bodies have another length");
-            chunk.live_runs = chunk.live_runs.saturating_add(1);
-            range.from = saturated(from, u32::MAX);
-        }
-        range
-    }
-
-    /// Opens a chunk with room for `bytes` bytes.
-    fn open_chunk(&mut self, bytes: usize) {
-        // The rest of the open chunk stays unused. Cutting a run for it would cost a frame.
-        let closed = self.chunks.get(to_usize(self.open));
-        if closed.is_some_and(|chunk| chunk.live_runs == 0) {
-            self.free.push(self.open);
-        }
-        self.open = match self.free.pop() {
-            Some(index) => index,
-            None => {
-                self.chunks.push(BodyChunk { bytes: Vec::new(), live_runs: 0 });
-                saturated(self.chunks.len().saturating_sub(1), NOWHERE)
-            }
+    /// Appends the body of a message to a range. `open` is the chunk of its line. Returns false if the range does not
+    /// end where the chunk does, or if the chunk has no room.
+    #[inline]
+    pub(super) fn extend(&mut self, range: &mut BodyRange, open: u32, payload: &[u8]) -> bool {
+        let Some(chunk) = self.chunks.get_mut(to_usize(range.chunk)).filter(|_| range.chunk == open) else {
+            return false;
         };
-        if let Some(chunk) = self.chunks.get_mut(to_usize(self.open)) {
-            // Large datagrams have longer runs than others.
-            let before = chunk.bytes.capacity();
-            chunk.bytes.reserve_exact(bytes.max(CHUNK_BYTES));
-            let more = chunk.bytes.capacity().saturating_sub(before);
-            self.capacity_bytes = self.capacity_bytes.saturating_add(more);
+        let (end, body_bytes) =
+            (range.from.saturating_add(range.bytes), Bodies::encoded_bytes(payload.len()));
+        // Another segment of the same line may follow in the chunk. Bodies of a run have no gaps, because they are copied into
+        // the packet as they are.
+        if to_usize(end) != chunk.bytes.len() || chunk.room() < body_bytes {
+            return false;
+        }
+        Bodies::put(payload, &mut chunk.bytes);
+        range.bytes = range.bytes.saturating_add(saturated(body_bytes, u32::MAX));
+        true
+    }
+
+    /// Adds the bodies of two messages. `open` is the chunk of their line, which is replaced when it has no room.
+    /// Returns `None` when there may be no further chunk.
+    pub(super) fn add(
+        &mut self,
+        open: &mut u32,
+        payloads: [&[u8]; 2],
+        limits: ChunkLimits,
+    ) -> Option<BodyRange> {
+        let bytes = payloads.into_iter().map(|payload| Bodies::encoded_bytes(payload.len())).sum::<usize>();
+        // A line keeps its chunk as long as it has room, so few chunks have bodies of one line.
+        if self.chunks.get(to_usize(*open)).is_none_or(|chunk| chunk.room() < bytes) {
+            self.close(open);
+            *open = self.open(limits)?;
+        }
+        let chunk = self.chunks.get_mut(to_usize(*open))?;
+        debug_assert!(chunk.room() >= bytes, "a chunk is opened without room for {bytes} bytes");
+        let from = saturated(chunk.bytes.len(), u32::MAX);
+        payloads.into_iter().for_each(|payload| Bodies::put(payload, &mut chunk.bytes));
+        chunk.live_count = chunk.live_count.saturating_add(1);
+        Some(BodyRange { chunk: *open, from, bytes: saturated(bytes, u32::MAX) })
+    }
+
+    /// Opens a chunk with room for at least a datagram. Returns its index.
+    fn open(&mut self, limits: ChunkLimits) -> Option<u32> {
+        if let Some(index) = self.listed.pop() {
+            if let Some(chunk) = self.chunks.get_mut(to_usize(index)) {
+                chunk.state = ChunkState::Open;
+            }
+            return Some(index);
+        }
+        let is_large = limits.used_bytes > LARGE_CHUNK_BYTES / 2;
+        let bytes = if is_large { LARGE_CHUNK_BYTES } else { CHUNK_BYTES };
+        // Without losses the chunks are smaller than the charges. A new chunk beyond them means that many chunks have few
+        // messages left, so messages keep their own payloads.
+        let limit_bytes = limits.limit_bytes.saturating_add(limits.limit_bytes / 10);
+        if self.capacity_bytes >= limits.used_bytes.max(CAPACITY_MIN_BYTES)
+            || self.capacity_bytes.saturating_add(bytes) > limit_bytes
+        {
+            return None;
+        }
+        let chunk = BodyChunk { bytes: Vec::with_capacity(bytes), live_count: 0, state: ChunkState::Open };
+        self.capacity_bytes = self.capacity_bytes.saturating_add(chunk.bytes.capacity());
+        self.chunks.push(chunk);
+        Some(saturated(self.chunks.len().saturating_sub(1), NOWHERE))
+    }
+
+    /// Takes the chunk of a line that needs it no longer, if it has one.
+    #[inline]
+    pub(super) fn close(&mut self, open: &mut u32) {
+        if *open != NOWHERE {
+            // Most lines never had one: a message that is alone in its line keeps its own payload.
+            self.list(std::mem::replace(open, NOWHERE));
         }
     }
 
-    /// Returns the bodies at this position.
-    pub(super) fn bodies(&self, range: BodyRange) -> &[u8] {
+    /// Lists a chunk that no line appends to, if it has room.
+    fn list(&mut self, index: u32) {
+        let Some(chunk) = self.chunks.get_mut(to_usize(index)) else { return };
+        debug_assert!(chunk.state != ChunkState::Listed, "chunk {index} is listed twice");
+        // An empty chunk has all its room, whatever was in it before.
+        let has_room = chunk.live_count == 0 || chunk.room() >= ROOM_MIN_BYTES;
+        chunk.state = if has_room { ChunkState::Listed } else { ChunkState::Full };
+        if has_room {
+            self.listed.push(index);
+        }
+    }
+
+    /// Returns the bodies of a range.
+    pub(super) fn bodies(&self, range: &BodyRange) -> &[u8] {
         let from = to_usize(range.from);
         let bodies = self
             .chunks
@@ -125,24 +191,38 @@ impl BodyChunks {
         bodies.unwrap_or_default()
     }
 
-    /// Counts another run in this chunk, after a run was split.
-    pub(super) fn retain(&mut self, range: BodyRange) {
+    /// Splits the first `bytes` bytes off a range. Returns their range.
+    pub(super) fn split_first(&mut self, range: &mut BodyRange, bytes: usize) -> BodyRange {
+        let bytes = saturated(bytes, u32::MAX);
+        debug_assert!(bytes < range.bytes, "{bytes} bytes are split from {range:?}");
+        let first = BodyRange { chunk: range.chunk, from: range.from, bytes };
+        range.from = range.from.saturating_add(bytes);
+        range.bytes = range.bytes.saturating_sub(bytes);
         if let Some(chunk) = self.chunks.get_mut(to_usize(range.chunk)) {
-            chunk.live_runs = chunk.live_runs.saturating_add(1);
+            chunk.live_count = chunk.live_count.saturating_add(1);
+        }
+        first
+    }
+
+    /// Releases the bodies of a range.
+    pub(super) fn release(&mut self, range: &BodyRange) {
+        let Some(chunk) = self.chunks.get_mut(to_usize(range.chunk)) else { return };
+        debug_assert!(chunk.live_count > 0, "the bodies at {range:?} were released before");
+        chunk.live_count = chunk.live_count.saturating_sub(1);
+        // The memory stays, so that a connection in a steady state allocates nothing.
+        if chunk.live_count == 0 {
+            // An open chunk stays with its line, and a listed one is in the list already.
+            chunk.bytes.clear();
+            if chunk.state == ChunkState::Full {
+                self.list(range.chunk);
+            }
         }
     }
 
-    /// Releases the bodies of a run.
-    pub(super) fn release(&mut self, range: BodyRange) {
-        let Some(chunk) = self.chunks.get_mut(to_usize(range.chunk)) else { return };
-        debug_assert!(chunk.live_runs > 0, "the bodies at {range:?} were released before");
-        chunk.live_runs = chunk.live_runs.saturating_sub(1);
-        // The memory stays, so that a connection in a steady state allocates nothing.
-        if chunk.live_runs == 0 {
-            chunk.bytes.clear();
-            if range.chunk != self.open {
-                self.free.push(range.chunk);
-            }
+    /// Frees all memory if nothing refers to it.
+    pub(super) fn shrink(&mut self) {
+        if self.listed.len() == self.chunks.len() && self.chunks.iter().all(|chunk| chunk.live_count == 0) {
+            *self = Self::new();
         }
     }
 
@@ -151,23 +231,37 @@ impl BodyChunks {
         self.capacity_bytes
     }
 
-    /// Asserts what must hold between two calls. `live` are the positions of all runs.
-    pub(super) fn check(&self, live: impl Iterator<Item = BodyRange>) {
+    /// Asserts what must hold between two calls. `live` are all ranges, and `open` the chunks of all lines.
+    pub(super) fn check<'a>(
+        &self,
+        live: impl Iterator<Item = &'a BodyRange>,
+        open: impl Iterator<Item = u32>,
+    ) {
         // Nothing is allocated here, because tests count the allocations of builds with assertions.
         let mut live_count = 0_usize;
         for range in live {
-            debug_assert_eq!(self.bodies(range).len(), to_usize(range.bytes), "the bodies of a run are gone");
+            debug_assert_eq!(
+                self.bodies(range).len(),
+                to_usize(range.bytes),
+                "the bodies of a range are gone"
+            );
             live_count = live_count.saturating_add(1);
         }
-        let counted = self.chunks.iter().map(|chunk| to_usize(chunk.live_runs)).sum::<usize>();
-        debug_assert_eq!(counted, live_count, "the runs of the chunks were counted wrong");
-        let empty_count = self.chunks.iter().filter(|chunk| chunk.live_runs == 0).count();
-        let is_open_empty = self.chunks.get(to_usize(self.open)).is_some_and(|chunk| chunk.live_runs == 0);
-        debug_assert_eq!(
-            self.free.len(),
-            empty_count.saturating_sub(is_open_empty.into()),
-            "an empty chunk is not free"
-        );
+        let counted = self.chunks.iter().map(|chunk| to_usize(chunk.live_count)).sum::<usize>();
+        debug_assert_eq!(counted, live_count, "the ranges of the chunks were counted wrong");
+        let count_of = |state| self.chunks.iter().filter(|chunk| chunk.state == state).count();
+        let is_open = |index: u32| {
+            self.chunks.get(to_usize(index)).is_some_and(|chunk| chunk.state == ChunkState::Open)
+        };
+        let mut open_count = 0_usize;
+        for index in open {
+            debug_assert!(is_open(index), "a line appends to chunk {index}, which is not open");
+            open_count = open_count.saturating_add(1);
+        }
+        debug_assert_eq!(count_of(ChunkState::Open), open_count, "an open chunk has no line, or several");
+        debug_assert_eq!(count_of(ChunkState::Listed), self.listed.len(), "a chunk with room is not listed");
+        let is_lost = |chunk: &BodyChunk| chunk.state == ChunkState::Full && chunk.live_count == 0;
+        debug_assert!(!self.chunks.iter().any(is_lost), "an empty chunk is not used again");
         let capacity_bytes = self.chunks.iter().map(|chunk| chunk.bytes.capacity()).sum::<usize>();
         debug_assert_eq!(self.capacity_bytes, capacity_bytes, "the chunks have another capacity");
     }

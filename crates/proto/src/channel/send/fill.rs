@@ -4,13 +4,13 @@
 //! The state that is kept of a sent message depends on its mode.
 
 use bytes::BufMut;
-use drumfire_wire::{Delivery, FrameWriter, Message, MessageId};
+use drumfire_wire::{Bodies, ChannelId, Delivery, EncodeError, FrameWriter, Message, MessageId};
 
 use super::pieces::{must_cut, write_piece};
 use super::reliable::{Reliable, SendPriority};
-use super::scheduler::{QueueKey, RunLimits};
-use super::sent_run::{RunFrame, RunIds};
-use super::waiting::{Extras, Progress, QueueEntry};
+use super::scheduler::QueueKey;
+use super::segment::{Extras, Progress, QueuedBodies, SingleEntry, unreliable_delivery};
+use super::sent_run::{Order, RunFrame, RunLimits};
 use super::{SendQueue, charge, release};
 use crate::channel::receipt::Outcome;
 use crate::channel::{Mode, Priority, Redundancy};
@@ -95,7 +95,7 @@ impl SendQueue {
         if filled.has_any()
             && let Some(reliable) = &mut self.reliable
         {
-            reliable.write_copies(packet.number, writer, &mut carry, &mut filled);
+            reliable.write_copies(packet.number, writer, &mut self.chunks, &mut carry, &mut filled);
         }
         filled
     }
@@ -112,7 +112,7 @@ impl SendQueue {
         let (used_bytes, receipts) = (&mut self.used_bytes, &mut self.receipts);
         let Some(reliable) = &mut self.reliable else { return true };
         let mut expired_count = 0_u32;
-        let fits = reliable.write_lost(class, packet, writer, carry, filled, |over| {
+        let fits = reliable.write_lost((class, packet), writer, &mut self.chunks, carry, filled, |over| {
             // The overhead stays charged until the peer acknowledged the Skip.
             release(used_bytes, over.payload_bytes);
             expired_count = expired_count.saturating_add(over.ids.count.into());
@@ -135,16 +135,26 @@ impl SendQueue {
     ) -> bool {
         loop {
             let may_give_id = self.may_give_id();
-            let Some((queue_key, waiting)) =
+            let Some((queue_key, first)) =
                 self.scheduler.as_mut().and_then(|scheduler| scheduler.front(class, may_give_id))
             else {
                 return true;
+            };
+            let is_over = first.extras.terms.is_over(packet.now);
+            let Some(waiting) = first.single() else {
+                if is_over {
+                    let count = self.expire_segment(queue_key);
+                    filled.expired_count = filled.expired_count.saturating_add(count.into());
+                } else if !self.write_segment(queue_key, class, packet, writer, carry, filled) {
+                    return false;
+                }
+                continue;
             };
             // The state of the message comes first, and then its mode.
             // A message that was queued before the handshake may exceed the peer's limit.
             let is_too_long =
                 waiting.mode.needs_id() && waiting.payload.len() > self.credit.message_max_bytes();
-            let fits = if waiting.extras.terms.is_over(packet.now) || is_too_long {
+            let fits = if is_over || is_too_long {
                 let is_new = self.expire(queue_key, packet.now);
                 filled.expired_count = filled.expired_count.saturating_add(is_new.into());
                 true
@@ -161,7 +171,7 @@ impl SendQueue {
             } else if waiting.mode.needs_id() {
                 self.write_reliable(queue_key, class, packet, writer, carry, filled)
             } else {
-                self.write_unreliable(queue_key, class, packet, writer, carry, filled)
+                self.write_unreliable(queue_key, packet, writer, carry, filled)
             };
             if !fits {
                 return false;
@@ -180,15 +190,8 @@ impl SendQueue {
         filled: &mut FillCounts,
     ) -> bool {
         self.check_first(queue_key);
-        if self.scheduler.as_ref().is_some_and(|scheduler| scheduler.begins_run(queue_key))
-            && let Some(ids) = self.write_reliable_run(queue_key, class, packet, writer)
-        {
-            carry(ids.book_id());
-            filled.add(ids.count, true, false);
-            return true;
-        }
         let Some(scheduler) = &mut self.scheduler else { return false };
-        let Some(waiting) = scheduler.first(queue_key) else { return false };
+        let Some(waiting) = scheduler.first_single(queue_key) else { return false };
         let charge_bytes = charge(waiting.payload.len());
         // No later message may overtake it, or a large message could wait forever for its credit.
         if !self.credit.has(charge_bytes) {
@@ -201,7 +204,7 @@ impl SendQueue {
         let is_short = waiting.payload.len() <= MESSAGE_MAX_BYTES;
         match is_short.then(|| reliable.write_first(writer, waiting)) {
             Some(Ok(order)) => {
-                if let Some(waiting) = scheduler.pop(queue_key, true) {
+                if let Some(waiting) = scheduler.pop(queue_key, true, &mut self.chunks) {
                     let receipt = waiting.extras.terms.receipt;
                     let redundancy = scheduler.options_of(waiting.channel).redundancy;
                     let send = SendPriority { class, packet: packet.number, redundancy };
@@ -234,52 +237,10 @@ impl SendQueue {
         true
     }
 
-    /// Writes the first messages of a reliable queue as a run. Returns their ids, or `None` if there is only one that
-    /// fits, which is shorter as a message.
+    /// Writes the first messages of a queue that begins with a segment, as a run if several fit. Returns false when no
+    /// message fits.
     #[inline(never)]
-    fn write_reliable_run<B: BufMut>(
-        &mut self,
-        queue_key: QueueKey,
-        class: usize,
-        packet: Packet,
-        writer: &mut FrameWriter<B>,
-    ) -> Option<RunIds> {
-        let scheduler = self.scheduler.as_mut()?;
-        let waiting = scheduler.first(queue_key)?;
-        let next_id = self.next_id;
-        let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id, self.hash)));
-        let order = reliable.order_for(waiting);
-        let delivery = reliable.first_delivery(order);
-        let redundancy = scheduler.options_of(waiting.channel).redundancy;
-        let limits = RunLimits {
-            class,
-            id_count: reliable.ids_left(),
-            charge_bytes: self.credit.left_bytes(),
-            has_copies: redundancy.copies() > 0,
-        };
-        let head = Message { channel: waiting.channel, delivery, payload: &[] };
-        // The run is measured before anything is written or taken out of the queue.
-        let fit = scheduler.fit_run(queue_key, &limits, RunFrame::behind(writer, &head)?);
-        // Without memory for bodies, each message keeps its own payload.
-        if fit.count < 2 || !reliable.may_keep_bodies(fit.body_bytes, self.used_bytes) {
-            return None;
-        }
-        let payloads = scheduler.payloads(queue_key).take(fit.count.into());
-        let send = SendPriority { class, packet: packet.number, redundancy };
-        let ids = reliable.write_run(writer, (waiting, order), &fit, payloads, send).ok()?;
-        for id in ids.first..ids.end() {
-            let receipt = scheduler.pop(queue_key, true).and_then(|sent| sent.extras.terms.receipt);
-            if let Some(receipt) = receipt {
-                self.receipts.get_or_insert_default().open(id, receipt);
-            }
-        }
-        // As with single messages, retransmissions are free.
-        self.credit.spend(charge_all(fit.count, fit.payload_bytes));
-        Some(ids)
-    }
-
-    /// Writes the first message of an unreliable queue, or starts to fragment it. Returns false when it does not fit.
-    fn write_unreliable<B: BufMut>(
+    fn write_segment<B: BufMut>(
         &mut self,
         queue_key: QueueKey,
         class: usize,
@@ -290,27 +251,92 @@ impl SendQueue {
     ) -> bool {
         self.check_first(queue_key);
         let Some(scheduler) = &mut self.scheduler else { return false };
-        let run_count = scheduler.write_unreliable_run(queue_key, class, writer);
-        let Some(waiting) = scheduler.first(queue_key) else { return false };
-        let receipt = waiting.extras.terms.receipt;
-        // A run has the messages that wait one behind the other, and the first of them is still at the front.
-        let written = match run_count {
-            Some(count) => Ok(count),
-            None => writer.message(&waiting.unreliable_message()).map(|()| 1),
+        let turn_bytes = scheduler.turn_bytes(queue_key, class);
+        let Some(entry) = scheduler.first(queue_key) else { return false };
+        let QueuedBodies::Segment(segment) = entry.content else { return false };
+        let (channel, mode, deadline) = (entry.channel, entry.mode, entry.extras.terms.deadline);
+        let is_reliable = mode.needs_id();
+        let mut limits = RunLimits { id_count: u64::MAX, turn_bytes, charge_bytes: usize::MAX };
+        let (mut order, mut delivery) = (Order::Unordered, unreliable_delivery(mode));
+        if is_reliable {
+            // No later message may overtake the first one, or it could wait forever for its credit.
+            if !self.credit.has(charge(segment.first_bytes.into())) {
+                scheduler.set_short_of_credit(true);
+                return true;
+            }
+            let next_id = self.next_id;
+            let reliable = self.reliable.get_or_insert_with(|| Box::new(Reliable::new(next_id, self.hash)));
+            order = reliable.order_for(channel, mode);
+            delivery = reliable.first_delivery(order);
+            (limits.id_count, limits.charge_bytes) = (reliable.ids_left(), self.credit.left_bytes());
+        }
+        // The run is measured before anything is written or taken out of the queue.
+        let bodies = self.chunks.bodies(&segment.bodies);
+        let Some(mut part) = RunFrame::behind(writer, &Message { channel, delivery, payload: &[] }) else {
+            return false;
         };
-        match written {
-            // Nothing of them is kept. A receipt waits for the fate of the packet.
-            Ok(count) => {
-                for _ in 0..count {
-                    if let Some(receipt) = self.pop(queue_key, Outcome::Lost) {
-                        carry(self.receipts.get_or_insert_default().on_sent(receipt));
-                        filled.receipt_count = filled.receipt_count.saturating_add(1);
-                    }
+        part.take_segment(segment, bodies, &limits);
+        let Some(bodies) = bodies.get(..part.body_bytes).filter(|_| part.count > 0) else { return false };
+        let written = write_bodies(writer, channel, delivery, part.count, bodies);
+        if written.is_err() {
+            // The frames of the packet are used up.
+            return false;
+        }
+        // Copies of long messages would crowd out new messages.
+        let redundancy =
+            if segment.has_long { Redundancy::None } else { scheduler.options_of(channel).redundancy };
+        let (chunks, receipts) = (&mut self.chunks, &mut self.receipts);
+        if is_reliable && let Some(reliable) = &mut self.reliable {
+            // The bodies stay where they are, and the record of the run refers to them until it is acknowledged.
+            let mut ids = reliable.next_id()..;
+            let taken = scheduler.take_part(queue_key, &part, chunks, |receipt| {
+                if let Some(id) = ids.next() {
+                    receipts.get_or_insert_default().open(id, receipt);
                 }
-                filled.add(count, false, false);
+            });
+            let Some(bodies) = taken else { return false };
+            let send = SendPriority { class, packet: packet.number, redundancy };
+            carry(reliable.keep_part(channel, bodies, &part, deadline, order, send).book_id());
+            // As with single messages, retransmissions are free.
+            self.credit.spend(charge_all(part.count, part.payload_bytes));
+        } else {
+            // Nothing is kept of unreliable messages. Their receipts wait for the fate of the packet.
+            let taken = scheduler.take_part(queue_key, &part, chunks, |receipt| {
+                carry(receipts.get_or_insert_default().on_sent(receipt));
+                filled.receipt_count = filled.receipt_count.saturating_add(1);
+            });
+            let Some(bodies) = taken else { return false };
+            chunks.release(&bodies);
+            release(&mut self.used_bytes, charge_all(part.count, part.payload_bytes));
+        }
+        filled.add(part.count, is_reliable, false);
+        true
+    }
+
+    /// Writes the first message of an unreliable queue, or starts to fragment it. Returns false when it does not fit.
+    fn write_unreliable<B: BufMut>(
+        &mut self,
+        queue_key: QueueKey,
+        packet: Packet,
+        writer: &mut FrameWriter<B>,
+        carry: &mut impl FnMut(MessageId),
+        filled: &mut FillCounts,
+    ) -> bool {
+        self.check_first(queue_key);
+        let Some(scheduler) = &mut self.scheduler else { return false };
+        let Some(waiting) = scheduler.first_single(queue_key) else { return false };
+        match writer.message(&waiting.unreliable_message()) {
+            // Nothing of it is kept. A receipt waits for the fate of the packet.
+            Ok(()) => {
+                if let Some(receipt) = self.pop(queue_key, Outcome::Lost) {
+                    carry(self.receipts.get_or_insert_default().on_sent(receipt));
+                    filled.receipt_count = filled.receipt_count.saturating_add(1);
+                }
+                filled.add(1, false, false);
                 true
             }
             Err(error) if must_cut(error, packet.room_bytes) => {
+                let receipt = waiting.extras.terms.receipt;
                 let receipts = &mut self.receipts;
                 let receipt = receipt.map(|receipt| receipts.get_or_insert_default().begin(receipt));
                 // The first fragment determines its number.
@@ -332,7 +358,7 @@ impl SendQueue {
     ) -> bool {
         self.check_first(queue_key);
         let Some(scheduler) = &mut self.scheduler else { return false };
-        let Some(waiting) = scheduler.first(queue_key) else { return false };
+        let Some(waiting) = scheduler.first_single(queue_key) else { return false };
         let Some(progress) = waiting.extras.progress else { return false };
         let begin = progress.sent_bytes;
         let total = waiting.total_bytes();
@@ -342,7 +368,7 @@ impl SendQueue {
         let end = if is_reliable {
             debug_assert!(self.reliable.is_some(), "a fragmented message has an id, and was not registered");
             let Some(reliable) = &mut self.reliable else { return false };
-            let written = reliable.write_next_piece(writer, progress.number, begin, total);
+            let written = reliable.write_next_piece(writer, &self.chunks, progress.number, begin, total);
             let Some((end, id)) = written else { return false };
             carry(id);
             end
@@ -365,7 +391,7 @@ impl SendQueue {
         scheduler.advance(queue_key, number, end);
         // The last fragment is written. A reliable message stays charged, because `reliable` holds its payload.
         if end == total
-            && let Some(done) = scheduler.pop(queue_key, true)
+            && let Some(done) = scheduler.pop(queue_key, true, &mut self.chunks)
             && !is_reliable
         {
             release(&mut self.used_bytes, charge(done.payload.len()));
@@ -384,11 +410,26 @@ impl SendQueue {
 
 /// Writes a value into packet `number`, which becomes its version on the first transmission. Returns the version, or
 /// `None` when the value does not fit.
-fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: QueueEntry<'_>, number: u64) -> Option<u64> {
-    let QueueEntry { channel, payload, extras: &Extras { key, version, .. }, .. } = waiting;
+fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: SingleEntry<'_>, number: u64) -> Option<u64> {
+    let SingleEntry { channel, payload, extras: &Extras { key, version, .. }, .. } = waiting;
     let version = version.unwrap_or(number);
     writer
         .message(&Message { channel, delivery: Delivery::ReliableLatest { key, version }, payload })
         .ok()?;
     Some(version)
+}
+
+/// Writes these bodies as a run, or a single body as a message, which is shorter.
+pub(super) fn write_bodies<B: BufMut>(
+    writer: &mut FrameWriter<B>,
+    channel: ChannelId,
+    delivery: Delivery,
+    count: u16,
+    bodies: &[u8],
+) -> Result<(), EncodeError> {
+    if count > 1 {
+        return writer.run_with(channel, delivery, count, bodies.len(), |out| out.put_slice(bodies));
+    }
+    let payload = Bodies::split_first(bodies).map_or(&[][..], |(payload, _)| payload);
+    writer.message(&Message { channel, delivery, payload })
 }

@@ -9,7 +9,7 @@ use drumfire_wire::{ChannelId, MessageId};
 
 use super::charge;
 use super::free::{Free, NOWHERE};
-use super::waiting::QueuedMessage;
+use super::segment::QueuedMessage;
 use crate::channel::Priority;
 use crate::convert::to_usize;
 use crate::ids::KeyedBuildHasher;
@@ -232,7 +232,7 @@ impl Latest {
 mod tests {
     use super::*;
     use crate::channel::Mode;
-    use crate::channel::send::waiting::Extras;
+    use crate::channel::send::segment::Extras;
     use crate::time::Moment;
     use bytes::Bytes;
 

@@ -11,17 +11,18 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use bytes::BufMut;
-use drumfire_wire::{Bodies, ChannelId, Delivery, EncodeError, FrameWriter, Message, MessageId};
+use drumfire_wire::{ChannelId, Delivery, EncodeError, FrameWriter, Message, MessageId};
 
-use super::chunks::BodyChunks;
+use super::chunks::{BodyChunks, BodyRange};
 use super::pieces::FragmentTable;
+use super::segment::{QueuedMessage, SingleEntry};
 use super::sent_run::{Order, RunBodies, RunFrame, RunIds, RunState, SentRun};
-use super::waiting::{QueueEntry, QueuedMessage};
 use crate::channel::{Mode, Priority, Redundancy};
 use crate::convert::saturated;
 use crate::ids::KeyedBuildHasher;
 use crate::limits::{MESSAGE_IDS_IN_FLIGHT, REDUNDANT_MAX_BYTES};
 use crate::loss::PacketFate;
+use crate::time::Moment;
 
 /// The number of records up to which acknowledged ones may outnumber the others.
 const RECORDS_MIN: usize = 64;
@@ -39,8 +40,6 @@ pub(super) struct Reliable {
     acknowledged_count: usize,
     /// The newest id of each channel with ordered messages in flight, and of others until their runs leave.
     newest: HashMap<ChannelId, u64, KeyedBuildHasher>,
-    /// The bodies of runs with several messages.
-    chunks: BodyChunks,
 
     // Repetition
     /// The first ids of lost runs in ascending order, by class of priority. An id may be of a run that has arrived
@@ -112,7 +111,6 @@ impl Reliable {
             next_id,
             acknowledged_count: 0,
             newest: HashMap::with_hasher(hash),
-            chunks: BodyChunks::new(),
             lost: Default::default(),
             lost_count: 0,
             copied: VecDeque::new(),
@@ -130,6 +128,11 @@ impl Reliable {
     /// The id of the next message, if no message is left.
     pub(super) fn next_id_when_empty(&self) -> Option<u64> {
         self.runs.is_empty().then_some(self.next_id)
+    }
+
+    /// The id of the next message.
+    pub(super) const fn next_id(&self) -> u64 {
+        self.next_id
     }
 
     /// The smallest id that is not acknowledged, or the next id.
@@ -226,11 +229,11 @@ impl Reliable {
     pub(super) fn write_first<B: BufMut>(
         &self,
         writer: &mut FrameWriter<B>,
-        waiting: QueueEntry<'_>,
+        waiting: SingleEntry<'_>,
     ) -> Result<Order, EncodeError> {
         // The id is used only when the message fits, so that ids have no gaps.
-        let order = self.order_for(waiting);
-        let QueueEntry { channel, payload, .. } = waiting;
+        let SingleEntry { channel, mode, payload, .. } = waiting;
+        let order = self.order_for(channel, mode);
         writer.message(&Message { channel, delivery: self.first_delivery(order), payload })?;
         Ok(order)
     }
@@ -266,50 +269,29 @@ impl Reliable {
         order.delivery(self.next_id, self.base())
     }
 
-    /// Whether the bodies of a run may be kept. `charged_bytes` are the charges of all messages of the connection.
-    pub(super) fn may_keep_bodies(&self, body_bytes: usize, charged_bytes: usize) -> bool {
-        self.chunks.may_add(body_bytes, charged_bytes)
-    }
-
-    /// Writes messages as a run for the first time. `waiting` is the first of them, with its order, and `payloads` are
-    /// all payloads. Returns their ids.
-    pub(super) fn write_run<'a, B: BufMut>(
+    /// Keeps messages of a segment that were written for the first time. Returns their ids.
+    pub(super) fn keep_part(
         &mut self,
-        writer: &mut FrameWriter<B>,
-        (waiting, order): (QueueEntry<'_>, Order),
-        fit: &RunFrame,
-        payloads: impl Iterator<Item = &'a [u8]>,
+        channel: ChannelId,
+        bodies: BodyRange,
+        part: &RunFrame,
+        deadline: Option<Moment>,
+        order: Order,
         send: SendPriority,
-    ) -> Result<RunIds, EncodeError> {
-        let delivery = self.first_delivery(order);
-        // The bodies are copied twice, into the chunk and from there into the packet. A run then has one copy to make
-        // when it is sent again, and the payloads are released.
-        let range = self.chunks.add(fit.body_bytes, |bytes| {
-            payloads.for_each(|payload| Bodies::put(payload, bytes));
-        });
-        let bodies = self.chunks.bodies(range);
-        let written = writer.run_with(waiting.channel, delivery, fit.count, fit.body_bytes, |out| {
-            out.put_slice(bodies);
-        });
-        debug_assert!(written.is_ok(), "a run of {fit:?} was measured to fit: {written:?}");
-        if let Err(error) = written {
-            self.chunks.release(range);
-            return Err(error);
-        }
-        let is_short = waiting.payload.len() <= REDUNDANT_MAX_BYTES;
-        Ok(self.keep_run(SentRun {
-            ids: RunIds { first: self.next_id, count: fit.count },
-            channel: waiting.channel,
-            content: RunBodies::Bodies(range),
-            payload_bytes: saturated(fit.payload_bytes, u32::MAX),
-            deadline: waiting.extras.terms.deadline,
+    ) -> RunIds {
+        self.keep_run(SentRun {
+            ids: RunIds { first: self.next_id, count: part.count },
+            channel,
+            content: RunBodies::Bodies(bodies),
+            payload_bytes: saturated(part.payload_bytes, u32::MAX),
+            deadline,
             order,
             class: saturated(send.class, u8::MAX),
             state: RunState::InFlight,
             packet: send.packet,
             pieces: None,
-            copies_left: if is_short { send.redundancy.copies() } else { 0 },
-        }))
+            copies_left: send.redundancy.copies(),
+        })
     }
 
     /// Keeps a run that was written with the next ids. Returns its ids.
@@ -329,18 +311,24 @@ impl Reliable {
     }
 
     /// The delivery order of a message that is sent for the first time.
-    pub(super) fn order_for(&self, waiting: QueueEntry<'_>) -> Order {
-        match waiting.mode {
-            Mode::ReliableOrdered => Order::After(self.newest.get(&waiting.channel).copied()),
+    pub(super) fn order_for(&self, channel: ChannelId, mode: Mode) -> Order {
+        match mode {
+            Mode::ReliableOrdered => Order::After(self.newest.get(&channel).copied()),
             Mode::ReliableSequenced => Order::Sequenced,
             _ => Order::Unordered,
         }
     }
 
     /// Processes the fate of a packet with these messages. Returns them if they have arrived for the first time.
-    pub(super) fn on_fate(&mut self, fate: PacketFate, id: MessageId, packet: u64) -> Option<Arrived> {
+    pub(super) fn on_fate(
+        &mut self,
+        fate: PacketFate,
+        id: MessageId,
+        packet: u64,
+        chunks: &mut BodyChunks,
+    ) -> Option<Arrived> {
         match fate {
-            PacketFate::Acknowledged => self.acknowledge(RunIds::of_book(id)),
+            PacketFate::Acknowledged => self.acknowledge(RunIds::of_book(id), chunks),
             PacketFate::Lost => {
                 self.on_lost(id, packet);
                 None
@@ -349,7 +337,7 @@ impl Reliable {
     }
 
     /// Registers that messages arrived. Returns them unless all of them arrived before.
-    fn acknowledge(&mut self, ids: RunIds) -> Option<Arrived> {
+    fn acknowledge(&mut self, ids: RunIds, chunks: &mut BodyChunks) -> Option<Arrived> {
         let mut arrived: Option<Arrived> = None;
         for index in self.indices(ids) {
             let Some(run) = self.runs.get_mut(index) else { break };
@@ -366,7 +354,7 @@ impl Reliable {
             self.acknowledged_count = self.acknowledged_count.saturating_add(1);
             let has_pieces = run.pieces.take().is_some();
             if let RunBodies::Bodies(range) = std::mem::replace(&mut run.content, RunBodies::Nothing) {
-                self.chunks.release(range);
+                chunks.release(&range);
             }
             if has_pieces {
                 self.on_pieces_over(channel);
@@ -444,12 +432,6 @@ impl Reliable {
     #[cfg(test)]
     pub(super) fn record_count(&self) -> usize {
         self.runs.len()
-    }
-
-    /// The memory for bodies in bytes.
-    #[cfg(test)]
-    pub(super) const fn capacity_bytes(&self) -> usize {
-        self.chunks.capacity_bytes()
     }
 
     /// The smallest unacknowledged id, and the number of channels with messages in flight.

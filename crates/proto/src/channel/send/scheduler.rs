@@ -5,17 +5,18 @@
 //! nothing about sent messages, except that a ReliableSequenced channel has one in flight at a time.
 
 mod check_queues;
-mod runs;
+mod dequeue;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
 use drumfire_wire::ChannelId;
 
-pub(super) use self::runs::RunLimits;
+use super::chunks::{BodyChunks, ChunkLimits};
 use super::free::NOWHERE;
-use super::message_slab::MessageSlab;
-use super::waiting::{Progress, QueueEntry, QueuedMessage};
+use super::segment::{Progress, QueueEntry, QueuedMessage, SingleEntry};
+use super::segment_slab::SegmentSlab;
+use crate::channel::receipt::ReceiptId;
 use crate::channel::{ChannelOptions, Mode, Priority};
 use crate::ids::KeyedBuildHasher;
 use crate::time::Moment;
@@ -28,8 +29,8 @@ const QUANTUM_BYTES: u32 = 256;
 #[derive(Debug)]
 pub(super) struct ChannelScheduler {
     // Queues
-    /// All waiting messages. The queues link them.
-    messages: MessageSlab,
+    /// All waiting messages and segments. The queues link them.
+    messages: SegmentSlab,
     /// The only queue, while there is just one: most connections use one channel at a time, and need no turns.
     /// `None` when there are several, and until all of those are empty.
     only: Option<(QueueKey, ChannelQueue)>,
@@ -44,7 +45,7 @@ pub(super) struct ChannelScheduler {
     // Counts that show whether anything can be sent
     /// Whether any queue may be in `blocked`.
     has_blocked: bool,
-    /// The number of queued messages without ids.
+    /// The number of queued messages and segments without ids.
     without_id: usize,
     /// The number of queues of messages with ids that are not blocked.
     open_queues: usize,
@@ -79,14 +80,18 @@ impl Hash for QueueKey {
 /// A queue with at least one message.
 #[derive(Debug)]
 struct ChannelQueue {
-    /// The index of the first message.
+    /// The index of the first message or segment.
     first: u32,
-    /// The index of the last message.
+    /// The index of the last message or segment.
     last: u32,
+    /// The chunk to which the bodies of segments are appended, or `NOWHERE`.
+    chunk: u32,
     /// The deficit counter: bytes that the queue may send before the next queue has its turn.
     credit_bytes: u32,
     /// The class of priority, from the message that began the queue.
     class: usize,
+    /// The receipts of all messages in segments that have receipts, oldest first.
+    receipts: VecDeque<ReceiptId>,
 }
 
 /// The state of a ReliableSequenced channel besides the message in flight.
@@ -110,7 +115,7 @@ impl ChannelScheduler {
 
     pub(super) fn new(hash: KeyedBuildHasher) -> Self {
         Self {
-            messages: MessageSlab::new(),
+            messages: SegmentSlab::new(),
             only: None,
             queues: HashMap::with_hasher(hash),
             turns: Default::default(),
@@ -127,9 +132,19 @@ impl ChannelScheduler {
 
     /// Queues a message. Returns the message that it replaces, if any. In an existing queue it gets the priority of
     /// the queue, so that nothing overtakes within a channel.
-    pub(super) fn push(&mut self, waiting: QueuedMessage, priority: Priority) -> Option<QueuedMessage> {
+    pub(super) fn push(
+        &mut self,
+        waiting: QueuedMessage,
+        priority: Priority,
+        chunks: &mut BodyChunks,
+        limits: ChunkLimits,
+    ) -> Option<QueuedMessage> {
         if waiting.mode != Mode::ReliableSequenced {
-            self.push_at_end(waiting, priority);
+            // In the usual case nothing waits.
+            let may_join = self.has_queues() && waiting.can_be_in_segment();
+            if !may_join || !self.join(&waiting, chunks, limits) {
+                self.push_at_end(waiting, priority);
+            }
             return None;
         }
         let fresh = Sequenced { newest: NOWHERE, is_in_flight: false, priority };
@@ -151,6 +166,24 @@ impl ChannelScheduler {
             self.append(place, priority);
         }
         None
+    }
+
+    /// Adds a message to the segment with which its queue ends, or begins a segment with the message there. Returns false
+    /// if the queue does not exist, or ends with something else.
+    #[inline(never)]
+    fn join(&mut self, message: &QueuedMessage, chunks: &mut BodyChunks, limits: ChunkLimits) -> bool {
+        let has_copies = self.options_of(message.channel).redundancy.copies() > 0;
+        let key = QueueKey { channel: message.channel, needs_id: message.mode.needs_id() };
+        let Some(queue) = queue_mut(&mut self.only, &mut self.queues, key) else { return false };
+        // Only the last entry is looked at: a message that joined an earlier one would overtake others.
+        self.messages.get(queue.last).is_some_and(|last| message.can_join(last, has_copies))
+            && self.messages.join(
+                queue.last,
+                message,
+                (chunks, limits),
+                &mut queue.chunk,
+                &mut queue.receipts,
+            )
     }
 
     /// Appends a message to its queue. Returns its index.
@@ -208,10 +241,14 @@ impl ChannelScheduler {
             .filter_map(|(key, queue)| Some((key.channel, self.messages.get(queue.first)?.queued_at)))
     }
 
+    /// Whether a message waits in a queue.
+    fn has_queues(&self) -> bool {
+        self.only.is_some() || !self.queues.is_empty()
+    }
+
     /// Whether the scheduler holds no state.
     pub(super) fn is_empty(&self) -> bool {
-        let has_lines = self.only.is_some() || !self.queues.is_empty();
-        !has_lines && self.sequenced.is_empty() && self.options.is_empty()
+        !self.has_queues() && self.sequenced.is_empty() && self.options.is_empty()
     }
 
     /// Returns queues that waited for ids to the rotation.
@@ -246,7 +283,7 @@ impl ChannelScheduler {
         self.open_queues = self.open_queues.saturating_sub(1);
     }
 
-    /// Returns the first message of the queue.
+    /// Returns the first message or segment of the queue.
     pub(super) fn first(&self, key: QueueKey) -> Option<QueueEntry<'_>> {
         let queue = match &self.only {
             Some((only, queue)) if *only == key => queue,
@@ -254,6 +291,12 @@ impl ChannelScheduler {
             None => self.queues.get(&key)?,
         };
         self.messages.get(queue.first)
+    }
+
+    /// Returns the first message of the queue, if it has its own payload.
+    #[inline]
+    pub(super) fn first_single(&self, key: QueueKey) -> Option<SingleEntry<'_>> {
+        self.first(key)?.single()
     }
 
     /// Starts to fragment the first message of the current queue.
@@ -295,17 +338,10 @@ impl ChannelScheduler {
 
     /// Returns the current queue, whose key is `key`.
     fn queue_mut(&mut self, key: QueueKey) -> Option<&mut ChannelQueue> {
-        debug_assert!(
-            self.only.as_ref().is_none_or(|(only, _)| *only == key),
-            "{key:?} is not the only queue"
-        );
-        match &mut self.only {
-            Some((_, queue)) => Some(queue),
-            None => self.queues.get_mut(&key),
-        }
+        queue_mut(&mut self.only, &mut self.queues, key)
     }
 
-    /// Returns the next message of this class.
+    /// Returns the next message or segment of this class.
     pub(super) fn front(&mut self, class: usize, may_give_id: bool) -> Option<(QueueKey, QueueEntry<'_>)> {
         if self.only.is_some() {
             visits::count(Visit::Queue);
@@ -348,90 +384,6 @@ impl ChannelScheduler {
         Some((key, self.messages.get(queue.first)?))
     }
 
-    /// Removes the first message of the current queue, because it was sent or given up.
-    pub(super) fn pop(&mut self, key: QueueKey, is_sent: bool) -> Option<QueuedMessage> {
-        debug_assert!(self.first(key).is_some(), "{key:?} has no message to remove");
-        let is_only = self.only.is_some();
-        let queue = match &mut self.only {
-            Some((_, queue)) => queue,
-            None => self.queues.get_mut(&key)?,
-        };
-        let bytes = self.messages.get(queue.first)?.next_bytes();
-        queue.credit_bytes = queue.credit_bytes.saturating_sub(bytes);
-        let (waiting, next) = self.messages.take(queue.first)?;
-        queue.first = next;
-        let (is_over, class) = (queue.first == NOWHERE, queue.class);
-        if is_over && is_only {
-            self.only = None;
-        } else if is_over {
-            self.queues.remove(&key);
-            if let Some(turns) = self.turns.get_mut(class)
-                && turns.front() == Some(&key)
-            {
-                turns.pop_front();
-            }
-        }
-        // The counts show whether anything can be sent. With a count too high, the endpoint would build empty packets
-        // forever, and with a count too low, messages would wait forever.
-        debug_assert!(
-            if key.needs_id {
-                self.open_queues >= usize::from(is_over)
-                    && self.begun_queues >= usize::from(waiting.extras.progress.is_some())
-            } else {
-                self.without_id > 0
-            },
-            "a message of {key:?} was not counted"
-        );
-        if !key.needs_id {
-            self.without_id = self.without_id.saturating_sub(1);
-        } else {
-            self.begun_queues = self.begun_queues.saturating_sub(waiting.extras.progress.is_some().into());
-            self.open_queues = self.open_queues.saturating_sub(is_over.into());
-        }
-        if waiting.mode == Mode::ReliableSequenced
-            && waiting.extras.progress.is_none()
-            && let Some(state) = self.sequenced.get_mut(&waiting.channel)
-        {
-            (state.newest, state.is_in_flight) = (NOWHERE, is_sent);
-            if !is_sent {
-                self.sequenced.remove(&waiting.channel);
-            }
-        }
-        Some(waiting)
-    }
-
-    /// Removes the oldest message of a channel that was not sent yet, except ReliableLatest values.
-    pub(super) fn drop_oldest(&mut self, channel: ChannelId, mode: Mode) -> Option<QueuedMessage> {
-        let key = QueueKey { channel, needs_id: mode.needs_id() };
-        // A message that has begun is promised to the peer. A value is replaced by a newer one of its key, and not
-        // dropped.
-        let first = self.first(key)?;
-        if mode == Mode::ReliableLatest
-            || first.mode == Mode::ReliableLatest
-            || first.extras.progress.is_some()
-        {
-            return None;
-        }
-        let class = self.queues.get(&key).map(|queue| queue.class);
-        let is_blocked = class.and_then(|class| self.blocked.get(class)).is_some_and(|of| of.contains(&key));
-        let open_queues = self.open_queues;
-        // `pop` removes an open queue from the count, and a blocked one is not in it.
-        if is_blocked {
-            self.open_queues = open_queues.saturating_add(1);
-        }
-        let oldest = self.pop(key, false)?;
-        if is_blocked {
-            self.open_queues = open_queues;
-        }
-        let Some(class) = class.filter(|_| !self.queues.contains_key(&key)) else { return Some(oldest) };
-        for queue in [&mut self.turns, &mut self.blocked] {
-            if let Some(keys) = queue.get_mut(class) {
-                keys.retain(|other| *other != key);
-            }
-        }
-        Some(oldest)
-    }
-
     /// Releases the newest message of a ReliableSequenced channel after the one in flight has arrived.
     pub(super) fn on_sequenced_arrived(&mut self, channel: ChannelId) {
         debug_assert!(
@@ -464,7 +416,14 @@ impl ChannelScheduler {
             return;
         }
         self.open_queues = self.open_queues.saturating_add(key.needs_id.into());
-        let queue = ChannelQueue { first: index, last: index, credit_bytes: 0, class: priority.class() };
+        let queue = ChannelQueue {
+            first: index,
+            last: index,
+            chunk: NOWHERE,
+            credit_bytes: 0,
+            class: priority.class(),
+            receipts: VecDeque::new(),
+        };
         // A single queue needs no rotation.
         if self.only.is_none() && self.queues.is_empty() {
             self.only = Some((key, queue));
@@ -480,9 +439,22 @@ impl ChannelScheduler {
         }
     }
 
-    /// The number of waiting messages.
-    pub(super) fn message_count(&self) -> usize {
+    /// The number of waiting messages and segments.
+    pub(super) fn entry_count(&self) -> usize {
         self.messages.taken_count()
+    }
+}
+
+/// Returns the current queue, whose key is `key`, or any queue if there are several.
+#[inline]
+fn queue_mut<'a>(
+    only: &'a mut Option<(QueueKey, ChannelQueue)>,
+    queues: &'a mut HashMap<QueueKey, ChannelQueue, KeyedBuildHasher>,
+    key: QueueKey,
+) -> Option<&'a mut ChannelQueue> {
+    match only {
+        Some((only, queue)) => (*only == key).then_some(queue),
+        None => queues.get_mut(&key),
     }
 }
 

@@ -1,41 +1,45 @@
-//! The memory of waiting messages: an entry for each, linked to the next one of its queue, and a second array for
-//! properties that few messages have. A busy server has long queues, so an entry is as small as possible.
+//! The memory of waiting messages: an entry for each single one and for each segment, linked to the next one of its
+//! queue. A second array has the properties that few entries have.
+
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use drumfire_wire::ChannelId;
 
+use super::chunks::{BodyChunks, ChunkLimits};
 use super::free::{Free, NOWHERE};
-use super::waiting::{Extras, Progress, QueueEntry, QueuedMessage};
+use super::segment::{Extras, Progress, QueueEntry, QueuedBodies, QueuedEntry, QueuedMessage, Segment};
 use crate::channel::Mode;
+use crate::channel::receipt::ReceiptId;
 use crate::convert::to_usize;
 use crate::time::Moment;
 
-/// The waiting messages of one connection, unordered.
+/// The waiting messages and segments of one connection, unordered.
 #[derive(Debug)]
-pub(super) struct MessageSlab {
-    /// The messages by index. Free entries have no mode.
+pub(super) struct SegmentSlab {
+    /// The entries by index. Free entries have no mode.
     places: Vec<SlabEntry>,
     /// The indices of `places` that are free.
     free: Free,
-    /// The properties that few messages have, by the `slot` of their message.
+    /// The properties that few entries have, by the `slot` of their entry.
     extras: Vec<ExtrasSlot>,
     /// The indices of `extras` that are free.
     free_slots: Free,
 }
 
-/// A waiting message, or a free entry without a mode. `next` links to the next entry of the queue or of the free
+/// A waiting message or segment, or a free entry without a mode. `next` links to the next entry of the queue or of the free
 /// list.
 #[derive(Debug)]
 struct SlabEntry {
-    /// The content. Empty for a free entry.
-    payload: Bytes,
-    /// When the message was queued.
+    /// The message or messages. An empty message for a free entry.
+    content: QueuedBodies,
+    /// When the first message was queued.
     queued_at: Moment,
-    /// The index of its extras, or `NOWHERE` for a message without any.
+    /// The index of its extras, or `NOWHERE` for an entry without any.
     slot: u32,
     /// The index of the next entry of its queue or of the free list, or `NOWHERE` for the last one.
     next: u32,
-    /// The channel of the message.
+    /// The channel of the messages.
     channel: ChannelId,
     /// The delivery mode, or `None` for a free entry.
     mode: Option<Mode>,
@@ -50,7 +54,7 @@ enum ExtrasSlot {
     Free(u32),
 }
 
-impl MessageSlab {
+impl SegmentSlab {
     pub(super) const fn new() -> Self {
         Self { places: Vec::new(), free: Free::new(), extras: Vec::new(), free_slots: Free::new() }
     }
@@ -61,22 +65,24 @@ impl MessageSlab {
         self.places.get(to_usize(self.free.next())).map(|place| place.next)
     }
 
-    /// Returns the message at this index.
+    /// Returns the entry at this index.
+    #[inline]
     pub(super) fn get(&self, place: u32) -> Option<QueueEntry<'_>> {
         // A free entry has no mode, so it is never taken for a message.
-        let SlabEntry { payload, queued_at, slot, channel, mode, .. } = self.places.get(to_usize(place))?;
+        let SlabEntry { content, queued_at, slot, channel, mode, .. } = self.places.get(to_usize(place))?;
         let extras = match self.extras.get(to_usize(*slot)) {
             Some(ExtrasSlot::Taken(extras)) => extras,
             _ => &Extras::NONE,
         };
-        Some(QueueEntry { channel: *channel, mode: (*mode)?, payload, queued_at: *queued_at, extras })
+        Some(QueueEntry { channel: *channel, mode: (*mode)?, content, queued_at: *queued_at, extras })
     }
 
     /// Stores a message as the last of its queue. Returns its index.
     pub(super) fn put(&mut self, waiting: QueuedMessage) -> u32 {
         let QueuedMessage { channel, mode, payload, queued_at, extras } = waiting;
         let slot = self.keep(extras);
-        let new = SlabEntry { payload, queued_at, slot, next: NOWHERE, channel, mode: Some(mode) };
+        let content = QueuedBodies::Single(payload);
+        let new = SlabEntry { content, queued_at, slot, next: NOWHERE, channel, mode: Some(mode) };
         // Entries that were released are used first, so the array grows only as far as the longest queues.
         let index = self.free.next();
         match self.places.get_mut(to_usize(index)) {
@@ -93,36 +99,90 @@ impl MessageSlab {
         index
     }
 
-    /// Removes a message. Returns it with the index of the next one of its queue.
-    pub(super) fn take(&mut self, index: u32) -> Option<(QueuedMessage, u32)> {
+    /// Adds a message to the entry at this index, with which its queue ends, as `QueuedMessage::can_join` allows. `open` is
+    /// the chunk of the queue, and `receipts` those of its segments. Returns false if there is no memory for its body.
+    pub(super) fn join(
+        &mut self,
+        index: u32,
+        message: &QueuedMessage,
+        (chunks, limits): (&mut BodyChunks, ChunkLimits),
+        open: &mut u32,
+        receipts: &mut VecDeque<ReceiptId>,
+    ) -> bool {
+        let Some(place) = self.places.get_mut(to_usize(index)) else { return false };
+        let receipt = message.extras.terms.receipt;
+        match &mut place.content {
+            QueuedBodies::Segment(segment) => {
+                // This is the usual case of a busy line: no entry, no link, and no reference is added.
+                if !chunks.extend(&mut segment.bodies, *open, &message.payload) {
+                    return false;
+                }
+                segment.on_extended(&message.payload);
+            }
+            // The second message begins a segment. A message that is alone is never copied.
+            QueuedBodies::Single(payload) => {
+                let payloads = [&payload[..], &message.payload[..]];
+                let Some(bodies) = chunks.add(open, payloads, limits) else { return false };
+                place.content = QueuedBodies::Segment(Segment::new(bodies, payloads, receipt.is_some()));
+                if let Some(first) = self.take_receipt(index) {
+                    receipts.push_back(first);
+                }
+            }
+        }
+        // Receipts are beside the segment, because few messages have one.
+        receipts.extend(receipt);
+        true
+    }
+
+    /// Removes the receipt of the message at this index.
+    fn take_receipt(&mut self, index: u32) -> Option<ReceiptId> {
+        let place = self.places.get_mut(to_usize(index))?;
+        let Some(ExtrasSlot::Taken(extras)) = self.extras.get_mut(to_usize(place.slot)) else { return None };
+        // The lifetime stays, because all messages of the segment share it.
+        let receipt = extras.terms.receipt.take();
+        if *extras == Extras::NONE {
+            let slot = std::mem::replace(&mut place.slot, NOWHERE);
+            self.release(slot);
+        }
+        receipt
+    }
+
+    /// Returns the segment at this index.
+    #[inline]
+    pub(super) fn segment_mut(&mut self, index: u32) -> Option<&mut Segment> {
+        match self.places.get_mut(to_usize(index)).map(|place| &mut place.content) {
+            Some(QueuedBodies::Segment(segment)) => Some(segment),
+            _ => None,
+        }
+    }
+
+    /// Removes an entry. Returns it with the index of the next one of its queue.
+    pub(super) fn take(&mut self, index: u32) -> Option<(QueuedEntry, u32)> {
         let place = self.places.get_mut(to_usize(index))?;
         let mode = place.mode.take()?;
-        let (payload, slot) =
-            // A free entry holds no memory of the application.
-            (std::mem::take(&mut place.payload), std::mem::replace(&mut place.slot, NOWHERE));
+        // A free entry holds no memory of the application.
+        let content = std::mem::replace(&mut place.content, QueuedBodies::Single(Bytes::new()));
+        let slot = std::mem::replace(&mut place.slot, NOWHERE);
         let (channel, queued_at) = (place.channel, place.queued_at);
         // One field links the queue while the entry is in use, and the free entries afterwards.
         let next = std::mem::replace(&mut place.next, self.free.release(index));
         let extras = self.release(slot);
-        Some((QueuedMessage { channel, mode, payload, queued_at, extras }, next))
+        Some((QueuedEntry { channel, mode, content, queued_at, extras }, next))
     }
 
-    /// Replaces a message. Returns the old message.
+    /// Replaces a message with its own payload. Returns the old message.
     pub(super) fn replace(&mut self, index: u32, waiting: QueuedMessage) -> Option<QueuedMessage> {
         let &SlabEntry { slot, next, mode, .. } = self.places.get(to_usize(index))?;
         // The new message keeps the link, and with it the turn of the old one. Nothing else of the old one is kept.
         let (mode, extras) = (mode?, self.release(slot));
         let slot = self.keep(waiting.extras);
         let QueuedMessage { channel, payload, queued_at, .. } = waiting;
-        let new = SlabEntry { payload, queued_at, slot, next, channel, mode: Some(waiting.mode) };
-        let older = std::mem::replace(self.places.get_mut(to_usize(index))?, new);
-        Some(QueuedMessage {
-            channel: older.channel,
-            mode,
-            payload: older.payload,
-            queued_at: older.queued_at,
-            extras,
-        })
+        let content = QueuedBodies::Single(payload);
+        let new = SlabEntry { content, queued_at, slot, next, channel, mode: Some(waiting.mode) };
+        let SlabEntry { channel, content, queued_at, .. } =
+            std::mem::replace(self.places.get_mut(to_usize(index))?, new);
+        debug_assert!(matches!(content, QueuedBodies::Single(_)), "a segment is replaced by one message");
+        QueuedEntry { channel, mode, content, queued_at, extras }.into_message()
     }
 
     /// Links the entry `before` to the entry `next`.
@@ -149,6 +209,14 @@ impl MessageSlab {
         if let Some(place) = self.places.get_mut(to_usize(index)) {
             place.slot = slot;
         }
+    }
+
+    /// All segments, in no order.
+    pub(super) fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.places.iter().filter_map(|place| match &place.content {
+            QueuedBodies::Segment(segment) => Some(segment),
+            QueuedBodies::Single(_) => None,
+        })
     }
 
     /// The number of entries in use.
@@ -227,7 +295,7 @@ mod tests {
         fn every_place_keeps_what_was_put_there_whatever_comes_and_goes(
             acts in prop::collection::vec((0_u8..4, 0_u64..3, any::<prop::sample::Index>()), 1..200),
         ) {
-            let (mut places, mut model) = (MessageSlab::new(), Vec::<(u32, u16, u64)>::new());
+            let (mut places, mut model) = (SegmentSlab::new(), Vec::<(u32, u16, u64)>::new());
             let mut most = 0;
             for (number, (act, key, which)) in (0_u16..).zip(acts) {
                 if act < 2 || model.is_empty() {
@@ -239,7 +307,7 @@ mod tests {
                     let (place, channel, before) = model[at];
                     let older = if act == 2 {
                         model.swap_remove(at);
-                        places.take(place).map(|(older, _)| older)
+                        places.take(place).and_then(|(older, _)| older.into_message())
                     } else {
                         model[at] = (place, number, key);
                         places.replace(place, waiting(number, key))

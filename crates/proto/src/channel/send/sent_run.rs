@@ -5,7 +5,8 @@ use drumfire_wire::{Bodies, ChannelId, Delivery, FrameWriter, Message, MessageId
 
 use super::chunks::BodyRange;
 use super::pieces::FragmentFates;
-use crate::convert::{to_u64, to_usize};
+use super::segment::Segment;
+use crate::convert::{saturated, to_u64, to_usize};
 use crate::event::charge_all;
 use crate::time::Moment;
 
@@ -108,6 +109,17 @@ pub(super) struct RunFrame {
     count_max: u16,
 }
 
+/// The limits of a run besides the room in its packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunLimits {
+    /// The number of ids that may be given.
+    pub(super) id_count: u64,
+    /// The bytes of payloads that the queue may send in its turn.
+    pub(super) turn_bytes: usize,
+    /// The peer's credit in bytes.
+    pub(super) charge_bytes: usize,
+}
+
 impl RunIds {
     /// The id behind the last one.
     pub(super) fn end(self) -> u64 {
@@ -171,6 +183,11 @@ impl RunFrame {
         Self { count: 0, body_bytes: 0, payload_bytes: 0, room_bytes, count_max }
     }
 
+    /// Returns a part that was measured before.
+    pub(super) const fn of(count: u16, body_bytes: usize, payload_bytes: usize) -> Self {
+        Self { count, body_bytes, payload_bytes, room_bytes: body_bytes, count_max: count }
+    }
+
     /// Creates an empty part for the frame of a run that begins like the message `head`, which has no payload.
     pub(super) fn behind<B: BufMut>(writer: &FrameWriter<B>, head: &Message<'_>) -> Option<Self> {
         debug_assert!(head.payload.is_empty(), "the payload is no part of the fixed fields");
@@ -184,18 +201,47 @@ impl RunFrame {
     pub(super) fn take(&mut self, body_bytes: usize, payload_bytes: usize) -> bool {
         let count = self.count.saturating_add(1);
         let body_bytes = self.body_bytes.saturating_add(body_bytes);
+        if !self.has_room(count, body_bytes) {
+            return false;
+        }
+        (self.count, self.body_bytes) = (count, body_bytes);
+        self.payload_bytes = self.payload_bytes.saturating_add(payload_bytes);
+        true
+    }
+
+    /// Adds messages from the front of a segment, as far as the limits allow. The first message has its turn.
+    pub(super) fn take_segment(&mut self, segment: &Segment, bodies: &[u8], limits: &RunLimits) {
+        let is_within = |count: u16, payload_bytes: usize| {
+            charge_all(count, payload_bytes) <= limits.charge_bytes
+                && (count == 1 || payload_bytes <= limits.turn_bytes)
+        };
+        // A packet that has no more runs may still have single messages.
+        self.count_max = self.count_max.max(1).min(saturated(limits.id_count, u16::MAX));
+        // A segment that fits whole is not read. Otherwise the lengths of its bodies show where it is cut.
+        let whole = segment.whole();
+        if is_within(whole.count, whole.payload_bytes) && self.has_room(whole.count, whole.body_bytes) {
+            (self.count, self.body_bytes, self.payload_bytes) =
+                (whole.count, whole.body_bytes, whole.payload_bytes);
+            return;
+        }
+        let mut left = bodies;
+        while let Some((payload, rest)) = Bodies::split_first(left)
+            && is_within(self.count.saturating_add(1), self.payload_bytes.saturating_add(payload.len()))
+            && self.take(left.len().saturating_sub(rest.len()), payload.len())
+        {
+            left = rest;
+        }
+    }
+
+    /// Whether `count` messages with bodies of this length fit.
+    fn has_room(&self, count: u16, body_bytes: usize) -> bool {
         // A single message has no count.
         let count_bytes = match count {
             1 => 0,
             2..128 => 1,
             _ => 2,
         };
-        if count > self.count_max || body_bytes.saturating_add(count_bytes) > self.room_bytes {
-            return false;
-        }
-        (self.count, self.body_bytes) = (count, body_bytes);
-        self.payload_bytes = self.payload_bytes.saturating_add(payload_bytes);
-        true
+        count <= self.count_max && body_bytes.saturating_add(count_bytes) <= self.room_bytes
     }
 
     /// Adds messages from the front of these bodies.

@@ -5,10 +5,12 @@ mod runs;
 
 use bytes::Bytes;
 
+use super::latest::is_value;
 use super::sent_run::RunIds;
 use super::*;
 use crate::channel::Redundancy;
 use crate::limits::SEND_MEMORY_BYTES;
+use crate::loss::PacketFate;
 use crate::visits::{Visit, counted};
 use drumfire_wire::{Delivery, Frame, FrameWriter, Frames, Message as MessageFrame};
 

@@ -5,10 +5,12 @@
 use bytes::BufMut;
 use drumfire_wire::{ChannelId, FrameWriter, Message, MessageId};
 
+use super::resend::payload_of;
 use super::{Arrived, GivenUp, Reliable, SendPriority};
+use crate::channel::send::chunks::BodyChunks;
 use crate::channel::send::pieces::{FragmentFates, write_piece};
+use crate::channel::send::segment::{QueuedMessage, SingleEntry};
 use crate::channel::send::sent_run::{RunIds, RunState};
-use crate::channel::send::waiting::{QueueEntry, QueuedMessage};
 use crate::channel::send::{FillCounts, Packet};
 use crate::limits::{CHANNEL_IN_PIECES_MAX, RELIABLE_IN_PIECES_MAX};
 use crate::loss::PacketFate;
@@ -21,12 +23,13 @@ impl Reliable {
         packet: Packet,
         writer: &mut FrameWriter<B>,
         id: u64,
+        chunks: &BodyChunks,
         carry: &mut impl FnMut(MessageId),
         filled: &mut FillCounts,
     ) -> bool {
         // Each fragment that fits is taken out of the lost bytes, so the next packet continues behind it.
         while let Some((begin, end)) = self.first_lost_piece(id) {
-            let Some(piece) = self.write_next_piece(writer, id, begin, end) else { return false };
+            let Some(piece) = self.write_next_piece(writer, chunks, id, begin, end) else { return false };
             carry(piece.1);
             filled.add_piece(true, false);
         }
@@ -67,6 +70,7 @@ impl Reliable {
     pub(in crate::channel::send) fn write_next_piece<B: BufMut>(
         &mut self,
         writer: &mut FrameWriter<B>,
+        chunks: &BodyChunks,
         id: u64,
         begin: u32,
         end: u32,
@@ -78,7 +82,7 @@ impl Reliable {
         // Every fragment repeats the order, because any of them may be the first to arrive.
         let run = self.run(id)?;
         let delivery = run.order.delivery(id, self.base());
-        let whole = Message { channel: run.channel, delivery, payload: self.payload_of(run) };
+        let whole = Message { channel: run.channel, delivery, payload: payload_of(run, chunks) };
         let end = write_piece(writer, &whole, 0, begin, end)?;
         if let Some(pieces) = self.run_mut(id).and_then(|run| run.pieces.as_mut()) {
             pieces.on_sent_again(begin, end);
@@ -95,12 +99,12 @@ impl Reliable {
     /// Assigns an id to a message that is to be fragmented. Returns the id.
     pub(in crate::channel::send) fn begin_pieces(
         &mut self,
-        waiting: QueueEntry<'_>,
+        waiting: SingleEntry<'_>,
         send: SendPriority,
     ) -> u64 {
-        let order = self.order_for(waiting);
+        let order = self.order_for(waiting.channel, waiting.mode);
         self.on_pieces_begun(waiting.channel);
-        let QueueEntry { channel, mode, payload, queued_at, extras } = waiting;
+        let SingleEntry { channel, mode, payload, queued_at, extras } = waiting;
         // The payload is shared with the queue, which writes the fragments. The message is charged once.
         let copy = QueuedMessage { channel, mode, payload: payload.clone(), queued_at, extras: *extras };
         let RunIds { first, .. } = self.keep(copy, order, send);
@@ -112,9 +116,14 @@ impl Reliable {
 
     /// Gives up a message whose lifetime ended before all of it was sent. A Skip notifies the peer. Returns `None` when
     /// the message was given up before.
-    pub(in crate::channel::send) fn abandon(&mut self, id: u64, now: Moment) -> Option<GivenUp> {
+    pub(in crate::channel::send) fn abandon(
+        &mut self,
+        id: u64,
+        now: Moment,
+        chunks: &mut BodyChunks,
+    ) -> Option<GivenUp> {
         // The Skip is sent as the repetition of the message. It names the same id, which the receiver would wait for.
-        let given_up = self.give_up(id, now)?;
+        let given_up = self.give_up(id, now, chunks)?;
         self.repeat_message(id);
         Some(given_up)
     }
@@ -124,6 +133,7 @@ impl Reliable {
         &mut self,
         fate: PacketFate,
         id: MessageId,
+        chunks: &mut BodyChunks,
     ) -> Option<Arrived> {
         // The message may have arrived by other fragments, or was given up: then a Skip takes its place.
         let piece = self.book.settle(fate, id)?;
@@ -138,7 +148,7 @@ impl Reliable {
             return None;
         }
         if pieces.on_acknowledged(piece.begin, piece.end, bytes) {
-            return self.acknowledge(RunIds { first: piece.message, count: 1 });
+            return self.acknowledge(RunIds { first: piece.message, count: 1 }, chunks);
         }
         // A fragment that was taken for lost has arrived late, and nothing is left to be repeated.
         if run.state == RunState::Lost && !pieces.has_lost() {

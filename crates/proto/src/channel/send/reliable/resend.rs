@@ -4,6 +4,8 @@ use bytes::BufMut;
 use drumfire_wire::{Bodies, EncodeError, FrameWriter, Lengths, Message, MessageId, Skip, SkipRun, varint};
 
 use super::{GivenUp, Reliable};
+use crate::channel::send::chunks::BodyChunks;
+use crate::channel::send::fill::write_bodies;
 use crate::channel::send::pieces::must_cut;
 use crate::channel::send::sent_run::{Order, RunBodies, RunFrame, RunIds, RunState, SentRun, lengths_of};
 use crate::channel::send::{FillCounts, Packet};
@@ -15,9 +17,9 @@ impl Reliable {
     /// Writes the lost messages of a class, oldest first. Returns false when one did not fit.
     pub(in crate::channel::send) fn write_lost<B: BufMut>(
         &mut self,
-        class: usize,
-        packet: Packet,
+        (class, packet): (usize, Packet),
         writer: &mut FrameWriter<B>,
+        chunks: &mut BodyChunks,
         carry: &mut impl FnMut(MessageId),
         filled: &mut FillCounts,
         mut given_up: impl FnMut(GivenUp),
@@ -25,10 +27,10 @@ impl Reliable {
         while let Some(id) = self.first_lost(class) {
             // A message may have arrived while it waited in the list.
             if self.run(id).is_some_and(|run| run.state == RunState::Lost) {
-                if let Some(over) = self.give_up(id, packet.now) {
+                if let Some(over) = self.give_up(id, packet.now, chunks) {
                     given_up(over);
                 }
-                if !self.write_lost_run(packet, writer, id, carry, filled) {
+                if !self.write_lost_run(packet, writer, id, chunks, carry, filled) {
                     return false;
                 }
             }
@@ -44,15 +46,16 @@ impl Reliable {
         packet: Packet,
         writer: &mut FrameWriter<B>,
         id: u64,
+        chunks: &mut BodyChunks,
         carry: &mut impl FnMut(MessageId),
         filled: &mut FillCounts,
     ) -> bool {
         let has_pieces = self.run(id).is_some_and(|run| run.pieces.is_some() && !run.is_given_up());
         if !has_pieces {
-            if self.cut_to_fit(writer, id) == Some(0) {
+            if self.cut_to_fit(writer, id, chunks) == Some(0) {
                 return false;
             }
-            match self.write_again(packet.number, writer, id) {
+            match self.write_again(packet.number, writer, id, chunks) {
                 Ok(ids) => {
                     carry(ids.book_id());
                     filled.add(ids.count, true, true);
@@ -68,19 +71,24 @@ impl Reliable {
                 Err(_) => return false,
             }
         }
-        self.write_lost_pieces(packet, writer, id, carry, filled)
+        self.write_lost_pieces(packet, writer, id, chunks, carry, filled)
     }
 
     /// Splits the run that begins with `id`, if it has several messages and only a part of them fits the packet. Returns
     /// the number of messages that fit, or `None` for a single message.
-    fn cut_to_fit<B: BufMut>(&mut self, writer: &FrameWriter<B>, id: u64) -> Option<u16> {
+    fn cut_to_fit<B: BufMut>(
+        &mut self,
+        writer: &FrameWriter<B>,
+        id: u64,
+        chunks: &mut BodyChunks,
+    ) -> Option<u16> {
         let run = self.run(id).filter(|run| run.ids.count > 1)?;
         let delivery = run.order.delivery(id, self.base());
         let fit = match &run.content {
             RunBodies::Bodies(range) => {
                 let mut fit =
                     RunFrame::behind(writer, &Message { channel: run.channel, delivery, payload: &[] })?;
-                fit.take_bodies(self.chunks.bodies(*range));
+                fit.take_bodies(chunks.bodies(range));
                 fit
             }
             RunBodies::GivenUp(lengths) => {
@@ -97,13 +105,13 @@ impl Reliable {
         };
         // A run is not bound to the size of the packet that it was in: paths change, and other messages take room.
         if fit.count > 0 && fit.count < run.ids.count {
-            self.split(id, &fit);
+            self.split(id, &fit, chunks);
         }
         Some(fit.count)
     }
 
     /// Splits a run behind the messages of `fit`. Both parts have its state.
-    fn split(&mut self, id: u64, fit: &RunFrame) {
+    fn split(&mut self, id: u64, fit: &RunFrame, chunks: &mut BodyChunks) {
         let Some(index) = self.index_of(id) else { return };
         let Some(run) = self.runs.get_mut(index) else { return };
         debug_assert!(
@@ -112,9 +120,8 @@ impl Reliable {
         );
         let content = match &mut run.content {
             RunBodies::Bodies(range) => {
-                let rest = range.split_off(fit.body_bytes);
-                self.chunks.retain(rest);
-                RunBodies::Bodies(rest)
+                let first = chunks.split_first(range, fit.body_bytes);
+                RunBodies::Bodies(std::mem::replace(range, first))
             }
             RunBodies::GivenUp(lengths) => {
                 let (first, rest) = lengths.split_at_checked(fit.body_bytes).unwrap_or_default();
@@ -156,6 +163,7 @@ impl Reliable {
         number: u64,
         writer: &mut FrameWriter<B>,
         id: u64,
+        chunks: &BodyChunks,
     ) -> Result<RunIds, EncodeError> {
         let base = self.base();
         // The caller has just found the run, so its absence is no error of the encoder.
@@ -170,11 +178,10 @@ impl Reliable {
                 let lengths = Lengths { bytes, count: ids.count };
                 writer.skip_run(&SkipRun { channel, id: MessageId(id), after, lengths })?;
             }
-            RunBodies::Bodies(range) if ids.count > 1 => {
-                let bodies = self.chunks.bodies(*range);
-                writer.run_with(channel, delivery, ids.count, bodies.len(), |out| out.put_slice(bodies))?;
+            RunBodies::Bodies(range) => {
+                write_bodies(writer, channel, delivery, ids.count, chunks.bodies(range))?;
             }
-            _ => writer.message(&Message { channel, delivery, payload: self.payload_of(run) })?,
+            _ => writer.message(&Message { channel, delivery, payload: payload_of(run, chunks) })?,
         }
         if let Some(run) = self.runs.get_mut(index) {
             (run.state, run.packet) = (RunState::InFlight, number);
@@ -188,21 +195,8 @@ impl Reliable {
         Skip { channel: run.channel, id, after: run.order.after(self.base()), bytes: run.payload_bytes }
     }
 
-    /// The payload of a run of one message.
-    pub(super) fn payload_of<'a>(&'a self, run: &'a SentRun) -> &'a [u8] {
-        debug_assert!(run.ids.count == 1, "{run:?} has several payloads");
-        match &run.content {
-            RunBodies::Message(payload) => payload,
-            RunBodies::Bodies(range) => {
-                let first = Bodies::split_first(self.chunks.bodies(*range));
-                first.map_or(&[], |(payload, _)| payload)
-            }
-            RunBodies::GivenUp(_) | RunBodies::Nothing => &[],
-        }
-    }
-
     /// Gives up a run, if its lifetime is over and it was not given up before.
-    pub(super) fn give_up(&mut self, id: u64, now: Moment) -> Option<GivenUp> {
+    pub(super) fn give_up(&mut self, id: u64, now: Moment, chunks: &mut BodyChunks) -> Option<GivenUp> {
         // The Skips may have arrived already, while a part of a fragmented message waits to be sent.
         let run = self.run(id).filter(|run| run.state != RunState::Acknowledged && !run.is_given_up())?;
         if run.deadline.is_none_or(|deadline| deadline > now) {
@@ -210,13 +204,13 @@ impl Reliable {
         }
         // The receiver charges each Skip the length of its message, as the sender's credit was.
         let lengths = match &run.content {
-            RunBodies::Bodies(range) if run.ids.count > 1 => lengths_of(self.chunks.bodies(*range)),
+            RunBodies::Bodies(range) if run.ids.count > 1 => lengths_of(chunks.bodies(range)),
             _ => Box::default(),
         };
         let run = self.run_mut(id)?;
         let (ids, payload_bytes) = (run.ids, to_usize(run.payload_bytes));
         if let RunBodies::Bodies(range) = std::mem::replace(&mut run.content, RunBodies::GivenUp(lengths)) {
-            self.chunks.release(range);
+            chunks.release(&range);
         }
         Some(GivenUp { ids, payload_bytes })
     }
@@ -226,6 +220,7 @@ impl Reliable {
         &mut self,
         number: u64,
         writer: &mut FrameWriter<B>,
+        chunks: &mut BodyChunks,
         carry: &mut impl FnMut(MessageId),
         filled: &mut FillCounts,
     ) {
@@ -243,8 +238,8 @@ impl Reliable {
                 continue;
             }
             let count = run.ids.count;
-            let fit_count = self.cut_to_fit(writer, id);
-            let Ok(ids) = self.write_part(fit_count, number, writer, id) else {
+            let fit_count = self.cut_to_fit(writer, id, chunks);
+            let Ok(ids) = self.write_part(fit_count, number, writer, id, chunks) else {
                 self.copied.push_front(id);
                 return;
             };
@@ -272,10 +267,23 @@ impl Reliable {
         number: u64,
         writer: &mut FrameWriter<B>,
         id: u64,
+        chunks: &BodyChunks,
     ) -> Result<RunIds, EncodeError> {
         if fit_count == Some(0) {
             return Err(EncodeError::NoRoom { needed_bytes: writer.remaining_bytes().saturating_add(1) });
         }
-        self.write_again(number, writer, id)
+        self.write_again(number, writer, id, chunks)
+    }
+}
+
+/// The payload of a run of one message.
+pub(super) fn payload_of<'a>(run: &'a SentRun, chunks: &'a BodyChunks) -> &'a [u8] {
+    debug_assert!(run.ids.count == 1, "{run:?} has several payloads");
+    match &run.content {
+        RunBodies::Message(payload) => payload,
+        RunBodies::Bodies(range) => {
+            Bodies::split_first(chunks.bodies(range)).map_or(&[], |(payload, _)| payload)
+        }
+        RunBodies::GivenUp(_) | RunBodies::Nothing => &[],
     }
 }

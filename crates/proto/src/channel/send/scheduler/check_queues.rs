@@ -4,16 +4,21 @@
 
 use std::collections::VecDeque;
 
+use drumfire_wire::Bodies;
+
 use super::{ChannelQueue, ChannelScheduler, QueueKey, Sequenced};
 use crate::channel::Mode;
 use crate::channel::send::charge;
+use crate::channel::send::chunks::{BodyChunks, BodyRange};
 use crate::channel::send::free::NOWHERE;
-use crate::channel::send::waiting::QueueEntry;
+use crate::channel::send::segment::{QueueEntry, QueuedBodies, Segment};
+use crate::convert::to_usize;
+use crate::event::charge_all;
 
 impl ChannelScheduler {
     /// Asserts what must hold between two calls. Returns the charges in bytes of the waiting messages, without those
     /// that were begun under an id, and the number of waiting values.
-    pub(in crate::channel::send) fn check(&self) -> (usize, usize) {
+    pub(in crate::channel::send) fn check(&self, chunks: &BodyChunks) -> (usize, usize) {
         // Each of several queues is in one list. A queue in no list would never be sent.
         debug_assert!(self.only.is_none() || self.queues.is_empty(), "the only queue is not alone");
         let listed_count = self.turns.iter().chain(&self.blocked).map(VecDeque::len).sum::<usize>();
@@ -40,9 +45,11 @@ impl ChannelScheduler {
             value_count = value_count.saturating_add((entry.mode == Mode::ReliableLatest).into());
             let needs_id = entry.mode.needs_id();
             without_id = without_id.saturating_add((!needs_id).into());
-            if !needs_id || entry.extras.progress.is_none() {
-                bytes = bytes.saturating_add(charge(entry.payload.len()));
-            }
+            bytes = bytes.saturating_add(match entry.content {
+                QueuedBodies::Segment(segment) => check_segment(segment, chunks),
+                QueuedBodies::Single(_) if needs_id && entry.extras.progress.is_some() => 0,
+                QueuedBodies::Single(payload) => charge(payload.len()),
+            });
         }
         debug_assert_eq!(count, self.messages.taken_count(), "a message waits in no queue");
 
@@ -59,11 +66,31 @@ impl ChannelScheduler {
         (bytes, value_count)
     }
 
+    /// The bodies of all segments.
+    pub(in crate::channel::send) fn segment_bodies(&self) -> impl Iterator<Item = &BodyRange> {
+        self.messages.segments().map(|segment| &segment.bodies)
+    }
+
+    /// The chunks to which queues append.
+    pub(in crate::channel::send) fn open_chunks(&self) -> impl Iterator<Item = u32> {
+        let only = self.only.iter().map(|(_, queue)| queue);
+        only.chain(self.queues.values()).map(|queue| queue.chunk).filter(|chunk| *chunk != NOWHERE)
+    }
+
     /// Asserts that a queue leads from its first message to its last, and returns its messages.
     fn check_queue(&self, key: QueueKey, queue: &ChannelQueue) -> impl Iterator<Item = QueueEntry<'_>> {
         debug_assert!(self.messages.get(queue.first).is_some(), "{key:?} is empty");
         let (first, last) = (queue.first, queue.last);
         let indices = std::iter::successors(Some(first), |index| Some(self.messages.next_of(*index)));
+        let with_receipts = indices.clone().map_while(|index| self.messages.get(index)).map(|entry| {
+            let QueuedBodies::Segment(segment) = entry.content else { return 0 };
+            if segment.has_receipts { usize::from(segment.count) } else { 0 }
+        });
+        debug_assert_eq!(
+            with_receipts.take(self.messages.taken_count()).sum::<usize>(),
+            queue.receipts.len(),
+            "the segments of {key:?} have other receipts"
+        );
         // A queue with a loop would not end.
         let indices = indices.take(self.messages.taken_count().saturating_add(1));
         indices.map_while(|index| Some((index, self.messages.get(index)?))).map(move |(index, entry)| {
@@ -81,4 +108,22 @@ impl ChannelScheduler {
             entry
         })
     }
+}
+
+/// Asserts that the counts of a segment agree with its bodies. Returns the charges of its messages in bytes.
+fn check_segment(segment: &Segment, chunks: &BodyChunks) -> usize {
+    let (mut left, mut count, mut payload_bytes) = (chunks.bodies(&segment.bodies), 0_u16, 0_usize);
+    let first = Bodies::split_first(left).map_or(0, |(payload, _)| payload.len());
+    while let Some((payload, rest)) = Bodies::split_first(left) {
+        (left, count) = (rest, count.saturating_add(1));
+        payload_bytes = payload_bytes.saturating_add(payload.len());
+    }
+    debug_assert!(
+        left.is_empty()
+            && count > 0
+            && (count, payload_bytes, first)
+                == (segment.count, to_usize(segment.payload_bytes), segment.first_bytes.into()),
+        "{segment:?} has {count} messages of {payload_bytes} bytes, the first of {first}"
+    );
+    charge_all(count, payload_bytes)
 }

@@ -1,36 +1,71 @@
 //! The scheduler: priorities, fair shares, and queues that wait for ids.
 
 use super::*;
-use crate::channel::send::waiting::Extras;
+use crate::channel::send::segment::{Extras, QueuedBodies};
 use crate::limits::MESSAGE_MAX_BYTES;
 use crate::visits::counted;
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::num::NonZeroU8;
 
-fn push(
-    queues: &mut ChannelScheduler,
-    channel: u16,
-    mode: Mode,
-    payload: &[u8],
-    priority: Priority,
-) -> Option<Bytes> {
+/// A scheduler with its memory for bodies.
+struct Queues {
+    scheduler: ChannelScheduler,
+    chunks: BodyChunks,
+}
+
+impl Queues {
+    fn new() -> Self {
+        Self { scheduler: ChannelScheduler::new(KeyedBuildHasher::new(7)), chunks: BodyChunks::new() }
+    }
+
+    /// Removes the first message of a queue. Returns the length of its payload.
+    fn pop(&mut self, key: QueueKey) -> usize {
+        let part = match self.scheduler.first(key).unwrap().content {
+            QueuedBodies::Segment(segment) => segment.first(),
+            QueuedBodies::Single(_) => {
+                return self.scheduler.pop(key, true, &mut self.chunks).unwrap().payload.len();
+            }
+        };
+        let bodies = self.scheduler.take_part(key, &part, &mut self.chunks, |_| ()).unwrap();
+        self.chunks.release(&bodies);
+        part.payload_bytes
+    }
+}
+
+impl std::ops::Deref for Queues {
+    type Target = ChannelScheduler;
+
+    fn deref(&self) -> &ChannelScheduler {
+        &self.scheduler
+    }
+}
+
+impl std::ops::DerefMut for Queues {
+    fn deref_mut(&mut self) -> &mut ChannelScheduler {
+        &mut self.scheduler
+    }
+}
+
+fn push(queues: &mut Queues, channel: u16, mode: Mode, payload: &[u8], priority: Priority) -> Option<Bytes> {
     let payload = Bytes::copy_from_slice(payload);
     let (channel, queued_at, extras) = (ChannelId(channel), Moment::ORIGIN, Extras::NONE);
     let waiting = QueuedMessage { channel, mode, payload, queued_at, extras };
-    queues.push(waiting, priority).map(|older| older.payload)
+    let limits = ChunkLimits { limit_bytes: usize::MAX, used_bytes: 0 };
+    let Queues { scheduler, chunks } = queues;
+    scheduler.push(waiting, priority, chunks, limits).map(|older| older.payload)
 }
 
 /// Removes everything that may be sent: channels and lengths.
-fn drain(queues: &mut ChannelScheduler, may_give_id: bool) -> Vec<(u16, usize)> {
+fn drain(queues: &mut Queues, may_give_id: bool) -> Vec<(u16, usize)> {
     let mut taken = Vec::new();
     for class in 0..Priority::COUNT {
         while let Some((key, _)) = queues.front(class, may_give_id) {
-            let waiting = queues.pop(key, true).unwrap();
-            taken.push((waiting.channel.0, waiting.payload.len()));
+            let bytes = queues.pop(key);
+            taken.push((key.channel.0, bytes));
         }
     }
-    queues.check();
+    queues.check(&queues.chunks);
     taken
 }
 
@@ -40,7 +75,7 @@ fn channels(taken: &[(u16, usize)]) -> Vec<u16> {
 
 #[test]
 fn a_higher_class_goes_first_whatever_came_first() {
-    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
+    let mut queues = Queues::new();
     for (channel, priority) in
         [(1, Priority::Bulk), (2, Priority::Low), (3, Priority::Normal), (4, Priority::Urgent)]
     {
@@ -53,7 +88,7 @@ fn a_higher_class_goes_first_whatever_came_first() {
 #[test]
 fn emptied_queues_are_not_sendable_blocked_or_not() {
     for (is_blocked, kept) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
-        let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
+        let mut queues = Queues::new();
         for channel in [1, 2, 1, 2].into_iter().take(2 + 2 * kept) {
             push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
         }
@@ -61,7 +96,8 @@ fn emptied_queues_are_not_sendable_blocked_or_not() {
             assert!(queues.front(Priority::Normal.class(), false).is_none(), "no id can be given");
         }
         for channel in [1, 2] {
-            assert!(queues.drop_oldest(ChannelId(channel), Mode::ReliableOrdered).is_some());
+            let Queues { scheduler, chunks } = &mut queues;
+            assert!(scheduler.drop_oldest(ChannelId(channel), Mode::ReliableOrdered, chunks).is_some());
         }
         queues.unblock();
         assert_eq!(queues.has_sendable(true), kept > 0, "{is_blocked}");
@@ -72,7 +108,7 @@ fn emptied_queues_are_not_sendable_blocked_or_not() {
 
 #[test]
 fn a_line_keeps_its_order_when_the_priority_changes() {
-    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
+    let mut queues = Queues::new();
     push(&mut queues, 1, Mode::ReliableOrdered, &[0; 1], Priority::Low);
     push(&mut queues, 1, Mode::ReliableOrdered, &[0; 2], Priority::Urgent);
     push(&mut queues, 2, Mode::ReliableOrdered, &[0; 3], Priority::Normal);
@@ -84,7 +120,7 @@ fn a_line_keeps_its_order_when_the_priority_changes() {
 
 #[test]
 fn lines_of_a_class_share_bytes_and_not_messages() {
-    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
+    let mut queues = Queues::new();
     for _ in 0..40 {
         push(&mut queues, 1, Mode::Unreliable, &[0; 1_000], Priority::Normal);
     }
@@ -100,7 +136,7 @@ fn lines_of_a_class_share_bytes_and_not_messages() {
 
 #[test]
 fn a_weight_is_a_share() {
-    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
+    let mut queues = Queues::new();
     queues.set_options(ChannelId(2), ChannelOptions::default().weight(NonZeroU8::new(3).unwrap()));
     for channel in [1, 2] {
         for _ in 0..400 {
@@ -117,7 +153,7 @@ fn a_weight_is_a_share() {
 
 #[test]
 fn without_ids_only_unreliable_messages_pass() {
-    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
+    let mut queues = Queues::new();
     for channel in 0..3 {
         push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
     }
@@ -132,7 +168,7 @@ fn without_ids_only_unreliable_messages_pass() {
 
 #[test]
 fn a_sequenced_channel_has_one_in_flight_and_the_newest_waits() {
-    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
+    let mut queues = Queues::new();
     let mode = Mode::ReliableSequenced;
     assert_eq!(push(&mut queues, 1, mode, b"a", Priority::Normal), None);
     assert_eq!(push(&mut queues, 1, mode, b"bb", Priority::Normal), Some(Bytes::from_static(b"a")));
@@ -148,7 +184,7 @@ fn a_sequenced_channel_has_one_in_flight_and_the_newest_waits() {
 
 #[test]
 fn places_are_used_again() {
-    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
+    let mut queues = Queues::new();
     for _ in 0..1_000 {
         for channel in 0..5 {
             push(&mut queues, channel, Mode::Unreliable, b"x", Priority::Normal);
@@ -162,7 +198,7 @@ fn places_are_used_again() {
 fn a_tick_visits_only_active_channels() {
     for active in [1, 8] {
         let visits = [active, 1_024].map(|created| {
-            let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
+            let mut queues = Queues::new();
             for channel in 0..created {
                 push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
             }
@@ -190,7 +226,7 @@ fn a_tick_visits_only_active_channels() {
 
 #[test]
 fn a_tick_without_active_channels_visits_none() {
-    let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
+    let mut queues = Queues::new();
     for channel in 0..1_024 {
         push(&mut queues, channel, Mode::ReliableOrdered, b"x", Priority::Normal);
     }
@@ -209,9 +245,9 @@ proptest! {
             (1_u8..=12, any::<bool>(), prop::collection::vec(1..=MESSAGE_MAX_BYTES, 1..8)), 2..6,
         ),
     ) {
-        let mut queues = ChannelScheduler::new(KeyedBuildHasher::new(7));
+        let mut queues = Queues::new();
         let mut sizes: Vec<_> = streams.iter().map(|(.., sizes)| sizes.iter().cycle()).collect();
-        let mut feed = |queues: &mut ChannelScheduler, channel: u16| {
+        let mut feed = |queues: &mut Queues, channel: u16| {
             let bytes = *sizes[usize::from(channel)].next().unwrap();
             let mode = if streams[usize::from(channel)].1 { Mode::ReliableOrdered } else { Mode::Unreliable };
             push(queues, channel, mode, &LONGEST[..bytes], Priority::Normal);
@@ -226,9 +262,8 @@ proptest! {
         let mut sent = vec![0_usize; streams.len()];
         for _ in 0..100 {
             let (key, _) = queues.front(Priority::Normal.class(), true).unwrap();
-            let waiting = queues.pop(key, true).unwrap();
-            sent[usize::from(waiting.channel.0)] += waiting.payload.len();
-            feed(&mut queues, waiting.channel.0);
+            sent[usize::from(key.channel.0)] += queues.pop(key);
+            feed(&mut queues, key.channel.0);
             // One turn more than another has had, and the rest of a turn, which is less than a message and a turn.
             let shares = sent.iter().zip(&streams).map(|(bytes, (weight, ..))| bytes / usize::from(*weight));
             let (least, most) = shares.fold((usize::MAX, 0), |(least, most), share| (least.min(share), most.max(share)));

@@ -13,6 +13,7 @@ use drumfire_wire::{Delivery, Frame, FrameWriter, Frames};
 
 use super::super::*;
 use crate::channel::Redundancy;
+use crate::loss::PacketFate;
 
 /// The longest reliable message that the peer accepts, in bytes.
 const PEER_MAX_BYTES: usize = 3_000;

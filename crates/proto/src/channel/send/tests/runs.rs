@@ -5,6 +5,8 @@ use drumfire_wire::{Frame, FrameWriter, Frames};
 use super::super::*;
 use super::{alone, open, reliable, took};
 use crate::channel::Redundancy;
+use crate::convert::to_usize;
+use crate::loss::PacketFate;
 
 /// A frame: its first id, the id before it, and the lengths of its messages. A Skip has lengths too.
 type Written = (u64, Option<u64>, Vec<usize>);
@@ -144,22 +146,78 @@ fn messages_of_one_run_expire_together_and_are_repeated_alike() {
 
 #[test]
 fn a_peer_that_acknowledges_selectively_holds_bounded_memory() {
-    let mut queue = open();
-    let (mut number, mut most) = (0, 0);
-    // The peer acknowledges all runs but every fourth, which is the last one in each chunk.
-    for _ in 0..200 {
-        (0..20).for_each(|_| push(&mut queue, 50));
-        let (_, books) = fill(&mut queue, number, Moment::ORIGIN, 1_030);
-        let held_bytes = queue.reliable.as_ref().unwrap().capacity_bytes();
-        most = most.max(held_bytes.saturating_sub(queue.used_bytes()));
-        if !number.is_multiple_of(4) {
-            books.into_iter().for_each(|id| queue.on_fate(PacketFate::Acknowledged, id, number));
+    // The peer acknowledges all runs but one of each chunk. More memory in use has larger chunks.
+    for (limit_bytes, missing) in [(usize::MAX, 2_u32), (usize::MAX, 4), (usize::MAX, 14), (100_000, 14)] {
+        let (mut queue, mut books) = (open(), Vec::new());
+        for number in 0..400 {
+            for _ in 0..20 {
+                let message = Message::reliable_ordered(ChannelId(1), vec![7; 50]);
+                queue.push(limit_bytes, Moment::ORIGIN, message, None, IfFull::Notify);
+            }
+            let (_, sent) = fill(&mut queue, number, Moment::ORIGIN, 1_030);
+            let held_bytes = queue.chunks.capacity_bytes();
+            assert!(held_bytes <= queue.used_bytes().max(16_384) + to_usize(missing) * 2_048 + 16_384);
+            assert!(held_bytes <= limit_bytes.saturating_add(limit_bytes / 10), "{held_bytes} bytes");
+            if number.is_multiple_of(missing.into()) {
+                books.extend(sent.into_iter().map(|id| (id, number)));
+            } else {
+                sent.into_iter().for_each(|id| queue.on_fate(PacketFate::Acknowledged, id, number));
+            }
         }
-        number += 1;
+        // Messages keep their own payloads when there may be no further chunk, and nothing is lost.
+        books.into_iter().for_each(|(id, number)| queue.on_fate(PacketFate::Acknowledged, id, number));
+        while queue.has_sendable() {
+            let (_, sent) = fill(&mut queue, 400, Moment::ORIGIN, 1_030);
+            sent.into_iter().for_each(|id| queue.on_fate(PacketFate::Acknowledged, id, 400));
+        }
+        assert_eq!(queue.used_bytes(), 0);
+        queue.shrink();
+        assert_eq!(queue.chunks.capacity_bytes(), 0);
     }
-    assert!(most <= 2 * 4_096, "{most} bytes more than the charges of what has not arrived");
-    // Each of them keeps its own payload then, and nothing is lost.
-    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
+}
+
+#[test]
+fn interleaved_channels_have_a_run_each() {
+    let mut queue = open();
+    for _ in 0..8 {
+        (1..=3).for_each(|channel| reliable(&mut queue, channel, 7));
+    }
+    let (frames, books) = fill(&mut queue, 0, Moment::ORIGIN, 1_000);
+    assert_eq!(frames, [(0, None, vec![1; 8]), (8, None, vec![1; 8]), (16, None, vec![1; 8])]);
+    books.into_iter().for_each(|id| queue.on_fate(PacketFate::Acknowledged, id, 0));
+    // The chunks are used again, also by other channels.
+    let held_bytes = queue.chunks.capacity_bytes();
+    (0..8).for_each(|_| (4..=6).for_each(|channel| reliable(&mut queue, channel, 7)));
+    assert_eq!(queue.chunks.capacity_bytes(), held_bytes);
+}
+
+#[test]
+fn a_message_that_is_alone_is_not_copied() {
+    let mut queue = open();
+    for number in 0..3 {
+        push(&mut queue, 100);
+        let (frames, books) = fill(&mut queue, number, Moment::ORIGIN, 1_000);
+        assert_eq!((frames.len(), queue.chunks.capacity_bytes()), (1, 0));
+        queue.on_fate(PacketFate::Acknowledged, books[0], number);
+    }
+}
+
+#[test]
+fn a_segment_expires_as_a_whole_with_its_receipts() {
+    let mut queue = open();
+    let mut receipts = (1..).filter_map(std::num::NonZeroU64::new).map(ReceiptId);
+    for (bytes, has_receipt) in [(10, true), (20, true), (30, true), (40, false)] {
+        let message = Message::unreliable(ChannelId(1), vec![7; bytes]).lifetime(Duration::from_millis(10));
+        let receipt = receipts.next().filter(|_| has_receipt);
+        assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipt, IfFull::Notify)));
+    }
+    let late = Moment::ORIGIN.after(Duration::from_millis(10));
+    let mut memory = [0; 100];
+    let packet = Packet { number: 0, now: late, room_bytes: 1_150 };
+    let filled = queue.fill(packet, &mut FrameWriter::new(&mut memory[..]), |_| ());
+    assert_eq!((filled.expired_count, queue.used_bytes()), (4, 0));
+    let expired = std::iter::from_fn(|| queue.pop_receipt()).map(|(id, outcome)| (id.0.get(), outcome));
+    assert_eq!(expired.collect::<Vec<_>>(), [1, 2, 3].map(|number| (number, Outcome::Expired)));
     queue.check();
 }
 
