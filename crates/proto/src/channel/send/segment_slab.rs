@@ -129,7 +129,7 @@ impl SegmentSlab {
                 }
             }
         }
-        // Receipts are beside the segment, because few messages have one.
+        // Receipts are not in the segment, because few messages have one.
         receipts.extend(receipt);
         true
     }
