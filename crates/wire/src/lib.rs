@@ -32,6 +32,7 @@
 //! | body | a message as a run carries it: its length and its payload |
 //! | block | messages to many peers that are encoded once, as bodies that all receivers share |
 //! | segment | messages of one channel that wait to be sent: their bodies, of which a run takes as many as fit a packet |
+//! | block | messages that are encoded once for many peers, whose connections share the bodies |
 //! | chunk | a part of the send memory with the bodies of several segments and sent runs |
 //! | varint | an unsigned integer of 1 to 10 bytes, 7 bits in each (PROTOCOL 2.1, "Integers") |
 //! | packet number | counts the packets of one direction; a u64 that never repeats under a key (PROTOCOL 6.2, "Packet numbers") |

@@ -2,6 +2,8 @@
 //!
 //! A body has no id, so it is the same for every receiver. The connections share a block until none of them needs it.
 
+use std::ops::Range;
+
 use drumfire_wire::{Bodies, ChannelId};
 
 use super::Mode;
@@ -24,6 +26,8 @@ pub struct MessageBlock {
     bodies: Vec<u8>,
     /// The end of each body in `bodies`.
     ends: Vec<u16>,
+    /// The length of the longest payload in bytes.
+    longest_bytes: usize,
 }
 
 /// The channel and the options of all messages of a [`MessageBlock`], as a [`Message`] has them.
@@ -49,7 +53,7 @@ impl MessageBlock {
     /// Creates an empty block, which allocates nothing.
     #[must_use]
     pub const fn new() -> Self {
-        Self { bodies: Vec::new(), ends: Vec::new() }
+        Self { bodies: Vec::new(), ends: Vec::new(), longest_bytes: 0 }
     }
 
     /// Whether a message may be in a block: it fits into one packet, and its mode has runs.
@@ -74,6 +78,7 @@ impl MessageBlock {
         }
         Bodies::put(payload, &mut self.bodies);
         self.ends.push(saturated(end, u16::MAX));
+        self.longest_bytes = self.longest_bytes.max(payload.len());
         true
     }
 
@@ -92,9 +97,7 @@ impl MessageBlock {
     /// Returns the payload of the message with this index. Empty if there is no such message.
     #[must_use]
     pub fn payload(&self, index: usize) -> &[u8] {
-        // A body begins where the one before it ends.
-        let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
-        let bodies = self.bodies.get(usize::from(start)..).unwrap_or_default();
+        let bodies = self.bodies.get(self.start_of(index)..).unwrap_or_default();
         debug_assert!(index < self.len(), "message {index} of {}", self.len());
         Bodies::split_first(bodies).map(|(payload, _)| payload).unwrap_or_default()
     }
@@ -104,10 +107,42 @@ impl MessageBlock {
         &self.bodies
     }
 
+    /// The length of the longest payload in bytes.
+    pub(crate) const fn longest_bytes(&self) -> usize {
+        self.longest_bytes
+    }
+
+    /// The offset of the body with this index, or the end of the last one.
+    pub(crate) fn start_of(&self, index: usize) -> usize {
+        // A body begins where the one before it ends.
+        index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0).into()
+    }
+
+    /// Returns the sum of the lengths of these payloads in bytes.
+    pub(crate) fn payload_bytes(&self, range: &Range<usize>) -> usize {
+        let bytes = self.start_of(range.end).saturating_sub(self.start_of(range.start));
+        // Each body has a length field. The field of a short payload has one byte, so blocks of short messages, which are most,
+        // need no look at their bodies.
+        let two_byte_fields =
+            if Bodies::encoded_bytes(self.longest_bytes) > self.longest_bytes.saturating_add(1) {
+                range
+                    .clone()
+                    .filter(|index| {
+                        let payload_bytes = self.payload(*index).len();
+                        Bodies::encoded_bytes(payload_bytes) > payload_bytes.saturating_add(1)
+                    })
+                    .count()
+            } else {
+                0
+            };
+        bytes.saturating_sub(range.len()).saturating_sub(two_byte_fields)
+    }
+
     /// Removes all messages, and keeps the memory for others.
     pub fn clear(&mut self) {
         self.bodies.clear();
         self.ends.clear();
+        self.longest_bytes = 0;
     }
 
     /// Returns the memory that the block takes, in bytes.
@@ -142,6 +177,7 @@ mod tests {
             }
             assert_eq!((block.len(), pushed.len()), (fitting, fitting), "{payload_bytes}");
             assert!((0..fitting).all(|index| block.payload(index) == pushed[index]));
+            assert_eq!(block.payload_bytes(&(1..fitting)), (fitting - 1) * payload_bytes);
             let before = block.memory_bytes();
             block.clear();
             assert!(block.is_empty() && block.push(b"again"));

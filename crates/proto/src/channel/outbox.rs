@@ -3,11 +3,14 @@
 //!
 //! The queue decides how messages are sent.
 
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BufMut;
 use drumfire_wire::{ChannelId, FrameWriter, MessageId};
 
+use super::block::{BlockOptions, MessageBlock};
 use super::credit::SendCredit;
 use super::message::Message;
 use super::receipt::{Outcome, ReceiptId};
@@ -88,6 +91,22 @@ impl SendState {
         let is_taken = matches!(pushed, PushResult::Taken(_));
         debug_assert!(!is_taken || is_within, "{} of {limit_bytes} bytes wait", self.used_bytes());
         pushed
+    }
+
+    /// As [`SendQueue::push_block`].
+    pub(crate) fn push_block(
+        &mut self,
+        hash: FoldBuild,
+        limit_bytes: usize,
+        now: Moment,
+        options: &BlockOptions,
+        block: &Arc<MessageBlock>,
+        range: Range<usize>,
+    ) -> usize {
+        let count = self.with_queue(hash, |queue| queue.push_block(limit_bytes, now, options, block, range));
+        let used_bytes = self.used_bytes();
+        debug_assert!(count == 0 || used_bytes <= limit_bytes, "{used_bytes} of {limit_bytes} bytes wait");
+        count
     }
 
     /// As [`SendQueue::take_writable`].

@@ -3,6 +3,7 @@
 //! Within each priority class, lost messages are sent first, then waiting messages in turn. The packet builder
 //! decides when to fill a packet.
 
+mod blocks;
 mod chunks;
 mod fates;
 mod fill;
@@ -322,7 +323,7 @@ impl SendQueue {
         let bodies = scheduler.take_part(queue_key, &whole, chunks, |receipt| {
             receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
         });
-        bodies.iter().for_each(|bodies| chunks.release(bodies));
+        bodies.into_iter().for_each(|bodies| chunks.release(bodies));
         release(&mut self.used_bytes, charge_all(whole.count, whole.payload_bytes));
         whole.count
     }

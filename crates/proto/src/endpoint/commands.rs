@@ -18,8 +18,8 @@ use crate::channel::block::{BlockOptions, MessageBlock};
 use crate::channel::message::Message;
 use crate::channel::receipt::ReceiptId;
 use crate::channel::send::PushResult;
-use crate::channel::{ChannelOptions, IfFull, WhenFull};
-use crate::config::ServerIdentity;
+use crate::channel::{ChannelOptions, IfFull, Mode, WhenFull};
+use crate::config::{Config, ServerIdentity};
 use crate::connection::{Connection, Liveness, Phase};
 use crate::error::{CloseError, CloseReason, ConnectError, SendError};
 use crate::handshake::client::{Attempt, Request, offer};
@@ -27,6 +27,7 @@ use crate::identity::ConnectionIdState;
 use crate::path::Path;
 use crate::peer_id::PeerId;
 use crate::placement::Placement;
+use crate::slab::Slab;
 use crate::stats::add;
 use crate::time::{Moment, Now};
 
@@ -259,22 +260,8 @@ impl<P: Placement> Endpoint<P> {
     ) -> Result<(), SendError> {
         let called_at = now;
         let now = self.advance(called_at);
-        let connection = self.connections.get_mut(peer).ok_or(SendError::UnknownPeer)?;
-        match connection.phase.as_deref() {
-            // Messages may be queued before the handshake ends. The peer's limits are not known then, and are checked
-            // when a message is first sent.
-            Some(Phase::Connecting(_)) | None => {}
-            Some(Phase::Closing(_)) => return Err(SendError::Closed),
-            Some(Phase::HalfOpen(_)) => return Err(SendError::UnknownPeer),
-        }
-        let mode = message.options.mode;
-        // The receiver holds memory for a message with an id, so the limits of both ends apply. The protocol limits all
-        // others.
-        let limit_bytes = if mode.needs_id() {
-            self.config.message_max_bytes.min(connection.sending.message_max_bytes())
-        } else {
-            mode.message_max_bytes()
-        };
+        let (connection, limit_bytes) =
+            sendable(&mut self.connections, &self.config, peer, message.options.mode)?;
         if message.payload.len() > limit_bytes {
             return Err(SendError::TooLarge { limit_bytes });
         }
@@ -321,13 +308,29 @@ impl<P: Placement> Endpoint<P> {
         block: &Arc<MessageBlock>,
         range: Range<usize>,
     ) -> Result<usize, SendError> {
-        let &BlockOptions { channel, options } = options;
-        // All messages share one reference to the block.
-        let bodies = Bytes::from_owner(SharedBlock(Arc::clone(block)));
-        let count = range.len();
-        for (accepted, index) in range.enumerate() {
-            let message = Message::new(channel, bodies.slice_ref(block.payload(index)), options);
-            match self.send_with(now, peer, message, None, IfFull::Refuse) {
+        let called_at = now;
+        let now = self.advance(called_at);
+        let (connection, limit_bytes) =
+            sendable(&mut self.connections, &self.config, peer, options.options.mode)?;
+        let range = range.start.min(block.len())..range.end.min(block.len());
+        let is_scheduled = connection.is_queued || connection.has_data();
+        let (memory_bytes, hash) = (connection.bounds.send_memory_bytes, connection.bounds.hash);
+        // In the usual case all messages are one segment.
+        let fast_count = if block.longest_bytes() <= limit_bytes {
+            connection.sending.push_block(hash, memory_bytes, now, options, block, range.clone())
+        } else {
+            0
+        };
+        if is_scheduled {
+            on_changed(peer, connection, &mut self.events, &mut self.budget);
+        } else {
+            self.reschedule(peer);
+        }
+        // The channel's options decide about the others one by one, for example which older messages are dropped.
+        for (accepted, index) in range.clone().enumerate().skip(fast_count) {
+            let payload = Bytes::copy_from_slice(block.payload(index));
+            let message = Message::new(options.channel, payload, options.options);
+            match self.send_with(called_at, peer, message, None, IfFull::Refuse) {
                 Ok(()) => {}
                 Err(SendError::Full | SendError::TooLarge { .. }) => return Ok(accepted),
                 Err(error) if accepted == 0 => return Err(error),
@@ -335,7 +338,7 @@ impl<P: Placement> Endpoint<P> {
                 Err(_) => return Ok(accepted),
             }
         }
-        Ok(count)
+        Ok(range.len())
     }
 
     /// Makes [`Endpoint::poll_freed`] report connections, which it does not by default.
@@ -395,11 +398,27 @@ impl<P: Placement> Endpoint<P> {
     }
 }
 
-/// The memory of a block, for messages that are slices of it.
-struct SharedBlock(Arc<MessageBlock>);
-
-impl AsRef<[u8]> for SharedBlock {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bodies()
+/// Returns a connection that accepts messages, and the length in bytes of the longest message of this mode.
+fn sendable<'a>(
+    connections: &'a mut Slab<Connection>,
+    config: &Config,
+    peer: PeerId,
+    mode: Mode,
+) -> Result<(&'a mut Connection, usize), SendError> {
+    let connection = connections.get_mut(peer).ok_or(SendError::UnknownPeer)?;
+    match connection.phase.as_deref() {
+        // Messages may be queued before the handshake ends. The peer's limits are not known then, and are checked
+        // when a message is first sent.
+        Some(Phase::Connecting(_)) | None => {}
+        Some(Phase::Closing(_)) => return Err(SendError::Closed),
+        Some(Phase::HalfOpen(_)) => return Err(SendError::UnknownPeer),
     }
+    // The receiver holds memory for a message with an id, so the limits of both ends apply. The protocol limits all
+    // others.
+    let limit_bytes = if mode.needs_id() {
+        config.message_max_bytes.min(connection.sending.message_max_bytes())
+    } else {
+        mode.message_max_bytes()
+    };
+    Ok((connection, limit_bytes))
 }

@@ -5,9 +5,13 @@
 //! send. A chunk is filled from front to back, and used again once nothing refers to it. A peer that acknowledges
 //! selectively can keep a chunk with a single run, so the capacity of all chunks is bounded.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use drumfire_wire::Bodies;
 
 use super::free::NOWHERE;
+use crate::channel::block::MessageBlock;
 use crate::convert::{saturated, to_usize};
 use crate::limits::DATAGRAM_SENT_MAX_BYTES;
 
@@ -59,12 +63,21 @@ enum ChunkState {
 /// The position of the bodies of a segment or run. The owner of a range gives it back with [`BodyChunks::release`].
 #[derive(Debug)]
 pub(super) struct BodyRange {
-    /// The index of the chunk.
-    chunk: u32,
-    /// The offset of the first byte in the chunk.
+    /// The memory with the bodies.
+    source: Source,
+    /// The offset of the first byte there.
     from: u32,
     /// The length of all bodies in bytes.
     bytes: u32,
+}
+
+/// Memory with bodies.
+#[derive(Debug)]
+enum Source {
+    /// The chunk with this index.
+    Own(u32),
+    /// A block that other connections share. It is not counted here.
+    Shared(Arc<MessageBlock>),
 }
 
 /// The memory that chunks may take.
@@ -77,9 +90,24 @@ pub(super) struct ChunkLimits {
 }
 
 impl BodyRange {
+    /// Returns the position of these messages of a block.
+    pub(super) fn of_block(block: &Arc<MessageBlock>, range: &Range<usize>) -> Self {
+        let (from, end) = (block.start_of(range.start), block.start_of(range.end));
+        let [from, bytes] = [from, end.saturating_sub(from)].map(|bytes| saturated(bytes, u32::MAX));
+        Self { source: Source::Shared(Arc::clone(block)), from, bytes }
+    }
+
     /// The length of all bodies in bytes.
     pub(super) const fn bytes(&self) -> u32 {
         self.bytes
+    }
+
+    /// The index of the chunk, or `NOWHERE` for a block.
+    const fn chunk(&self) -> u32 {
+        match self.source {
+            Source::Own(chunk) => chunk,
+            Source::Shared(_) => NOWHERE,
+        }
     }
 }
 
@@ -98,7 +126,8 @@ impl BodyChunks {
     /// end where the chunk does, or if the chunk has no room.
     #[inline]
     pub(super) fn extend(&mut self, range: &mut BodyRange, open: u32, payload: &[u8]) -> bool {
-        let Some(chunk) = self.chunks.get_mut(to_usize(range.chunk)).filter(|_| range.chunk == open) else {
+        let index = range.chunk();
+        let Some(chunk) = self.chunks.get_mut(to_usize(index)).filter(|_| index == open) else {
             return false;
         };
         let (end, body_bytes) =
@@ -132,7 +161,7 @@ impl BodyChunks {
         let from = saturated(chunk.bytes.len(), u32::MAX);
         payloads.into_iter().for_each(|payload| Bodies::put(payload, &mut chunk.bytes));
         chunk.live_count = chunk.live_count.saturating_add(1);
-        Some(BodyRange { chunk: *open, from, bytes: saturated(bytes, u32::MAX) })
+        Some(BodyRange { source: Source::Own(*open), from, bytes: saturated(bytes, u32::MAX) })
     }
 
     /// Opens a chunk with room for at least a datagram. Returns its index.
@@ -181,12 +210,13 @@ impl BodyChunks {
     }
 
     /// Returns the bodies of a range.
-    pub(super) fn bodies(&self, range: &BodyRange) -> &[u8] {
+    pub(super) fn bodies<'a>(&'a self, range: &'a BodyRange) -> &'a [u8] {
         let from = to_usize(range.from);
-        let bodies = self
-            .chunks
-            .get(to_usize(range.chunk))
-            .and_then(|chunk| chunk.bytes.get(from..from.saturating_add(to_usize(range.bytes))));
+        let bytes = match &range.source {
+            Source::Own(chunk) => self.chunks.get(to_usize(*chunk)).map(|chunk| &chunk.bytes[..]),
+            Source::Shared(block) => Some(block.bodies()),
+        };
+        let bodies = bytes.and_then(|bytes| bytes.get(from..from.saturating_add(to_usize(range.bytes))));
         debug_assert!(bodies.is_some(), "no bodies are at {range:?}");
         bodies.unwrap_or_default()
     }
@@ -195,26 +225,38 @@ impl BodyChunks {
     pub(super) fn split_first(&mut self, range: &mut BodyRange, bytes: usize) -> BodyRange {
         let bytes = saturated(bytes, u32::MAX);
         debug_assert!(bytes < range.bytes, "{bytes} bytes are split from {range:?}");
-        let first = BodyRange { chunk: range.chunk, from: range.from, bytes };
+        let source = match &range.source {
+            Source::Own(index) => {
+                if let Some(chunk) = self.chunks.get_mut(to_usize(*index)) {
+                    chunk.live_count = chunk.live_count.saturating_add(1);
+                }
+                Source::Own(*index)
+            }
+            Source::Shared(block) => Source::Shared(Arc::clone(block)),
+        };
+        let first = BodyRange { source, from: range.from, bytes };
         range.from = range.from.saturating_add(bytes);
         range.bytes = range.bytes.saturating_sub(bytes);
-        if let Some(chunk) = self.chunks.get_mut(to_usize(range.chunk)) {
-            chunk.live_count = chunk.live_count.saturating_add(1);
-        }
         first
     }
 
     /// Releases the bodies of a range.
-    pub(super) fn release(&mut self, range: &BodyRange) {
-        let Some(chunk) = self.chunks.get_mut(to_usize(range.chunk)) else { return };
-        debug_assert!(chunk.live_count > 0, "the bodies at {range:?} were released before");
+    pub(super) fn release(&mut self, range: BodyRange) {
+        // A block is freed with its last range.
+        let BodyRange { source, .. } = range;
+        let index = match source {
+            Source::Own(index) => index,
+            Source::Shared(block) => return drop(block),
+        };
+        let Some(chunk) = self.chunks.get_mut(to_usize(index)) else { return };
+        debug_assert!(chunk.live_count > 0, "bodies of chunk {index} were released before");
         chunk.live_count = chunk.live_count.saturating_sub(1);
         // The memory stays, so that a connection in a steady state allocates nothing.
         if chunk.live_count == 0 {
             // An open chunk stays with its line, and a listed one is in the list already.
             chunk.bytes.clear();
             if chunk.state == ChunkState::Full {
-                self.list(range.chunk);
+                self.list(index);
             }
         }
     }
@@ -245,7 +287,7 @@ impl BodyChunks {
                 to_usize(range.bytes),
                 "the bodies of a range are gone"
             );
-            live_count = live_count.saturating_add(1);
+            live_count = live_count.saturating_add(matches!(range.source, Source::Own(_)).into());
         }
         let counted = self.chunks.iter().map(|chunk| to_usize(chunk.live_count)).sum::<usize>();
         debug_assert_eq!(counted, live_count, "the ranges of the chunks were counted wrong");

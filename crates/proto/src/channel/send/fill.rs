@@ -306,7 +306,7 @@ impl SendQueue {
                 filled.receipt_count = filled.receipt_count.saturating_add(1);
             });
             let Some(bodies) = taken else { return false };
-            chunks.release(&bodies);
+            chunks.release(bodies);
             release(&mut self.used_bytes, charge_all(part.count, part.payload_bytes));
         }
         filled.add(part.count, is_reliable, false);

@@ -354,7 +354,7 @@ impl Reliable {
             self.acknowledged_count = self.acknowledged_count.saturating_add(1);
             let has_pieces = run.pieces.take().is_some();
             if let RunBodies::Bodies(range) = std::mem::replace(&mut run.content, RunBodies::Nothing) {
-                chunks.release(&range);
+                chunks.release(range);
             }
             if has_pieces {
                 self.on_pieces_over(channel);

@@ -14,7 +14,10 @@ use drumfire_wire::ChannelId;
 
 use super::chunks::{BodyChunks, ChunkLimits};
 use super::free::NOWHERE;
-use super::segment::{Progress, QueueEntry, QueuedMessage, SingleEntry};
+use super::segment::{
+    DeliveryTerms, Extras, Progress, QueueEntry, QueuedBodies, QueuedEntry, QueuedMessage, Segment,
+    SingleEntry,
+};
 use super::segment_slab::SegmentSlab;
 use crate::channel::receipt::ReceiptId;
 use crate::channel::{ChannelOptions, Mode, Priority};
@@ -158,7 +161,7 @@ impl ChannelScheduler {
         if self.messages.get(newest).is_some() {
             return self.messages.replace(newest, waiting);
         }
-        let place = self.messages.put(waiting);
+        let place = self.messages.put(waiting.into());
         if let Some(state) = self.sequenced.get_mut(&channel) {
             (state.newest, state.priority) = (place, priority);
         }
@@ -188,9 +191,26 @@ impl ChannelScheduler {
 
     /// Appends a message to its queue. Returns its index.
     pub(super) fn push_at_end(&mut self, waiting: QueuedMessage, priority: Priority) -> u32 {
-        let place = self.messages.put(waiting);
+        let place = self.messages.put(waiting.into());
         self.append(place, priority);
         place
+    }
+
+    /// Appends a segment to its queue.
+    pub(super) fn push_segment(
+        &mut self,
+        channel: ChannelId,
+        mode: Mode,
+        segment: Segment,
+        now: Moment,
+        terms: DeliveryTerms,
+        priority: Priority,
+    ) {
+        let extras = Extras { terms, ..Extras::NONE };
+        let entry =
+            QueuedEntry { channel, mode, content: QueuedBodies::Segment(segment), queued_at: now, extras };
+        let place = self.messages.put(entry);
+        self.append(place, priority);
     }
 
     /// Replaces a message in its queue. Returns the old message.

@@ -1,5 +1,7 @@
 //! Messages that wait to be sent: one with its own payload, or a segment of several whose bodies are encoded already.
 
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,6 +10,7 @@ use drumfire_wire::{ChannelId, Delivery, Message, MessageId};
 use super::chunks::{BodyChunks, BodyRange};
 use super::sent_run::RunFrame;
 use crate::channel::Mode;
+use crate::channel::block::MessageBlock;
 use crate::channel::receipt::ReceiptId;
 use crate::convert::{saturated, to_usize};
 use crate::limits::{MESSAGE_MAX_BYTES, REDUNDANT_MAX_BYTES};
@@ -65,7 +68,7 @@ pub(super) struct SingleEntry<'a> {
     pub(super) extras: &'a Extras,
 }
 
-/// A message or a whole segment that was removed from its queue.
+/// A message or a whole segment that is added to a queue or removed from it.
 #[derive(Debug)]
 pub(super) struct QueuedEntry {
     pub(super) channel: ChannelId,
@@ -181,6 +184,21 @@ impl Segment {
         }
     }
 
+    /// Creates a segment of these messages of a block. `None` if there are none.
+    pub(super) fn of_block(block: &Arc<MessageBlock>, range: &Range<usize>) -> Option<Self> {
+        // An empty segment would have its turn forever. Of several messages, the sums are those of the block, so that none of
+        // them is visited.
+        let count = u16::try_from(range.len()).ok().filter(|count| *count > 0)?;
+        Some(Self {
+            bodies: BodyRange::of_block(block, range),
+            payload_bytes: saturated(block.payload_bytes(range), u32::MAX),
+            count,
+            first_bytes: saturated(block.payload(range.start).len(), u16::MAX),
+            has_receipts: false,
+            has_long: block.longest_bytes() > REDUNDANT_MAX_BYTES,
+        })
+    }
+
     /// Counts a message whose body was added at the end.
     pub(super) fn on_extended(&mut self, payload: &[u8]) {
         self.payload_bytes = self.payload_bytes.saturating_add(saturated(payload.len(), u32::MAX));
@@ -211,6 +229,13 @@ impl Segment {
         debug_assert!(next.is_some(), "{self:?} has no message");
         self.first_bytes = saturated(next.map_or(0, |(payload, _)| payload.len()), u16::MAX);
         first
+    }
+}
+
+impl From<QueuedMessage> for QueuedEntry {
+    fn from(message: QueuedMessage) -> Self {
+        let QueuedMessage { channel, mode, payload, queued_at, extras } = message;
+        Self { channel, mode, content: QueuedBodies::Single(payload), queued_at, extras }
     }
 }
 
@@ -262,7 +287,7 @@ pub(super) const fn unreliable_delivery(mode: Mode) -> Delivery {
 }
 
 /// Whether messages of this mode are sent as runs.
-const fn has_segments(mode: Mode) -> bool {
+pub(super) const fn has_segments(mode: Mode) -> bool {
     !matches!(mode, Mode::ReliableSequenced | Mode::ReliableLatest)
 }
 

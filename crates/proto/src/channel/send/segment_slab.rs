@@ -77,11 +77,11 @@ impl SegmentSlab {
         Some(QueueEntry { channel: *channel, mode: (*mode)?, content, queued_at: *queued_at, extras })
     }
 
-    /// Stores a message as the last of its queue. Returns its index.
-    pub(super) fn put(&mut self, waiting: QueuedMessage) -> u32 {
-        let QueuedMessage { channel, mode, payload, queued_at, extras } = waiting;
+    /// Stores an entry as the last of its queue. Returns its index.
+    #[inline]
+    pub(super) fn put(&mut self, entry: QueuedEntry) -> u32 {
+        let QueuedEntry { channel, mode, content, queued_at, extras } = entry;
         let slot = self.keep(extras);
-        let content = QueuedBodies::Single(payload);
         let new = SlabEntry { content, queued_at, slot, next: NOWHERE, channel, mode: Some(mode) };
         // Entries that were released are used first, so the array grows only as far as the longest queues.
         let index = self.free.next();
@@ -299,7 +299,7 @@ mod tests {
             let mut most = 0;
             for (number, (act, key, which)) in (0_u16..).zip(acts) {
                 if act < 2 || model.is_empty() {
-                    let place = places.put(waiting(number, key));
+                    let place = places.put(waiting(number, key).into());
                     prop_assert!(model.iter().all(|(other, ..)| *other != place));
                     model.push((place, number, key));
                 } else {

@@ -210,7 +210,7 @@ impl Reliable {
         let run = self.run_mut(id)?;
         let (ids, payload_bytes) = (run.ids, to_usize(run.payload_bytes));
         if let RunBodies::Bodies(range) = std::mem::replace(&mut run.content, RunBodies::GivenUp(lengths)) {
-            chunks.release(&range);
+            chunks.release(range);
         }
         Some(GivenUp { ids, payload_bytes })
     }

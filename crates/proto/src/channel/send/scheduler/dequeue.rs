@@ -156,7 +156,7 @@ impl ChannelScheduler {
             Some(part) => {
                 let mut receipt = None;
                 let bodies = self.take_part(key, &part, chunks, |of_first| receipt = Some(of_first))?;
-                chunks.release(&bodies);
+                chunks.release(bodies);
                 DroppedMessage { payload_bytes: part.payload_bytes, receipt }
             }
             None => {

@@ -28,7 +28,7 @@ impl Queues {
             }
         };
         let bodies = self.scheduler.take_part(key, &part, &mut self.chunks, |_| ()).unwrap();
-        self.chunks.release(&bodies);
+        self.chunks.release(bodies);
         part.payload_bytes
     }
 }

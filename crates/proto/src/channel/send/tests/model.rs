@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use drumfire_puppet::Random;
 use drumfire_tries::tries;
@@ -13,6 +14,7 @@ use drumfire_wire::{Delivery, Frame, FrameWriter, Frames};
 
 use super::super::*;
 use crate::channel::Redundancy;
+use crate::channel::block::{BlockOptions, MessageBlock};
 use crate::loss::PacketFate;
 
 /// The longest reliable message that the peer accepts, in bytes.
@@ -105,6 +107,7 @@ impl World {
 
     fn step(&mut self) {
         match self.random.below(100) {
+            0..3 if self.receipt_percent < 100 => self.push_block(),
             0..40 => (0..=self.random.below(12)).for_each(|_| self.push()),
             40..65 => self.fill_any(),
             65..80 => self.settle(PacketFate::Acknowledged),
@@ -181,6 +184,59 @@ impl World {
                 replaced_count <= u32::from(matches!(mode, Mode::ReliableSequenced | Mode::ReliableLatest))
             );
         }
+    }
+
+    /// Queues messages of a block that other connections could share. The others are refused.
+    fn push_block(&mut self) {
+        let mode = self.random.pick(&[
+            Mode::Unreliable,
+            Mode::UnreliableSequenced,
+            Mode::ReliableUnordered,
+            Mode::ReliableOrdered,
+        ]);
+        let channel = u16::try_from(self.random.below(CHANNELS)).unwrap();
+        let mut options = SendOptions::new(mode);
+        options.priority = self.random.pick(&[Priority::Normal, Priority::Urgent]);
+        options.lifetime = self.random.happens(20).then(|| Duration::from_millis(1 + self.random.below(20)));
+        let mut block = MessageBlock::new();
+        let first_number = self.next_number;
+        let is_long = self.random.happens(20);
+        for _ in 0..=self.random.below(60) {
+            let bytes = 4 + self.random.index(if is_long { 1_000 } else { 60 });
+            let mut payload = vec![0; bytes];
+            payload[..4].copy_from_slice(&self.next_number.to_le_bytes());
+            if block.push(&payload) {
+                self.next_number += 1;
+            }
+        }
+        let start = self.random.index(block.len());
+        let range = start..start + self.random.index(block.len() - start + 1);
+        let limit_bytes = self.random.pick(&[usize::MAX, 60_000, 8_000]);
+        let is_replaceable = self.queue.options_of(ChannelId(channel)).when_full == WhenFull::DropOldest;
+        let of_channel = BlockOptions { channel: ChannelId(channel), options };
+        let (block, before_bytes) = (Arc::new(block), self.queue.used_bytes());
+        let accepted = self.queue.push_block(limit_bytes, self.now, &of_channel, &block, range.clone());
+        assert!(accepted <= range.len());
+        let mut charged_bytes = 0;
+        for index in range.start..range.start + accepted {
+            let payload_bytes = block.payload(index).len();
+            charged_bytes += charge(payload_bytes);
+            let record = Record {
+                channel,
+                mode,
+                payload_bytes,
+                deadline: options.lifetime.map(|lifetime| self.now.after(lifetime)),
+                has_receipt: false,
+                is_replaceable,
+                acknowledged: BTreeSet::new(),
+                received: BTreeSet::new(),
+                is_skipped: false,
+                last_packet: None,
+                outcome: None,
+            };
+            self.records.insert(first_number + u32::try_from(index).unwrap(), record);
+        }
+        assert_eq!(self.queue.used_bytes(), before_bytes + charged_bytes);
     }
 
     fn set_options(&mut self) {
