@@ -259,9 +259,13 @@ impl SendQueue {
 
     /// Whether a packet could carry a message.
     pub(crate) fn has_sendable(&self) -> bool {
-        let has_lost = self.reliable.as_ref().is_some_and(|reliable| reliable.has_lost());
-        has_lost
+        self.has_lost()
             || self.scheduler.as_ref().is_some_and(|scheduler| scheduler.has_sendable(self.may_give_id()))
+    }
+
+    /// Whether a lost message waits to be sent again.
+    fn has_lost(&self) -> bool {
+        self.reliable.as_ref().is_some_and(|reliable| reliable.has_lost())
     }
 
     /// Whether the next message with an id may be sent: an id is free, and the peer has credit for it.

@@ -399,6 +399,7 @@ impl<P: Placement> Endpoint<P> {
 }
 
 /// Returns a connection that accepts messages, and the length in bytes of the longest message of this mode.
+#[inline]
 fn sendable<'a>(
     connections: &'a mut Slab<Connection>,
     config: &Config,

@@ -80,7 +80,7 @@ impl SendQueue {
         // A message that does not fit ends the packet: nothing of the same or a lower class may overtake it. Otherwise
         // a long message could wait forever behind short ones.
         let mut filled = FillCounts::default();
-        for class in 0..Priority::COUNT {
+        for class in self.first_class()..Priority::COUNT {
             if !self.write_lost(class, packet, writer, &mut carry, &mut filled)
                 || !self.write_class(class, packet, writer, &mut carry, &mut filled)
             {
@@ -94,13 +94,24 @@ impl SendQueue {
         // Copies only join packets that carry messages anyway, so redundancy costs no extra packets.
         if filled.has_any()
             && let Some(reliable) = &mut self.reliable
+            && reliable.has_copies()
         {
             reliable.write_copies(packet.number, writer, &mut self.chunks, &mut carry, &mut filled);
         }
         filled
     }
 
+    /// The highest class of priority that may have a message to send.
+    #[inline]
+    fn first_class(&self) -> usize {
+        // In the usual case nothing is lost and one channel has messages. Visiting the classes above would cost as much as
+        // writing a short message.
+        let only = self.scheduler.as_ref().and_then(|scheduler| scheduler.only_class());
+        only.filter(|_| !self.has_lost()).unwrap_or(0)
+    }
+
     /// Writes the lost messages of a class. Returns false when one did not fit.
+    #[inline]
     fn write_lost<B: BufMut>(
         &mut self,
         class: usize,
@@ -109,6 +120,9 @@ impl SendQueue {
         carry: &mut impl FnMut(MessageId),
         filled: &mut FillCounts,
     ) -> bool {
+        if !self.has_lost() {
+            return true;
+        }
         let (used_bytes, receipts) = (&mut self.used_bytes, &mut self.receipts);
         let Some(reliable) = &mut self.reliable else { return true };
         let mut expired_count = 0_u32;

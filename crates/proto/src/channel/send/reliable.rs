@@ -125,6 +125,11 @@ impl Reliable {
         self.lost_count > 0
     }
 
+    /// Whether messages wait to be repeated for redundancy.
+    pub(super) fn has_copies(&self) -> bool {
+        !self.copied.is_empty()
+    }
+
     /// The id of the next message, if no message is left.
     pub(super) fn next_id_when_empty(&self) -> Option<u64> {
         self.runs.is_empty().then_some(self.next_id)

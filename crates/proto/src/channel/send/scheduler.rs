@@ -261,6 +261,11 @@ impl ChannelScheduler {
             .filter_map(|(key, queue)| Some((key.channel, self.messages.get(queue.first)?.queued_at)))
     }
 
+    /// The class of the only queue, while there is just one.
+    pub(super) fn only_class(&self) -> Option<usize> {
+        self.only.as_ref().map(|(_, queue)| queue.class)
+    }
+
     /// Whether a message waits in a queue.
     fn has_queues(&self) -> bool {
         self.only.is_some() || !self.queues.is_empty()

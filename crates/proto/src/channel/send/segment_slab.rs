@@ -130,7 +130,9 @@ impl SegmentSlab {
             }
         }
         // Receipts are not in the segment, because few messages have one.
-        receipts.extend(receipt);
+        if let Some(receipt) = receipt {
+            receipts.push_back(receipt);
+        }
         true
     }
 

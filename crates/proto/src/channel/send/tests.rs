@@ -522,5 +522,5 @@ fn used_channels_take_no_bytes_and_no_visits_once_acknowledged() {
             }
         })
     };
-    assert_eq!((visits_of(1), visits_of(1_024)), (20, 20));
+    assert_eq!((visits_of(1), visits_of(1_024)), (10, 10));
 }

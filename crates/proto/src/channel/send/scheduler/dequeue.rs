@@ -68,6 +68,7 @@ impl ChannelScheduler {
     }
 
     /// Removes the first message or segment of the current queue.
+    #[inline]
     fn remove_first(&mut self, key: QueueKey, is_sent: bool, chunks: &mut BodyChunks) -> Option<QueuedEntry> {
         debug_assert!(self.first(key).is_some(), "{key:?} has no message to remove");
         let is_only = self.only.is_some();
