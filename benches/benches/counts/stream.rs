@@ -120,9 +120,9 @@ impl Stream {
             while sender.poll_event().is_some() {}
         };
         if counted == Counted::Ack {
-            counted_part(hear)
+            counted_part(hear);
         } else {
-            hear()
+            hear();
         }
         answers.clear();
         delivered
@@ -140,9 +140,9 @@ impl Stream {
                 }
             };
             if counted == Counted::Queue {
-                counted_part(queue)
+                counted_part(queue);
             } else {
-                queue()
+                queue();
             }
             let mut take = || packets.take_from(sender, *now);
             let is_taken = if counted == Counted::Seal { counted_part(take) } else { take() };
