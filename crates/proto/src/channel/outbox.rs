@@ -96,7 +96,7 @@ impl SendState {
     /// As [`SendQueue::push_block`].
     pub(crate) fn push_block(
         &mut self,
-        hash: FoldBuild,
+        hash: KeyedBuildHasher,
         limit_bytes: usize,
         now: Moment,
         options: &BlockOptions,
