@@ -176,17 +176,23 @@ impl DriverLoop {
         while !self.end.is_set() && !self.worker.is_over() {
             self.worker.wait(None);
             self.worker.work();
-            // After the commands, so that a later request wakes the thread again. Canceled attempts come before later ones, which may
-            // need their places.
-            for peer in self.attempts.take_canceled() {
-                self.worker.close(peer, 0, "");
-                self.worker.flush();
-            }
+            // After the commands, so that a later request wakes the thread again.
             while let Some(request) = self.attempts.next_request() {
+                // An attempt that was canceled before this request was made has given up its place, which the request may need.
+                self.end_canceled();
                 self.carry_out(request);
             }
+            self.end_canceled();
         }
         self.worker.finish(CloseCode::Application);
+    }
+
+    /// Ends the attempts whose futures were dropped.
+    fn end_canceled(&mut self) {
+        for peer in self.attempts.take_canceled() {
+            self.worker.close(peer, 0, "");
+            self.worker.flush();
+        }
     }
 
     fn carry_out(&mut self, request: DriverRequest) {
