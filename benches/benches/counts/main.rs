@@ -2,7 +2,8 @@
 //!
 //! Each stage runs in a process of its own, N times and 2 N times. The difference counts, so that work that happens once cancels out.
 //! Callgrind collects within one function alone, so the process that seals a stage's packets can also be the one that opens them. Keys,
-//! seeds, addresses, and the clock are fixed, so counts repeat to the instruction. They do not depend on how busy the machine is, but on
+//! seeds, addresses, and the clock are fixed, so counts repeat to the instruction, except for the inline server's, which repeat within
+//! 1 %. They do not depend on how busy the machine is, but on
 //! the compiler, on valgrind, and on the C library. They say nothing about system calls and cache misses.
 //!
 //! `cargo xtask bench --gate` compares the counts with `benches/counts.toml`. Some stages have a limit here as well: the cost of a

@@ -5,7 +5,7 @@
 //! | `crowded` | CPU per message with 100,000 connections over that with 1,000, at the same total rate |
 //! | `idle` | memory and CPU for silent connections; sections `few` (2,000) and `many` (100,000, not with `--quick`) |
 //! | `neighbours` | latency and loss of 200 players next to a misbehaving client; sections `stalled`, `abuser`, and `spender` |
-//! | `faces` | messages per CPU second with a handler, a polled server, and a thread hop; sections `steady` and `full` |
+//! | `faces` | messages per CPU second with a handler, a polled server with and without threads, tasks, and a thread hop; sections `steady` and `full` |
 //!
 //! `--only NAME` runs one part or section. `--judge` makes a missed goal a failure. The bench `peers_scale` measures a server at its limit
 //! of connections, and newcomers that are announced.

@@ -64,6 +64,12 @@ impl Mode {
         // A value is identified by its key and version, and an unreliable message by its packet.
         matches!(self, Self::ReliableUnordered | Self::ReliableOrdered | Self::ReliableSequenced)
     }
+
+    /// Whether consecutive messages of this mode may be sent as one run.
+    pub(crate) const fn has_runs(self) -> bool {
+        // The other modes have one message in flight per channel or key.
+        !matches!(self, Self::ReliableSequenced | Self::ReliableLatest)
+    }
 }
 
 /// Which messages are sent first when not all can be sent. A higher class precedes all lower ones. Within a class,

@@ -106,7 +106,7 @@ impl<P: Placement> Worker<P> {
             return true;
         }
         let start = clock::instant();
-        while !self.has_events() {
+        loop {
             // A pass can end without an event, for example after an acknowledgment. The wait then continues for the
             // rest of the time.
             let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
@@ -115,8 +115,10 @@ impl<P: Placement> Worker<P> {
             }
             self.wait(Some(left));
             self.work();
+            if self.has_events() {
+                return true;
+            }
         }
-        true
     }
 
     /// Invalidates the keys of all sessions. From now on, the endpoint takes its randomness from the seed.

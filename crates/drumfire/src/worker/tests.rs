@@ -21,6 +21,21 @@ use crate::message::event::Event;
 use crate::message::group::{Audience, GroupId};
 use world::{SERVER, World};
 
+/// The memory of a payload whose release panics.
+struct Trap(Vec<u8>);
+
+impl AsRef<[u8]> for Trap {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Trap {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a fault of the application");
+    }
+}
+
 #[test]
 fn the_loop_runs_over_any_network_and_any_clock() {
     let mut world = World::of_one(3);

@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use drumfire_wire::{Bodies, ChannelId};
 
-use super::Mode;
 use super::message::{Message, SendOptions};
 use crate::convert::saturated;
 use crate::limits::MESSAGE_MAX_BYTES;
@@ -59,8 +58,7 @@ impl MessageBlock {
     /// Whether a message may be in a block: it fits into one packet, and its mode has runs.
     #[must_use]
     pub const fn can_hold(message: &Message) -> bool {
-        let has_runs = !matches!(message.options.mode, Mode::ReliableSequenced | Mode::ReliableLatest);
-        has_runs && message.payload.len() <= MESSAGE_MAX_BYTES
+        message.options.mode.has_runs() && message.payload.len() <= MESSAGE_MAX_BYTES
     }
 
     /// Adds a message. Returns false if the block is full, and does not add the message then.
@@ -162,6 +160,7 @@ impl From<&Message> for BlockOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::Mode;
 
     #[test]
     fn a_block_is_full_at_its_limits_and_returns_its_payloads() {

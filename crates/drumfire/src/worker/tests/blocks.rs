@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, ChannelOptions, Message, MessageBlock, WhenFull};
 
+use super::Trap;
 use super::world::World;
 use crate::message::group::{Audience, GroupId};
 use crate::worker::command::{Broadcast, Command};
@@ -25,21 +26,6 @@ fn broadcasts(numbers: std::ops::Range<u16>, bytes: usize) -> Vec<Command> {
         Command::Broadcast(Arc::new(Broadcast { audience: Audience::ALL, message }))
     };
     numbers.map(broadcast).collect()
-}
-
-/// The memory of a payload whose release panics.
-struct Trap(Vec<u8>);
-
-impl AsRef<[u8]> for Trap {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl Drop for Trap {
-    fn drop(&mut self) {
-        assert!(std::thread::panicking(), "a fault of the application");
-    }
 }
 
 #[test]

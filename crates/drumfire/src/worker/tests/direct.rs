@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, Message, Outcome, SendError};
 
+use super::Trap;
 use super::world::World;
 use crate::base::sync::shared_steps;
 use crate::message::event::Event;
@@ -49,21 +50,6 @@ fn calls_and_passes_take_no_lock_and_exchange_no_flag() {
 
 #[test]
 fn a_panic_in_a_call_ends_one_connection() {
-    /// The memory of a payload whose release panics.
-    struct Trap(Vec<u8>);
-
-    impl AsRef<[u8]> for Trap {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
-
-    impl Drop for Trap {
-        fn drop(&mut self) {
-            panic!("a fault of the application");
-        }
-    }
-
     let mut world = World::direct(2);
     let peers = world.connected();
     // The connection drops the message, because it is too long.

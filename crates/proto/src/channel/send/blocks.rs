@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::scheduler::ChannelScheduler;
-use super::segment::{DeliveryTerms, Segment, has_segments};
+use super::segment::{DeliveryTerms, Segment};
 use super::{SendQueue, charge};
 use crate::channel::block::{BlockOptions, MessageBlock};
 use crate::channel::message::SendOptions;
@@ -24,10 +24,9 @@ impl SendQueue {
     ) -> usize {
         let &BlockOptions { channel, options: SendOptions { mode, priority, lifetime, .. } } = options;
         let scheduler = self.scheduler.get_or_insert_with(|| Box::new(ChannelScheduler::new(self.hash)));
-        // The modes with one message in flight per channel or key have no runs. Their messages are queued one by one.
-        // Short messages are repeated for redundancy, and long ones are not, so they are in different segments.
+        // The messages of other modes are queued one by one. Short messages are repeated for redundancy, and long ones are not, so they are in different segments.
         let has_copies = scheduler.options_of(channel).redundancy.copies() > 0;
-        if !has_segments(mode) || (has_copies && block.longest_bytes() > REDUNDANT_MAX_BYTES) {
+        if !mode.has_runs() || (has_copies && block.longest_bytes() > REDUNDANT_MAX_BYTES) {
             return 0;
         }
         // A message of a block is charged as any other: the block stays until its last receiver has acknowledged it.

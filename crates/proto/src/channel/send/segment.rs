@@ -245,11 +245,10 @@ const fn is_long(payload: &[u8]) -> bool {
 }
 
 impl QueuedMessage {
-    /// Whether the message can follow others in a segment. The modes with one message in flight per channel or key have
-    /// no segments.
+    /// Whether the message can follow others in a segment.
     #[inline]
     pub(super) fn can_be_in_segment(&self) -> bool {
-        has_segments(self.mode) && self.payload.len() < ALONE_MIN_BYTES
+        self.mode.has_runs() && self.payload.len() < ALONE_MIN_BYTES
     }
 
     /// Whether the message can be in a segment with those of `last`, which the queue ends with. `has_copies` means that
@@ -284,11 +283,6 @@ pub(super) const fn unreliable_delivery(mode: Mode) -> Delivery {
     } else {
         Delivery::Unreliable
     }
-}
-
-/// Whether messages of this mode are sent as runs.
-pub(super) const fn has_segments(mode: Mode) -> bool {
-    !matches!(mode, Mode::ReliableSequenced | Mode::ReliableLatest)
 }
 
 impl<'a> QueueEntry<'a> {
