@@ -131,7 +131,7 @@ impl Attacker {
         let server = world.server.local_addr();
         let at = self.below(self.kept.len());
         let Some(mut seen) = self.kept.get(at).cloned() else { return };
-        let is_hello = seen.bytes.first() == Some(&HELLO);
+        let is_hello = is_hello(&seen);
         match self.random.below(8) {
             // A repetition.
             0 => {}
@@ -180,7 +180,7 @@ impl Attacker {
 
     fn keep(&mut self, datagram: Datagram) {
         let is_new = |hello: &Vec<u8>| hello.get(11..19) != datagram.bytes.get(11..19);
-        if datagram.bytes.first() == Some(&HELLO) && self.hellos.iter().all(is_new) {
+        if is_hello(&datagram) && self.hellos.iter().all(is_new) {
             if self.hellos.len() == REMEMBERED {
                 self.hellos.pop_front();
             }
@@ -236,4 +236,9 @@ impl Attacker {
 /// Returns whether a datagram is a packet of a connection, and not of a handshake.
 fn is_packet(datagram: &Datagram) -> bool {
     datagram.bytes.first().is_some_and(|first| first & 0x80 == 0)
+}
+
+/// Returns whether a datagram is a Hello of full length. Hostile ends also send shorter ones.
+fn is_hello(datagram: &Datagram) -> bool {
+    datagram.bytes.first() == Some(&HELLO) && datagram.bytes.len() >= HELLO_BYTES
 }
