@@ -366,7 +366,10 @@ impl Connection {
         self.shrink_books();
         self.acks.shrink();
         self.active = None;
-        self.sending.shrink();
+        // Ids of receipts start again after this, as those of control frames do.
+        if !self.loss.has_packets() {
+            self.sending.shrink();
+        }
         let largest = self.newest_received();
         let keeps_keys = self.keys_forgotten_at().is_some_and(|due| due > now);
         self.receiving.shrink(largest, keeps_keys);

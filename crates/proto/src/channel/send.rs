@@ -392,12 +392,16 @@ impl SendQueue {
     }
 
     /// Releases memory that an idle connection does not need. Returns the remaining state if the queue is empty.
+    ///
+    /// The ids of receipts and values start again after this, so no packet in the books of `loss` may still name one.
     pub(crate) fn shrink(&mut self) -> Option<Idle> {
         if self.notify_below_bytes > 0 || self.is_listed {
             return None;
         }
         self.latest.take_if(|latest| latest.is_empty());
-        self.receipts.take_if(|receipts| receipts.is_empty());
+        // A message that waits may be sent in part, and its other fragments have the same receipt id.
+        let has_waiting = self.scheduler.as_ref().is_some_and(|scheduler| scheduler.entry_count() > 0);
+        self.receipts.take_if(|receipts| !has_waiting && receipts.is_empty());
         self.scheduler.take_if(|scheduler| scheduler.is_empty());
         self.chunks.shrink();
         // The next id survives in any case. The peer would take a message with an earlier id for a copy.

@@ -3,6 +3,8 @@
 mod model;
 mod runs;
 
+use std::num::NonZeroU64;
+
 use bytes::Bytes;
 
 use super::latest::is_value;
@@ -274,21 +276,46 @@ fn memory_is_charged_per_message_and_ends_at_its_limit() {
     assert_eq!(queue.used_bytes, 0);
 }
 
+/// Fills a packet of 1,000 bytes. Returns the ids whose fates it reports.
+fn fill_1000(queue: &mut SendQueue, number: u64, now: Moment) -> (FillCounts, Vec<MessageId>) {
+    let (mut buffer, mut ids) = ([0; 1_000], Vec::new());
+    let packet = Packet { number, now, room_bytes: buffer.len() };
+    let filled = queue.fill(packet, &mut FrameWriter::new(&mut buffer[..]), |id| ids.push(id));
+    queue.check();
+    (filled, ids)
+}
+
+#[test]
+fn a_half_sent_message_keeps_its_receipt_id_while_the_connection_is_idle() {
+    let mut queue = open();
+    let receipts = [1, 2].map(|id| Some(ReceiptId(NonZeroU64::new(id).unwrap())));
+    let message = Message::unreliable(ChannelId(0), vec![7; 2_500]);
+    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipts[0], IfFull::Notify)));
+    let (_, first) = fill_1000(&mut queue, 0, Moment::ORIGIN);
+    queue.on_fate(PacketFate::Lost, first[0], 0);
+    assert_eq!(queue.pop_receipt(), receipts[0].map(|receipt| (receipt, Outcome::Lost)));
+    assert!(queue.shrink().is_none(), "two fragments wait");
+    // The fates of the other fragments must not be taken for that of the next message.
+    let rest = [1, 2].map(|number| fill_1000(&mut queue, number, Moment::ORIGIN).1);
+    let message = Message::unreliable(ChannelId(0), vec![8]);
+    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipts[1], IfFull::Notify)));
+    let (_, next) = fill_1000(&mut queue, 3, Moment::ORIGIN);
+    for (number, id) in (1..).zip(rest.into_iter().flatten()) {
+        queue.on_fate(PacketFate::Acknowledged, id, number);
+    }
+    assert_eq!(queue.pop_receipt(), None);
+    queue.on_fate(PacketFate::Acknowledged, next[0], 3);
+    assert_eq!(queue.pop_receipt(), receipts[1].map(|receipt| (receipt, Outcome::Acknowledged)));
+}
+
 #[test]
 fn a_message_that_expires_in_fragments_is_given_up_once() {
     let mut queue = open();
     let message = Message::reliable_ordered(ChannelId(0), vec![7; 3_000]).lifetime(Duration::from_millis(10));
     assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, None, IfFull::Notify)));
-    let fill = |queue: &mut SendQueue, number, now| {
-        let (mut buffer, mut ids) = ([0; 1_000], Vec::new());
-        let packet = Packet { number, now, room_bytes: buffer.len() };
-        let filled = queue.fill(packet, &mut FrameWriter::new(&mut buffer[..]), |id| ids.push(id));
-        queue.check();
-        (filled, ids)
-    };
-    let (_, fragments) = fill(&mut queue, 0, Moment::ORIGIN);
+    let (_, fragments) = fill_1000(&mut queue, 0, Moment::ORIGIN);
     queue.on_fate(PacketFate::Lost, fragments[0], 0);
-    let (filled, skips) = fill(&mut queue, 1, Moment::ORIGIN.after(Duration::from_millis(10)));
+    let (filled, skips) = fill_1000(&mut queue, 1, Moment::ORIGIN.after(Duration::from_millis(10)));
     assert_eq!((filled.expired_count, skips.len()), (1, 1));
     assert!(!queue.has_sendable(), "one Skip is enough");
     queue.on_fate(PacketFate::Acknowledged, skips[0], 1);
