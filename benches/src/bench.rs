@@ -44,9 +44,9 @@ impl Part {
     }
 }
 
-/// The main function of a child process. It receives the arguments after the name of the role. Its counts are the last line of its
-/// output, if there are any.
-pub type Role = fn(&[&str]) -> Result<Counts, String>;
+/// The main function of a child process. It reads its arguments with [`crate::arguments`]. Its counts are the last line of its output,
+/// if there are any.
+pub type Role = fn(&str) -> Result<Counts, String>;
 
 /// A bench as its `main` describes it.
 pub struct Program<'a> {
@@ -89,8 +89,8 @@ impl<'a> Program<'a> {
     pub fn main(&self) -> ExitCode {
         let args: Vec<String> = std::env::args().skip(1).collect();
         let words: Vec<&str> = args.iter().map(String::as_str).collect();
-        let outcome = if let [ROLE_FLAG, name, core, rest @ ..] = words.as_slice() {
-            self.run_role(name, core, rest)
+        let outcome = if let [ROLE_FLAG, name, core, args] = words.as_slice() {
+            self.run_role(name, core, args)
         } else {
             match self.command().no_binary_name(true).try_get_matches_from(&args) {
                 Ok(matches) => self.run(&matches),
@@ -106,7 +106,7 @@ impl<'a> Program<'a> {
         )
     }
 
-    fn run_role(&self, name: &str, core: &str, args: &[&str]) -> Result<(), String> {
+    fn run_role(&self, name: &str, core: &str, args: &str) -> Result<(), String> {
         let role = self.roles.iter().find(|(known, _)| *known == name);
         let (_, role) = role.ok_or_else(|| format!("{name}: not a role"))?;
         if core != UNPINNED {

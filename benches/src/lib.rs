@@ -36,7 +36,8 @@ pub use host::{
 };
 pub use plain::{PLAIN_BYTES_MAX, Pace, Reply, bind_mio, serve_plain};
 pub use process::{
-    Child, Counts, Orders, ROLE_FLAG, Target, UNPINNED, counts_from, named_counts, print_json, print_line,
+    Child, Counts, Orders, ROLE_FLAG, Target, UNPINNED, arguments, counts_from, named_counts, print_json,
+    print_line,
 };
 pub use results::{ArmTable, Goal, Results};
 pub use roles::{RECEIVE_BUFFER_BYTES, settle};

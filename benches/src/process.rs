@@ -43,6 +43,11 @@ pub(crate) const LOOK_UP: Duration = Duration::from_millis(100);
 /// The time in which a server that was asked for its last counts receives the last datagrams.
 pub(crate) const LAST_LOOK: Duration = Duration::from_millis(20);
 
+/// Reads the arguments of a role, see [`Child::role`].
+pub fn arguments<T: DeserializeOwned>(args: &str) -> Result<T, String> {
+    serde_json::from_str(args).map_err(|error| format!("the arguments {args}: {error}"))
+}
+
 /// Makes counts of names and values.
 pub fn named_counts<const N: usize>(counts: [(&str, u64); N]) -> Counts {
     counts.map(|(name, count)| (name.to_owned(), count)).into()
@@ -68,16 +73,21 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a role of this bench on this core, or on any core.
-    pub fn role(name: &'static str, core: Option<usize>, args: &[&str]) -> Result<Self, String> {
+    /// Starts a role of this bench on this core, or on any core. The role reads its arguments with [`arguments`].
+    pub fn role(name: &'static str, core: Option<usize>, args: &impl Serialize) -> Result<Self, String> {
         let core = core.map_or_else(|| UNPINNED.to_owned(), |core| core.to_string());
+        let args = serde_json::to_string(args).map_err(|error| error.to_string())?;
         let program =
             std::env::current_exe().map_err(|error| format!("{name} cannot be started: {error}"))?;
-        Self::start_program(name, &program, &[&[ROLE_FLAG, name, &core], args].concat())
+        Self::start_program(name, &program, &[ROLE_FLAG, name, &core, &args])
     }
 
     /// Starts a role that is a server of drumfire. Returns also its address and its key.
-    pub fn server(name: &'static str, core: Option<usize>, args: &[&str]) -> Result<(Self, Target), String> {
+    pub fn server(
+        name: &'static str,
+        core: Option<usize>,
+        args: &impl Serialize,
+    ) -> Result<(Self, Target), String> {
         let server = Self::role(name, core, args)?;
         let to = (server.address()?, key().public());
         Ok((server, to))

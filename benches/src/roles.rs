@@ -13,11 +13,12 @@ use drumfire::{
     ServerConfig, Workers, asynchronous, handler,
 };
 use drumfire_tools::clock;
+use serde::{Deserialize, Serialize};
 
 use crate::books::counts_of;
 pub use crate::process::key;
 use crate::process::{
-    Child, Counts, LAST_LOOK, LOOK_UP, Orders, Target, named_counts, print_json, print_line,
+    Child, Counts, LAST_LOOK, LOOK_UP, Orders, Target, arguments, named_counts, print_json, print_line,
 };
 
 /// The size of a receive buffer that holds what all clients send while the server has no core.
@@ -33,7 +34,7 @@ const WAITING_MAX: usize = 65_536;
 const ON_THEIR_WAY: Duration = Duration::from_millis(300);
 
 /// How a server is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Interface {
     /// A handler answers on the worker's thread.
     Handler,
@@ -69,23 +70,21 @@ pub const ECHO: &str = "echo-server";
 /// Starts an echo server with this number of workers, for this number of connections.
 pub fn start_echo(
     interface: Interface,
-    workers: u32,
+    workers: u16,
     connections: u32,
     core: Option<usize>,
 ) -> Result<(Child, Target), String> {
-    Child::server(ECHO, core, &[&workers.to_string(), &connections.to_string(), interface.name()])
+    Child::server(ECHO, core, &(workers, connections, interface))
 }
 
 /// Makes the configuration of a server on the loopback that accepts all clients.
-pub fn config(workers: &str, connections: &str) -> Result<ServerConfig, String> {
-    let workers = workers.parse().map_err(|_| "not a number of workers".to_owned())?;
-    let connections = connections.parse().map_err(|_| "not a number of connections".to_owned())?;
-    Ok(ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
+pub fn config(workers: u16, connections: u32) -> ServerConfig {
+    ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
         .workers(Workers::Count(workers))
         .connections(connections)
         // Benches fill their server on purpose, so it accepts clients however busy it is.
         .admission(AdmissionConfig::default().busy_max_percent(100))
-        .receive_buffer_bytes(RECEIVE_BUFFER_BYTES))
+        .receive_buffer_bytes(RECEIVE_BUFFER_BYTES)
 }
 
 /// Prints the address of a server to the parent process.
@@ -183,13 +182,10 @@ impl Echo {
 }
 
 /// Runs a server that sends each message back unreliably. The arguments are workers, connections, and the [`Interface`].
-pub fn echo(args: &[&str]) -> Result<Counts, String> {
-    let [workers, connections, interface] = args else {
-        return Err("not the arguments of an echo".to_owned());
-    };
-    let interface = Interface::ALL.into_iter().find(|known| known.name() == *interface);
-    let (config, echo) = (config(workers, connections)?, Echo::new(SendOptions::unreliable()));
-    match interface.ok_or("not an interface")? {
+pub fn echo(args: &str) -> Result<Counts, String> {
+    let (workers, connections, interface) = arguments(args)?;
+    let (config, echo) = (config(workers, connections), Echo::new(SendOptions::unreliable()));
+    match interface {
         Interface::Handler => serve_in_handler(config, echo),
         Interface::Poll => serve_by_polling(config, &echo, None),
         Interface::Inline => serve_by_polling(config.workers(Workers::Inline), &echo, None),

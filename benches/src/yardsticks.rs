@@ -17,7 +17,7 @@ use drumfire_tools::report::{Accounting, KERNEL_RECEIVE_QUEUE, Report, ThreadRep
 use drumfire_tools::sender;
 
 use crate::memory::BATCH;
-use crate::process::{Child, Counts, named_counts};
+use crate::process::{Child, Counts, arguments, named_counts};
 
 const C_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/c/epoll_recvfrom.c");
 
@@ -32,15 +32,12 @@ pub const SENDER: &str = "sender";
 
 /// Starts a sender in a process of its own, so that every receiver has the same one. The receiver has this address.
 pub fn start_sender(to: SocketAddr, traffic: &Traffic) -> Result<Child, String> {
-    let traffic = serde_json::to_string(traffic).map_err(|error| error.to_string())?;
-    Child::role(SENDER, None, &[&to.to_string(), &traffic])
+    Child::role(SENDER, None, &(to, traffic))
 }
 
 /// Sends traffic to a receiver and compares books with it.
-pub fn send(args: &[&str]) -> Result<Counts, String> {
-    let [to, traffic] = args else { return Err("give an address and the traffic".to_owned()) };
-    let to = to.parse().map_err(|_| format!("{to}: not an address"))?;
-    let traffic = serde_json::from_str(traffic).map_err(|error| format!("{traffic}: {error}"))?;
+pub fn send(args: &str) -> Result<Counts, String> {
+    let (to, traffic) = arguments(args)?;
     let report = sender::run(&[to], &traffic, &|| false).map_err(|error| error.to_string())?;
     Ok(named_counts([("sent", report.books.sent)]))
 }

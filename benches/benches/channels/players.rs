@@ -12,7 +12,8 @@ use drumfire::{ChannelId, Event, Message, PeerId, Server, Workers};
 use drumfire_benches::roles::{config, end, print_address};
 use drumfire_benches::{
     Arm, Bench, Child, Cores, Counts, Crowd, Goal, Joining, Orders, Outcome, Tally, Values, Window,
-    WindowWatch, close_server, count, counts_of, interleave, named_counts, print_json, raise_open_files,
+    WindowWatch, arguments, close_server, count, counts_of, interleave, named_counts, print_json,
+    raise_open_files,
 };
 use drumfire_tools::clock;
 use drumfire_tools::host;
@@ -58,8 +59,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 
 /// Runs a server and its players for one window.
 fn round(cores: Cores, players: u32, counted: Duration) -> Result<Outcome, String> {
-    let args = [players.to_string(), counted.as_millis().to_string()];
-    let (server, to) = Child::server(SERVER, Some(cores.server), &args.each_ref().map(String::as_str))?;
+    let (server, to) = Child::server(SERVER, Some(cores.server), &(players, counted))?;
     let mut crowd = Crowd::bind(Joining::new(to), players, players)?;
     crowd.connect(players.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
     let window: Window = server.read()?;
@@ -120,17 +120,15 @@ const QUIET_TICKS: u64 = 300;
 /// Ticks before the window. It begins between two updates.
 const WARM_UP_TICKS: u64 = QUIET_TICKS + 260;
 
-/// Runs the server. The arguments are the number of players and the length of the window in milliseconds.
-pub(super) fn serve(args: &[&str]) -> Result<Counts, String> {
-    let [players, millis] = args else { return Err("not the arguments of a game server".to_owned()) };
-    let config = config("1", players)?.workers(Workers::Inline);
-    let players: usize = players.parse().map_err(|_| "not a number of players".to_owned())?;
-    let counted = Duration::from_millis(millis.parse().map_err(|_| "not a window".to_owned())?);
+/// Runs the server. The arguments are the number of players and the length of the window.
+pub(super) fn serve(args: &str) -> Result<Counts, String> {
+    let (players, counted): (u32, Duration) = arguments(args)?;
+    let config = config(1, players).workers(Workers::Inline);
     let mut server = Server::bind(config).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
     let (orders, mut peers) = (Orders::read(), Vec::new());
     let (mut sent, mut refused) = (0, 0);
-    while peers.len() < players && !orders.are_over() {
+    while peers.len() < players as usize && !orders.are_over() {
         clock::pause(TICK);
         look(&mut server, &mut peers);
     }

@@ -31,6 +31,7 @@ use std::time::Duration;
 use drumfire::SendOptions;
 use drumfire_benches::{Arm, Bench, Cores, Extent, Measured, Plan, Program, interleave_all, part};
 use drumfire_tools::report::Report;
+use serde::{Deserialize, Serialize};
 
 /// The number of clients at which the baseline keeps up on two cores.
 const EQUAL_CLIENTS: u32 = 128;
@@ -40,7 +41,7 @@ const LONG: Duration = Duration::from_secs(25 * 60);
 const LONG_INTERVAL_NS: u64 = 10_000_000_000;
 
 /// How messages travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Mode {
     /// drumfire with reliable ordered messages, which gather for 50 ms before they are broadcast.
     Ordered,

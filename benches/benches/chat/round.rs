@@ -90,7 +90,7 @@ fn start(load: &Load, cores: Cores) -> Result<(Child, Vec<Box<dyn Client>>), Str
     raise_open_files(u64::from(load.connections()) + OTHER_FILES)?;
     let connections = load.connections() as usize;
     let role = if load.mode == Mode::Tcp { BASELINE } else { SERVER };
-    let server = Child::role(role, Some(cores.server), &[load.mode.name(), &connections.to_string()])?;
+    let server = Child::role(role, Some(cores.server), &(load.mode, connections))?;
     let address = server.address()?;
     if load.mode == Mode::Tcp {
         return Ok((server, vec![Box::new(Streams::connect(address, connections)?)]));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire::{ChannelId, Context, Event, GroupId, Handler, Message, PeerId, SendOptions, handler};
 use drumfire_benches::roles::{config, print_address};
-use drumfire_benches::{Counts, Orders, counts_from, counts_of, print_json};
+use drumfire_benches::{Counts, Orders, arguments, counts_from, counts_of, print_json};
 use serde::Serialize;
 
 use crate::Mode;
@@ -92,13 +92,12 @@ impl Handler for ChatHandler {
     }
 }
 
-/// Runs the server. The arguments are the name of the [`Mode`] and the number of connections.
+/// Runs the server. The arguments are the [`Mode`] and the number of connections.
 ///
 /// It prints its address, its counts for each line of its input, and its counts at the end of its input.
-pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
-    let [mode, connections] = args else { return Err("not the arguments of a chat server".to_owned()) };
-    let mode = Mode::ALL.into_iter().find(|known| known.name() == *mode).ok_or("not a mode")?;
-    let config = config("1", connections)?.receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
+pub(crate) fn run(args: &str) -> Result<Counts, String> {
+    let (mode, connections): (Mode, u32) = arguments(args)?;
+    let config = config(1, connections).receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
     let tally = Arc::<ChatTally>::default();
     let handler =
         |_| ChatHandler { tally: Arc::clone(&tally), options: mode.options(), gathered: Vec::new() };

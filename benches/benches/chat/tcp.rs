@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use bytes::Bytes;
 use drumfire_benches::roles::print_address;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, Orders, counts_from, print_json, raise_open_files};
+use drumfire_benches::{Counts, Orders, arguments, counts_from, print_json, raise_open_files};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{Sender, channel};
 
+use crate::Mode;
 use crate::server::{ChatTally, add};
 
 /// The role of [`run`].
@@ -51,9 +52,9 @@ impl TcpHub {
 /// Runs the server on one core, as drumfire's. It has the arguments of drumfire's server.
 ///
 /// It prints its address, its counts for each line of its input, and its counts at the end of its input.
-pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
-    let connections = args.last().and_then(|connections| connections.parse::<u64>().ok());
-    raise_open_files(connections.ok_or("not a number of connections")? + 64)?;
+pub(crate) fn run(args: &str) -> Result<Counts, String> {
+    let (_, connections): (Mode, u32) = arguments(args)?;
+    raise_open_files(u64::from(connections) + 64)?;
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_io().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let hub = Arc::<TcpHub>::default();

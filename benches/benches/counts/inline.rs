@@ -24,7 +24,7 @@ pub(crate) enum Direction {
 
 /// Echoes this number of messages.
 pub(crate) fn echo(direction: Direction, count: u64) {
-    let config = config("1", "1").expect("numbers").workers(Workers::Inline);
+    let config = config(1, 1).workers(Workers::Inline);
     let mut server = Server::bind(config).expect("a server on the loopback");
     let mut client = Client::new(ClientConfig::default()).expect("a client");
     let to_server = client.connect((server.local_addr(), key().public())).expect("an address");

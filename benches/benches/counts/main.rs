@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
 
 use drumfire_benches::hellos::Flaw;
-use drumfire_benches::{Bench, Counts, Extent, Goal, Program, ROLE_FLAG, UNPINNED, part};
+use drumfire_benches::{Bench, Counts, Extent, Goal, Program, ROLE_FLAG, UNPINNED, arguments, part};
 use drumfire_crypto::Suite;
 
 use inline::Direction;
@@ -127,14 +127,13 @@ fn main() -> ExitCode {
 }
 
 /// Runs under valgrind. The arguments are the name of a stage, and its number of calls or the size of its packet.
-fn run_counted(args: &[&str]) -> Result<Counts, String> {
-    let [name, number] = args else { return Err("not the arguments of a stage".to_owned()) };
-    let number: u64 = number.parse().map_err(|_| format!("{number}: not a number"))?;
-    if let Some(packet) = PACKETS.iter().find(|packet| packet.name == *name) {
+fn run_counted(args: &str) -> Result<Counts, String> {
+    let (name, number): (String, u64) = arguments(args)?;
+    if let Some(packet) = PACKETS.iter().find(|packet| packet.name == name) {
         packets::receive(packet, usize::try_from(number).map_err(|error| error.to_string())?);
         return Ok(Counts::new());
     }
-    let stage = STAGES.iter().find(|stage| stage.name == *name).ok_or_else(|| format!("no stage {name}"))?;
+    let stage = STAGES.iter().find(|stage| stage.name == name).ok_or_else(|| format!("no stage {name}"))?;
     (stage.run)(number);
     Ok(Counts::new())
 }
@@ -209,7 +208,7 @@ fn instructions(name: &str, number: u64) -> Result<u64, String> {
         .args(FLAGS)
         .arg(WITHIN)
         .arg(program)
-        .args([ROLE_FLAG, COUNTED, UNPINNED, name, &number.to_string()])
+        .args([ROLE_FLAG, COUNTED, UNPINNED, &format!("[{name:?},{number}]")])
         .env("GLIBC_TUNABLES", TUNABLES)
         .stdout(Stdio::null())
         .output()

@@ -1,19 +1,11 @@
 //! The tables, in the columns of nbio's benchmark for its loads, and the figures with their goals.
 
 use drumfire_benches::traffic::Shape;
-use drumfire_benches::{ArmTable, Bench, Goal, Measured, Results, Spread, median_cell, micros, ratio_note};
+use drumfire_benches::{ArmTable, Bench, Goal, Measured, Results, Spread, median_cell, ratio_note};
 use drumfire_crypto::Suite;
-use drumfire_tools::report::Report;
 
 use crate::round::{CONNECT_TIMES, Load};
-use crate::subject::{Io, Mode, Subject, default_suite};
-
-/// CPU per message over plain UDP in F, at most.
-const F_RELIABLE: f64 = 1.35;
-const F_UNRELIABLE: f64 = 1.2;
-
-/// Latency over plain UDP in A, at most.
-const A_LATENCY: f64 = 1.3;
+use crate::subject::{Io, Subject, default_suite};
 
 /// Messages delivered over those of plain UDP, at least.
 const DELIVERED_AES: f64 = 0.8;
@@ -80,34 +72,8 @@ fn median(arm: &Measured, name: &str) -> Option<f64> {
     arm.value(name).map(|spread| spread.median)
 }
 
-/// Shows F or A.
-pub(crate) fn game(load: Load, rows: &Rows, bench: &mut Bench) {
-    let is_closed = matches!(load.shape, Shape::Closed { .. });
-    ArmTable::of_echoes("peer", &rows.measured).values(&[("MEM Max", 1)]).print_with_limits();
-    let Some(raw) = rows.of(Subject::Raw) else { return };
-    for (subject, ours) in rows.iter() {
-        let Subject::Drumfire(mode) = subject else { continue };
-        let mut figure = |what: &str, number: &dyn Fn(&Report) -> Option<f64>, goal| {
-            let name = format!("{}: {what} over raw, {}", load.name, subject.name());
-            bench.results.spread(name, ours.over(raw, number), "x", goal, &ratio_note(&[ours, raw]));
-        };
-        // A worker that passes messages to another thread has no goal, because plain UDP answers where it reads.
-        let goal = match mode.io {
-            Io::Inline | Io::Handler if is_closed && mode.is_reliable => Goal::AtMost(F_RELIABLE),
-            Io::Inline | Io::Handler if is_closed => Goal::AtMost(F_UNRELIABLE),
-            _ => Goal::Shown,
-        };
-        figure("CPU per message", &|report| report.cpu_ns_per_packet, goal);
-        if !is_closed {
-            let goal = if mode.io == Io::Handler { Goal::AtMost(A_LATENCY) } else { Goal::Shown };
-            figure("p50", &|report| micros(report, |latency| latency.p50), goal);
-            figure("p90", &|report| micros(report, |latency| latency.p90), goal);
-        }
-    }
-}
-
-/// Shows a load of nbio's benchmark.
-pub(crate) fn nbio(load: Load, rows: &Rows, bench: &mut Bench) {
+/// Shows the tables of a load, and adds its figures.
+pub(crate) fn show(load: Load, rows: &Rows, bench: &mut Bench) {
     let tables = if matches!(load.shape, Shape::Closed { .. }) {
         connections(load, rows);
         [[OF_ECHO, OF_BOTH].join("|"), MORE.to_owned()]
@@ -129,8 +95,8 @@ pub(crate) fn nbio(load: Load, rows: &Rows, bench: &mut Bench) {
         }
     }
     for (subject, arm) in rows.iter() {
-        if let Subject::Drumfire(mode) = subject {
-            goals(load, rows, (mode, arm), results);
+        if let Subject::Drumfire(io, suite) = subject {
+            goals(load, rows, (io, suite), arm, results);
         }
     }
 }
@@ -156,9 +122,9 @@ fn connections(load: Load, rows: &Rows) {
 }
 
 /// Adds the figures of one row with their goals.
-fn goals(load: Load, rows: &Rows, (mode, ours): (Mode, &Measured), results: &mut Results) {
+fn goals(load: Load, rows: &Rows, (io, suite): (Io, Suite), ours: &Measured, results: &mut Results) {
     let (raw, nbio) = (rows.of(Subject::Raw), rows.of(Subject::Nbio));
-    let named = |what: &str| format!("{}: {what}, {}", load.name, Subject::Drumfire(mode).name());
+    let named = |what: &str| format!("{}: {what}, {}", load.name, ours.name);
     let ratio = |other: Option<&Measured>, what| Some(median(ours, what)? / median(other?, what)?);
     let note =
         |other: Option<&Measured>| ratio_note(&[Some(ours), other].into_iter().flatten().collect::<Vec<_>>());
@@ -168,7 +134,7 @@ fn goals(load: Load, rows: &Rows, (mode, ours): (Mode, &Measured), results: &mut
     results.figure(named("undelivered after a second"), undelivered, "", Goal::AtMost(0.0), "");
     if matches!(load.shape, Shape::Open { .. }) {
         let is_enough = raw.and_then(|raw| median(raw, "answered")).is_some_and(|share| share >= ALL);
-        let delivered = if mode.suite == Suite::ChaCha20Poly1305 { DELIVERED_CHACHA } else { DELIVERED_AES };
+        let delivered = if suite == Suite::ChaCha20Poly1305 { DELIVERED_CHACHA } else { DELIVERED_AES };
         let (what, value, goal) = if is_enough {
             ("delivered over offered", median(ours, "answered"), Goal::AtLeast(1.0))
         } else {
@@ -177,7 +143,7 @@ fn goals(load: Load, rows: &Rows, (mode, ours): (Mode, &Measured), results: &mut
         results.figure(named(what), value, "x", goal, &note(raw));
     }
     // The row with the default suite that answers as nbio's server does.
-    let has_goal = mode.io == Io::Gathered && mode.suite == default_suite();
+    let has_goal = io == Io::Gathered && suite == default_suite();
     let goal = if has_goal { Goal::AtLeast(OVER_NBIO) } else { Goal::Shown };
     let note = rows.missing.clone().unwrap_or_else(|| note(nbio));
     results.figure(named("EER over nbio"), ratio(nbio, "EER"), "x", goal, &note);

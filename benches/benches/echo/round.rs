@@ -24,6 +24,9 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Messages that no drop explains are awaited for this long after the window.
 const LAST_PATIENCE: Duration = Duration::from_secs(20);
 
+/// Bytes of a message.
+const BYTES: usize = 1_024;
+
 const MIB: f64 = 1_048_576.0;
 
 /// The quantiles of the times in which connections were made, by the names of their values.
@@ -54,33 +57,23 @@ const TIMES: [(&str, f64); 8] = [
 pub(crate) struct Load {
     pub(crate) name: &'static str,
     pub(crate) connections: usize,
-    pub(crate) bytes: usize,
     pub(crate) shape: Shape,
-    /// [`Polling::Turns`] for the 10,000 connections of nbio's benchmark.
-    pub(crate) polling: Polling,
 }
 
 impl Load {
-    fn has_turns(self) -> bool {
-        self.polling == Polling::Turns
-    }
-
     fn traffic(self, subject: Subject) -> Traffic {
         Traffic {
             per_client: PER_SOCKET,
-            // A late reliable message of the small loads is in the books, and does not stop its connection.
-            may_lose: subject.may_lose() || !self.has_turns(),
-            polling: self.polling,
-            late_ns: 20_000,
+            may_lose: subject == Subject::Raw,
+            polling: Polling::Turns,
             settle: Duration::ZERO,
-            ..Traffic::echo(self.shape, self.connections, self.bytes)
+            ..Traffic::echo(self.shape, self.connections, BYTES)
         }
     }
 
     fn connect(self, subject: Subject, server: &Child) -> Result<Connected<Box<dyn Client>>, String> {
         let address = server.address()?;
-        let per_second =
-            matches!(subject, Subject::Drumfire(_)).then_some(RAMP_PER_SECOND).filter(|_| self.has_turns());
+        let per_second = matches!(subject, Subject::Drumfire(..)).then_some(RAMP_PER_SECOND);
         let connections = self.connections;
         let patience = PATIENCE + Duration::from_secs(2 * connections as u64 / RAMP_PER_SECOND);
         let ramp = Ramp { connections, per_client: PER_SOCKET, per_second, patience, has_pauses: false };
@@ -147,7 +140,7 @@ pub(crate) fn run(
     sampler.second.map_or_else(|| sampler.sample(round.window, round.window.end), |_| Ok(()))?;
     let undelivered = generator.await_outstanding(SETTLE)?;
     // A message that the kernel did not drop may be late on a busy machine, and is not lost.
-    if !subject.may_lose() || dropped.count() == 0 {
+    if subject != Subject::Raw || dropped.count() == 0 {
         generator.await_outstanding(LAST_PATIENCE)?;
     }
     round.counts = generator.settle()?;
@@ -166,12 +159,12 @@ pub(crate) fn run(
     values.extend(connect_values(load.connections, &times));
 
     let lost = [(KERNEL_RECEIVE_QUEUE, round.counts.lost.min(drops))];
-    Ok((round.report([subject.has_one_thread(), true], &lost)?, values))
+    Ok((round.report([subject != Subject::Nbio, true], &lost)?, values))
 }
 
 /// Fails for faults that no named drop excuses.
 fn close_echo(subject: Subject, round: &EchoRound, served: &Counts) -> Result<(), String> {
-    round.counts.check(served, subject.may_lose())?;
+    round.counts.check(served, subject == Subject::Raw)?;
     close([
         ("refused at the client", round.counts.refused, 0..=0),
         ("refused at the server", count(served, "refused"), 0..=0),
@@ -202,7 +195,7 @@ fn message_values(load: Load, round: &EchoRound, undelivered: u64) -> Values {
     let EchoRound { counts, usage, window, turns, .. } = round;
     let seconds = window.length().as_secs_f64();
     let (tps, cpu) = (counts.echoed as f64 / seconds, usage.server.core_share() * 100.0);
-    let mib = |messages: u64| (messages * load.bytes as u64) as f64 / MIB;
+    let mib = |messages: u64| (messages * BYTES as u64) as f64 / MIB;
     let mut values = Values::from([
         ("TPS", tps),
         ("EER", tps / cpu),
@@ -216,7 +209,7 @@ fn message_values(load: Load, round: &EchoRound, undelivered: u64) -> Values {
         ("Failed", counts.lost as f64),
         ("Conns", load.connections as f64),
         ("Concurrency", load.connections as f64),
-        ("Payload", load.bytes as f64),
+        ("Payload", BYTES as f64),
         ("client's CPU", usage.load.core_share() * 100.0),
         ("undelivered", undelivered as f64),
         ("Packet Sent", counts.sent as f64),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use drumfire::{ChannelId, Event, GroupId, Message, Server};
 use drumfire_benches::roles::{config, end, print_address};
 use drumfire_benches::{
-    Bench, Child, Counts, Goal, Orders, Spread, close, close_server, count, counts_of, named_counts,
+    Bench, Child, Counts, Goal, Orders, Spread, arguments, close, close_server, count, counts_of,
+    named_counts,
 };
 use drumfire_proto::Event as CoreEvent;
 use drumfire_tools::clock;
@@ -28,9 +29,8 @@ const EVERYONE: GroupId = GroupId(1);
 /// Runs a server that announces each newcomer to all connections. The argument is the number of connections.
 ///
 /// It prints its address and its counts: `left`, `owed` (copies of announcements), and for want of room `not announced` and `missed`.
-pub(crate) fn announce(args: &[&str]) -> Result<Counts, String> {
-    let [connections] = args else { return Err("not the arguments of an announcer".to_owned()) };
-    let mut server = Server::bind(config("1", connections)?).map_err(|error| error.to_string())?;
+pub(crate) fn announce(args: &str) -> Result<Counts, String> {
+    let mut server = Server::bind(config(1, arguments(args)?)).map_err(|error| error.to_string())?;
     let orders = Orders::read();
     let (mut came, mut left, mut owed, mut not_announced, mut missed) = (0, 0, 0, 0, 0);
     print_address(server.local_addr())?;
@@ -72,7 +72,7 @@ pub(crate) fn announce(args: &[&str]) -> Result<Counts, String> {
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let (clients, batch): (u32, u32) = bench.extent().pick((400, 200), (2_000, BATCH), (8_000, BATCH));
     let cores = bench.pin_load()?;
-    let (server, to) = Child::server(ANNOUNCER, Some(cores.server), &[&clients.to_string()])?;
+    let (server, to) = Child::server(ANNOUNCER, Some(cores.server), &clients)?;
     let mut crowd = bind(to, clients)?;
     // The last number by socket and connection. Numbers rise.
     let (mut last, heard, mut strangers, mut joined) = (HashMap::new(), Cell::new(0), 0, Vec::new());

@@ -45,7 +45,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     for &rate in rates {
         let slots = steps[steps.len() - 1];
         let world = World::start((TICK, rate), slots, Some(cores.server), PER_SECOND)?;
-        let plain = Child::role(PLAIN, Some(cores.server), &[&rate.to_string()])?;
+        let plain = Child::role(PLAIN, Some(cores.server), &rate)?;
         let plain_address = plain.address()?;
         Ladder { rate, slots, world, plain, plain_address }.climb(bench, steps, counted)?;
     }

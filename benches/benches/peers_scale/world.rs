@@ -7,7 +7,7 @@ use drumfire_benches::roles::{Echo, config, serve_by_polling, serve_in_handler};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
     Carried, Child, Counts, Crowd, Joining, Measured, Outcome, Pace, Ramped, Reply, Target, Window,
-    close_server, count, serve_plain,
+    arguments, close_server, count, serve_plain,
 };
 use drumfire_tools::clock;
 use drumfire_tools::report::ThreadReport;
@@ -62,24 +62,22 @@ const RECEIVE_BUFFER_BYTES: usize = 8 * 1_024 * 1_024;
 
 /// Runs a server that polls once per tick on its one thread, as the report's does. The arguments are the rate per second and the number of
 /// connections. The length of answers is a line of the input.
-pub(crate) fn tick(args: &[&str]) -> Result<Counts, String> {
-    let [rate, connections] = args else { return Err("not the arguments of a ticking server".to_owned()) };
-    let config =
-        config("1", connections)?.workers(Workers::Inline).receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
-    serve_by_polling(config, &echo(), Some(interval(rate)?))
+pub(crate) fn tick(args: &str) -> Result<Counts, String> {
+    let (rate, connections) = arguments(args)?;
+    let config = config(1, connections).workers(Workers::Inline).receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
+    serve_by_polling(config, &echo(), Some(interval(rate)))
 }
 
 /// Runs a server whose workers answer. The arguments are the numbers of workers and connections.
-pub(crate) fn handler(args: &[&str]) -> Result<Counts, String> {
-    let [workers, connections] = args else { return Err("not the arguments of a server".to_owned()) };
-    let config = config(workers, connections)?.receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
+pub(crate) fn handler(args: &str) -> Result<Counts, String> {
+    let (workers, connections) = arguments(args)?;
+    let config = config(workers, connections).receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
     serve_in_handler(config, echo())
 }
 
 /// Runs a plain UDP server that polls at a fixed rate. The argument is the rate.
-pub(crate) fn plain(args: &[&str]) -> Result<Counts, String> {
-    let [rate] = args else { return Err("not the argument of a plain server".to_owned()) };
-    serve_plain(Pace::Every(interval(rate)?), Reply::Asked, RECEIVE_BUFFER_BYTES)
+pub(crate) fn plain(args: &str) -> Result<Counts, String> {
+    serve_plain(Pace::Every(interval(arguments(args)?)), Reply::Asked, RECEIVE_BUFFER_BYTES)
 }
 
 /// Messages on further channels are a flood, and have no answer.
@@ -89,9 +87,9 @@ fn echo() -> Echo {
     echo
 }
 
-fn interval(rate: &str) -> Result<Duration, String> {
-    let rate: u32 = rate.parse().map_err(|_| "not a rate".to_owned())?;
-    Duration::from_secs(1).checked_div(rate).ok_or_else(|| "not a rate".to_owned())
+/// The time between two ticks at this rate per second.
+fn interval(rate: u32) -> Duration {
+    Duration::from_secs(1) / rate.max(1)
 }
 
 /// A server and its clients.
@@ -132,7 +130,7 @@ impl World {
         core: Option<usize>,
         per_second: u64,
     ) -> Result<Self, String> {
-        let (server, to) = Child::server(role, core, &[&argument.to_string(), &slots.to_string()])?;
+        let (server, to) = Child::server(role, core, &(argument, slots))?;
         let load = Generator::over(traffic(0, BATCH as usize, 0, 0), Vec::new());
         Ok(Self { server, to, load, others: Vec::new(), per_second })
     }

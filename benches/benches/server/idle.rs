@@ -48,7 +48,7 @@ const DATAGRAMS_EACH: usize = 16;
 const HEAD_BYTES: usize = 2;
 
 /// Runs the plain UDP server.
-pub(crate) fn plain(_: &[&str]) -> Result<Counts, String> {
+pub(crate) fn plain(_: &str) -> Result<Counts, String> {
     serve_plain(Pace::Batches(Wait::best()), Reply::Asked, RECEIVE_BUFFER_BYTES)
 }
 
@@ -77,7 +77,7 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     let memory_now = || resident_bytes(server.id()).ok_or("the server's memory cannot be read");
     let empty = memory_now()?;
     crowd.connect(clients.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
-    let plain = Child::role(PLAIN, Some(core), &[])?;
+    let plain = Child::role(PLAIN, Some(core), &())?;
     let mut mirror = Mirror::connect(plain.address()?, SOCKETS)?;
     mirror.follow_for(&mut crowd, quiet)?;
     // All memory since no client was connected: tables, queues at their longest, and freed memory that the allocator keeps.

@@ -101,7 +101,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn round(cores: Cores, counted: Duration, name: &str, guest: Guest) -> Result<Outcome, String> {
-    let (server, to) = Child::server(server::ASYNC, Some(cores.server), &[name])?;
+    let (server, to) = Child::server(server::ASYNC, Some(cores.server), &name)?;
     // The guest connects before the players: the server takes the first connection for it.
     let mut flood = guest.flood().map(|config| Flood::connect(to, config)).transpose()?;
     let mut spender = (guest == Guest::Spender).then(|| Spender::connect(to, PER_SECOND)).transpose()?;

@@ -162,7 +162,6 @@ pub(crate) fn all() -> Vec<Library> {
         optional!("quinn", quinn, "quinn"),
         optional!("gns", gns, "GameNetworkingSockets"),
         optional!("kcp", kcp, "tokio_kcp"),
-        optional!("laminar", laminar, "laminar"),
         libraries::nbio::libraries(),
     ]
     .concat()

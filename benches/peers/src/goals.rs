@@ -42,8 +42,8 @@ const BOTH: &[bool] = &[true, false];
 type Ratio = (&'static str, What, &'static [bool], Names, Names, Goal);
 
 const RATIOS: [Ratio; 29] = [
-    ("A", P50, RELIABLE, DEFAULT, RAW, AtMost(1.3)),
-    ("A", P90, RELIABLE, DEFAULT, RAW, AtMost(1.3)),
+    ("A", P50, BOTH, DEFAULT, RAW, AtMost(1.3)),
+    ("A", P90, BOTH, DEFAULT, RAW, AtMost(1.3)),
     ("B", CPU, BOTH, GATHER_1000, RAW_1000, AtMost(1.4)),
     ("B", CPU, RELIABLE, GATHER_1000, ENET, AtLeast(5.0)),
     ("B", CPU, RELIABLE, GATHER_1000, QUINN, AtLeast(4.0)),

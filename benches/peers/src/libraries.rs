@@ -7,8 +7,6 @@ pub(crate) mod enet;
 pub(crate) mod gns;
 #[cfg(feature = "kcp")]
 pub(crate) mod kcp;
-#[cfg(feature = "laminar")]
-pub(crate) mod laminar;
 pub(crate) mod nbio;
 #[cfg(feature = "quinn")]
 pub(crate) mod quinn;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_benches::roles::print_address;
-use drumfire_benches::{Counts, Orders, RECEIVE_BUFFER_BYTES, bind_mio, close, count, split_mix};
+use drumfire_benches::{Counts, Orders, RECEIVE_BUFFER_BYTES, arguments, bind_mio, close, count, split_mix};
 use drumfire_tools::{clock, host};
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
@@ -131,9 +131,8 @@ struct Relay {
 }
 
 /// Relays to the server with this address until the standard input ends.
-pub(crate) fn run(args: &[&str]) -> Result<Counts, String> {
-    let [server] = args else { return Err("not the arguments of the relay".to_owned()) };
-    let server = server.parse().map_err(|_| format!("{server}: not an address"))?;
+pub(crate) fn run(args: &str) -> Result<Counts, String> {
+    let server = arguments(args)?;
     // Where the system allows fewer files, the socket that cannot be opened reports it.
     let _ = host::raise_open_files(OPEN_FILES);
     let orders = Orders::read();

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Traffic, run_client};
 use drumfire_benches::{
-    Child, Cores, Counts, DropWatch, EchoCounts, EchoRound, Outcome, Window, WindowWatch, count,
+    Child, Cores, Counts, DropWatch, EchoCounts, EchoRound, Outcome, Window, WindowWatch, arguments, count,
     resident_bytes,
 };
 use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
 use drumfire_tools::{clock, host};
 
-use crate::adapter::{Library, Setup, all, line};
+use crate::adapter::{Library, Setup, all};
 use crate::loads::{Load, Rounds};
 use crate::relay::{self, OPEN_FILES, RELAY};
 
@@ -49,42 +49,34 @@ impl Row {
         load.traffic(*connections, per_client, !setup.is_reliable)
     }
 
-    /// The first arguments of its server and client.
-    fn args(&self) -> [&str; 3] {
-        [self.load.name, self.tested.name, self.delivery()]
+    /// The arguments of its server, which are also the first ones of its client.
+    const fn args(&self) -> (&str, &str, bool, usize) {
+        (self.load.name, self.tested.name, self.setup.is_reliable, self.connections)
     }
 }
 
-/// Returns the row of these arguments with the connections of the load.
-fn of_args(load: &str, name: &str, delivery: &str) -> Result<Row, String> {
+/// Returns the row of these arguments.
+fn of_args((load, name, is_reliable, connections): (String, String, bool, usize)) -> Result<Row, String> {
     // Where the system allows fewer files, the socket that cannot be opened reports it.
     let _ = host::raise_open_files(OPEN_FILES);
-    let load = Load::named(load)?;
+    let load = Load::named(&load)?;
     let libraries: &'static [Library] = all().leak();
     let tested = libraries.iter().find(|library| library.name == name).ok_or("not a library")?;
-    let is_reliable = delivery == "reliable";
     let setup = Setup { is_reliable, answer_bytes: load.answer_bytes, ..tested.setup };
-    Ok(Row { load, tested, setup, connections: load.connections })
+    Ok(Row { load, tested, setup, connections })
 }
 
-/// Runs a server. The arguments are load, library, and delivery.
-pub(crate) fn serve(args: &[&str]) -> Result<Counts, String> {
-    let [load, name, delivery] = args else { return Err("not the arguments of a server".to_owned()) };
-    let row = of_args(load, name, delivery)?;
+/// Runs a server. The arguments are those of its row.
+pub(crate) fn serve(args: &str) -> Result<Counts, String> {
+    let row = of_args(arguments(args)?)?;
     (row.tested.serve)(&row.setup)
 }
 
-/// Runs a client. The arguments are those of the server, the numbers of connections and of milliseconds, and the address.
-pub(crate) fn connect(args: &[&str]) -> Result<Counts, String> {
-    let [load, name, delivery, connections, warm_up, counted, address] = args else {
-        return Err("not the arguments of a client".to_owned());
-    };
-    let row = Row { connections: connections.parse().map_err(line)?, ..of_args(load, name, delivery)? };
-    let address = address.parse().map_err(|_| format!("{address}: not an address"))?;
-    let millis = |text: &str| text.parse().map(Duration::from_millis).map_err(line);
-    run_client(row.traffic(), (millis(warm_up)?, millis(counted)?), |count| {
-        (row.tested.connect)(address, count, &row.setup)
-    })?;
+/// Runs a client. The arguments are those of its row, the lengths of warm-up and window, and the address of the server.
+pub(crate) fn connect(args: &str) -> Result<Counts, String> {
+    let (row, times, address) = arguments(args)?;
+    let row = of_args(row)?;
+    run_client(row.traffic(), times, |count| (row.tested.connect)(address, count, &row.setup))?;
     Ok(Counts::new())
 }
 
@@ -92,19 +84,16 @@ pub(crate) fn connect(args: &[&str]) -> Result<Counts, String> {
 pub(crate) fn run(cores: Cores, row: &Row, rounds: &Rounds) -> Result<Outcome, String> {
     let dropped = DropWatch::begin();
     let server = Child::role(SERVER, Some(cores.server), &row.args())?;
-    let mut address = server.address()?.to_string();
+    let mut address = server.address()?;
     let resident = || resident_bytes(server.id()).unwrap_or(0);
     let before = resident();
     let mut relay = None;
     if row.load.is_relayed {
-        let process = Child::role(RELAY, Some(cores.between), &[&address])?;
-        address = process.address()?.to_string();
+        let process = Child::role(RELAY, Some(cores.between), &address)?;
+        address = process.address()?;
         relay = Some(process);
     }
-    let numbers =
-        [row.connections.to_string(), millis_text(rounds.warm_up), millis_text(rounds.counted), address];
-    let numbers = numbers.iter().map(String::as_str);
-    let args: Vec<&str> = row.args().into_iter().chain(numbers).collect();
+    let args = (row.args(), (rounds.warm_up, rounds.counted), address);
     let client = Child::role(CLIENT, Some(cores.load), &args)?;
     // A client prints its first line when it has connected, which may take as long as two lines.
     let window: Window = client.read().or_else(|_| client.read())?;
@@ -133,10 +122,6 @@ pub(crate) fn run(cores: Cores, row: &Row, rounds: &Rounds) -> Result<Outcome, S
 
 fn pause_until(at: u64) {
     clock::pause(Duration::from_nanos(at.saturating_sub(clock::host_ns())));
-}
-
-fn millis_text(time: Duration) -> String {
-    time.as_millis().to_string()
 }
 
 /// Returns the place of each lost message, or fails when one has none.

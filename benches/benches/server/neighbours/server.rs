@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use drumfire::asynchronous::Connection;
 use drumfire::{Access, Message, SendOptions, ServerConfig, Workers, asynchronous};
 use drumfire_benches::roles::{Echo, key, print_address};
-use drumfire_benches::{Child, Counts, RECEIVE_BUFFER_BYTES, named_counts, print_json};
+use drumfire_benches::{Child, Counts, RECEIVE_BUFFER_BYTES, arguments, named_counts, print_json};
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use tokio::sync::mpsc::{Receiver, channel};
 
@@ -30,9 +30,9 @@ pub(crate) fn take(server: &Child) -> Result<u64, String> {
 }
 
 /// Runs the server. The argument is the name of the guest.
-pub(crate) fn serve(args: &[&str]) -> Result<Counts, String> {
-    let [guest] = args else { return Err("not the arguments of the async server".to_owned()) };
-    let guest = Guest::named(guest).ok_or("not a guest")?;
+pub(crate) fn serve(args: &str) -> Result<Counts, String> {
+    let guest: String = arguments(args)?;
+    let guest = Guest::named(&guest).ok_or("not a guest")?;
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.map_err(|error| format!("the executor: {error}"))?;
     runtime.block_on(run(guest))

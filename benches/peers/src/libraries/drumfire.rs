@@ -15,7 +15,7 @@ use drumfire_socket::Wait;
 use crate::adapter::{DATAGRAMS_EACH, Library, Setup, gathered, version_of};
 
 /// More connections than any load has.
-const CONNECTIONS: &str = "4096";
+const CONNECTIONS: u32 = 4_096;
 
 pub(crate) fn libraries() -> Vec<Library> {
     let with = |name, is_chacha, gather_us| Library {
@@ -48,7 +48,7 @@ const fn options(setup: &Setup) -> SendOptions {
 }
 
 fn serve(setup: &Setup) -> Result<Counts, String> {
-    let mut config = config("1", CONNECTIONS)?;
+    let mut config = config(1, CONNECTIONS);
     if setup.gather_us > 0 {
         config = config.wait(Wait::Gather(Duration::from_micros(setup.gather_us)));
     }
