@@ -21,6 +21,7 @@ mod process;
 mod results;
 pub mod roles;
 mod rounds;
+pub mod steps;
 mod tally;
 pub mod traffic;
 mod wire;

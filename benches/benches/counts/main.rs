@@ -15,18 +15,19 @@ mod broadcast;
 mod inline;
 mod packets;
 mod stages;
-mod stream;
 
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
 
 use drumfire_benches::hellos::Flaw;
+use drumfire_benches::steps::{Meter, Step, Stream};
 use drumfire_benches::{Bench, Counts, Extent, Goal, Program, ROLE_FLAG, UNPINNED, arguments, part};
 use drumfire_crypto::Suite;
+use drumfire_proto::Config;
 
 use inline::Direction;
 use packets::{DATAGRAM_BYTES, ONE_MESSAGE, PACKETS};
-use stream::{Counted, Stream};
+use stages::PAYLOAD;
 
 /// A stage that is counted.
 struct Stage {
@@ -60,17 +61,17 @@ const STAGES: [Stage; 29] = [
     stage("open, AES-128-GCM", 1_024, |count| stages::open(Suite::Aes128Gcm, count)),
     stage("event hand-over", 1_024, stages::take_events),
     stage("receive, unreliable", 2_048, stages::receive_unreliable),
-    stage("receive, reliable ordered", 2_048, |count| Stream::new(true).run(count, Counted::Receive)),
+    stage("receive, reliable ordered", 2_048, |count| send(true, count, Step::Receive)),
     stage("hear an ack of 1 packet", 512, |count| stages::receive_acks(count, 1)),
     stage("hear an ack of 32 packets", 64, |count| stages::receive_acks(count, 32)),
-    stage("build and seal a packet", 2_048, |count| Stream::new(false).run(count, Counted::Seal)),
-    stage("send, reliable ordered", 2_048, |count| Stream::new(false).run(count, Counted::Send)),
+    stage("build and seal a packet", 2_048, |count| send(false, count, Step::Seal)),
+    stage("send, reliable ordered", 2_048, |count| send(false, count, Step::Send)),
     stage("inline server, message in", 1_024, |count| inline::echo(Direction::In, count)),
     stage("inline server, message out", 1_024, |count| inline::echo(Direction::Out, count)),
     stage("broadcast of 137 messages to 64 members, each", 10 * broadcast::DELIVERIES, broadcast::run),
-    stage("29 messages: queue", 2_900, |count| Stream::new(false).run_full(count, Counted::Queue)),
-    stage("29 messages: write and seal", 2_900, |count| Stream::new(false).run_full(count, Counted::Seal)),
-    stage("29 messages: ack", 2_900, |count| Stream::new(false).run_full(count, Counted::Ack)),
+    stage("29 messages: queue", 2_900, |count| send_full(count, Step::Queue)),
+    stage("29 messages: write and seal", 2_900, |count| send_full(count, Step::Seal)),
+    stage("29 messages: ack", 2_900, |count| send_full(count, Step::Ack)),
     stage("keep-alive exchange", 256, stages::keep_alive),
     Stage { is_long_prepared: true, ..stage("tick, 8,192 idle connections", 1_000, stages::tick) },
     stage("handshake", 20, stages::handshake),
@@ -84,6 +85,9 @@ const STAGES: [Stage; 29] = [
     stage("ack that leaves 2,048 lost", 2, |count| stages::acks_with_losses(count, 2_048)),
     stage("ack that leaves 4,096 lost", 2, |count| stages::acks_with_losses(count, 4_096)),
 ];
+
+/// The number of messages of 36 B that fill a packet.
+const FULL: u64 = 29;
 
 /// The role of the process that runs under valgrind.
 const COUNTED: &str = "counted";
@@ -118,6 +122,29 @@ const DELIVERED_RATIO: f64 = 1.0;
 #[inline(never)]
 fn counted_part<T>(work: impl FnOnce() -> T) -> T {
     work()
+}
+
+/// Counts one step of a packet's way.
+pub(crate) struct Counted(pub(crate) Step);
+
+impl Meter for Counted {
+    fn is_of(&self, step: Step) -> bool {
+        self.0 == step
+    }
+
+    fn measure<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        counted_part(work)
+    }
+}
+
+/// Sends packets with one reliable message each.
+fn send(is_to_server: bool, count: u64, step: Step) {
+    Stream::new(is_to_server, Config::default(), (1, PAYLOAD)).run(count, &mut Counted(step));
+}
+
+/// Sends this number of messages in packets that are full of them.
+fn send_full(count: u64, step: Step) {
+    Stream::new(false, Config::default(), (FULL, &[7; 36])).run(count / FULL, &mut Counted(step));
 }
 
 fn main() -> ExitCode {

@@ -12,6 +12,7 @@ use drumfire_benches::memory::{
     BATCH, Datagrams, Group, SealedPeers, UNLIMITED, at_ms, client, client_address, pass_datagram, server,
     server_address, take_datagram, take_messages,
 };
+use drumfire_benches::steps::{self, BATCH_INTERVAL, PACKET_BYTES, Step, batches, inbound, packets};
 use drumfire_crypto::Suite;
 use drumfire_proto::{
     Access, ChannelId, ClientConfig, Config, DropReason, Endpoint, Event, Inbound, Now, SendOptions,
@@ -23,16 +24,10 @@ use drumfire_wire::{
     PacketNumberLength, TransportHeader, limits::ACK_RANGES_SENT,
 };
 
-use crate::counted_part;
+use crate::{Counted, counted_part};
 
-/// The size of every packet.
-const DATAGRAM_BYTES: usize = 128;
-
-/// The payload of a reliable message that fills a packet of about this size.
+/// The payload of a reliable message that fills a packet of [`PACKET_BYTES`].
 pub(crate) const PAYLOAD: &[u8] = &[7; 97];
-
-/// The virtual time between two batches.
-pub(crate) const BATCH_INTERVAL: Duration = Duration::from_micros(32);
 
 /// Room for the widest ack and for the packet around it.
 const ACK_BYTES: usize = 512;
@@ -40,13 +35,7 @@ const ACK_BYTES: usize = 512;
 /// The number of idle connections.
 const IDLE: u32 = 8_192;
 
-pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
-
-/// Returns the sizes of the batches that add up to `count`.
-fn batches(count: u64) -> impl Iterator<Item = usize> {
-    let count = usize::try_from(count).expect("few calls");
-    (0..count).step_by(BATCH).map(move |start| BATCH.min(count - start))
-}
+const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// A server with one client whose packets carry no acks.
 fn sealed(config: Config) -> SealedPeers {
@@ -63,8 +52,8 @@ pub(crate) fn parse(count: u64) {
     };
     header.encode(&mut packet).expect("room");
     let head_bytes = packet.len();
-    let payload = [7; DATAGRAM_BYTES];
-    let length = PacketSealer::payload_bytes(DATAGRAM_BYTES).expect("room for a message");
+    let payload = [7; PACKET_BYTES];
+    let length = PacketSealer::payload_bytes(PACKET_BYTES).expect("room for a message");
     let message =
         Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &payload[..length] };
     FrameWriter::new(&mut packet).message(&message).expect("room");
@@ -81,43 +70,9 @@ pub(crate) fn parse(count: u64) {
     }
 }
 
-type SealedDatagram = (SocketAddr, [u8; DATAGRAM_BYTES]);
-
-/// Seals packets with one unreliable message each.
-fn packets(sealed: &mut SealedPeers, count: usize) -> Vec<SealedDatagram> {
-    let payload = [7; DATAGRAM_BYTES];
-    let length = PacketSealer::payload_bytes(DATAGRAM_BYTES).expect("room for a message");
-    let peer = &mut sealed.peers[0];
-    let packet = || {
-        let mut datagram = [0; DATAGRAM_BYTES];
-        peer.sealer.seal(&mut datagram, &payload[..length]).expect("numbers are left");
-        (peer.address, datagram)
-    };
-    std::iter::repeat_with(packet).take(count).collect()
-}
-
-fn inbound(packets: &mut [SealedDatagram]) -> impl Iterator<Item = Inbound<'_>> {
-    packets.iter_mut().map(|(from, bytes)| Inbound { from: (*from).into(), bytes })
-}
-
-/// Receives copies of packets that were opened before. The server reads their header, finds the connection, and checks the replay
-/// window.
+/// Receives copies of packets that were opened before.
 pub(crate) fn find(count: u64) {
-    let mut sealed = sealed(Config::default());
-    let copies = packets(&mut sealed, BATCH);
-    // After a newer packet, no copy is of the newest packet, which could start a migration.
-    for mut opened in [copies.clone(), packets(&mut sealed, 1)] {
-        sealed.pass(BATCH_INTERVAL);
-        sealed.endpoint.handle_datagrams(sealed.now, inbound(&mut opened));
-        take_messages(&mut sealed.endpoint);
-    }
-    for batch in batches(count) {
-        let mut copies = copies.clone();
-        sealed.pass(BATCH_INTERVAL);
-        let (server, now) = (&mut sealed.endpoint, sealed.now);
-        counted_part(|| server.handle_datagrams(now, inbound(&mut copies[..batch])));
-    }
-    assert_eq!(sealed.endpoint.stats().dropped(DropReason::Duplicate), count, "every copy is a duplicate");
+    steps::find(&mut sealed(Config::default()), count, &mut Counted(Step::Find));
 }
 
 /// Opens packets with the cipher alone.
@@ -140,32 +95,9 @@ pub(crate) fn take_events(count: u64) {
     assert_eq!(taken, count);
 }
 
-/// All work of an endpoint for a batch of packets. Returns the number of messages that it delivered.
-pub(crate) fn receive<'a>(
-    endpoint: &mut Endpoint<SingleWorker>,
-    now: Now,
-    batch: impl Iterator<Item = Inbound<'a>>,
-    answers: &mut Datagrams,
-) -> u64 {
-    endpoint.handle_datagrams(now, batch);
-    endpoint.handle_timeout(now);
-    let delivered = take_messages(endpoint);
-    answers.take_all_from(endpoint, now);
-    delivered
-}
-
 /// Receives packets of unreliable messages, up to the event and the acks that follow.
 pub(crate) fn receive_unreliable(count: u64) {
-    let (mut sealed, mut answers, mut delivered) = (sealed(Config::default()), Datagrams::default(), 0);
-    answers.reserve(2 * BATCH);
-    for batch in batches(count) {
-        let mut packets = packets(&mut sealed, batch);
-        sealed.pass(BATCH_INTERVAL);
-        answers.clear();
-        let (server, now) = (&mut sealed.endpoint, sealed.now);
-        delivered += counted_part(|| receive(server, now, inbound(&mut packets), &mut answers));
-    }
-    assert_eq!(delivered, count);
+    steps::receive_unreliable(&mut sealed(Config::default()), count, &mut Counted(Step::Receive));
 }
 
 /// Receives an ack of `packets` new packets: parse, open, remove the packets from those in flight, and measure the round trip.
@@ -370,7 +302,7 @@ pub(crate) fn forged_id(count: u64) {
         let number = PacketNumber(77_777).truncate(PacketNumberLength::Four);
         let header = TransportHeader { key_phase: false, connection_id: Some(id), number };
         header.encode(&mut packet).expect("room");
-        packet.resize(DATAGRAM_BYTES, 7);
+        packet.resize(PACKET_BYTES, 7);
         packet
     };
     let mut packets: Vec<Vec<u8>> = (0..count).map(packet).collect();
