@@ -1,11 +1,9 @@
-//! Accounting under stress: rates around the capacity of one thread, a receive buffer that overflows, and a flood of empty datagrams.
-//!
-//! Capacity is the rate at which one thread receives when it gets more than it can take. If the sender is the limit, nothing is judged.
+//! Accounting under stress: a receive buffer that overflows, and a flood of empty datagrams.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use drumfire_benches::{BUSY, Bench, Goal, Measured};
+use drumfire_benches::{BUSY, Bench, Goal};
 use drumfire_tools::choices::{SendMode, Stage};
 use drumfire_tools::clock;
 use drumfire_tools::report::{KERNEL_RECEIVE_QUEUE, Report};
@@ -15,20 +13,6 @@ use super::{Run, Setup};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
-
-/// The share of capacity that is offered above it.
-const ABOVE: f64 = 1.1;
-/// The share of capacity that is offered below it.
-const BELOW: f64 = 0.85;
-
-const ABOVE_NAME: &str = "capacity: unexplained at 110 % of it";
-const BELOW_NAME: &str = "capacity: loss at 85 % of it";
-
-/// Packets above capacity that are neither received nor in a named drop.
-const UNEXPLAINED_GOAL: Goal = Goal::AtMost(0.0);
-
-/// Loss below capacity, in percent.
-const LOSS_GOAL: Goal = Goal::AtMost(0.01);
 
 /// Empty datagrams per second. One thread receives this rate, so that none has to be dropped.
 const FLOOD_RATE: f64 = 200_000.0;
@@ -44,70 +28,9 @@ const OVERFLOW_RATE: u64 = 2_000_000;
 
 const SMALL_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Offers more than one thread receives, and then shares of its capacity.
-fn capacity(bench: &mut Bench, setup: &Setup) -> Result<(), String> {
-    let arm = |name: &str, rate: u64| {
-        let mut run = setup.run(FLOWS, SIZE, rate, SendMode::Gso);
-        run.receiver.stage = Stage::Parse;
-        run.arm(name)
-    };
-    let mut all = setup.interleave(vec![arm("more than it takes", 0)])?;
-    let capacity = all.first().filter(|full| full.limited_by().is_none()).and_then(Measured::pps);
-    let Some(capacity) = capacity.map(|capacity| capacity.median) else {
-        bench.results.rounds("capacity", &all)?;
-        let note = "sender-limited: it sends no more than one thread takes, so the capacity is unknown";
-        bench.results.figure(ABOVE_NAME, None, "packets", UNEXPLAINED_GOAL, note);
-        bench.results.figure(BELOW_NAME, None, "%", LOSS_GOAL, note);
-        return Ok(());
-    };
-    all.extend(setup.interleave(vec![
-        arm("110 % of capacity", share_of(capacity, ABOVE)),
-        arm("85 % of capacity", share_of(capacity, BELOW)),
-    ])?);
-    bench.results.rounds("capacity", &all)?;
-    let [_, over, under] = all.as_slice() else { return Err("three arms were measured".to_owned()) };
-    let (value, note) = unexplained(&over.rounds);
-    bench.results.figure(ABOVE_NAME, value, "packets", UNEXPLAINED_GOAL, &note);
-    bench.results.spread(BELOW_NAME, under.spread(loss), "%", LOSS_GOAL, under.busy_or(""));
-    Ok(())
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rate is positive and far below the limits of the type"
-)]
-fn share_of(capacity: f64, share: f64) -> u64 {
-    (capacity * share).round() as u64
-}
-
-/// Returns the packets that are neither received nor in a named drop, with a note. Without drops they show nothing.
-fn unexplained(reports: &[Report]) -> (Option<f64>, String) {
-    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
-    let unexplained = sum(|report| report.books.unexplained().unsigned_abs()) as f64;
-    match (sum(|report| report.books.sent), sum(dropped)) {
-        (_, 0) => (None, "nothing was dropped: nothing was shown".to_owned()),
-        (sent, drops) => {
-            let note = format!("of {} sent, {} dropped by the kernel", thousands(sent), thousands(drops));
-            (Some(unexplained), note)
-        }
-    }
-}
-
-fn dropped(report: &Report) -> u64 {
-    report.books.drops.get(KERNEL_RECEIVE_QUEUE).copied().unwrap_or(0)
-}
-
-/// The share of sent packets that were not received, in percent.
-fn loss(report: &Report) -> Option<f64> {
-    let lost = report.books.sent.saturating_sub(report.books.received);
-    (report.books.sent > 0).then(|| lost as f64 * 100.0 / report.books.sent as f64)
-}
-
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     let setup = Setup::of(bench);
     let count = setup.extent.pick(100_000, 1_000_000, 1_000_000);
-    capacity(bench, &setup)?;
     overflow(bench, &setup, count)?;
     empties(bench, &setup, count)
 }
@@ -121,8 +44,11 @@ fn overflow(bench: &mut Bench, setup: &Setup, count: u64) -> Result<(), String> 
     run.traffic.secs = Duration::from_secs_f64(2.0 * count as f64 / OVERFLOW_RATE as f64);
     let report = run.report()?;
     bench.results.run("books: 64 KiB buffer overflows", &report)?;
-    let (value, note) = unexplained(std::slice::from_ref(&report));
-    let sent = thousands(report.books.sent);
+    let books = &report.books;
+    let (sent, drops) = (thousands(books.sent), books.drops.get(KERNEL_RECEIVE_QUEUE).copied().unwrap_or(0));
+    // Without drops the books show nothing.
+    let value = (drops > 0).then(|| books.unexplained().unsigned_abs() as f64);
+    let note = format!("of {sent} sent, {} dropped by the kernel", thousands(drops));
     let name = format!("books: unexplained of {sent} into a 64 KiB buffer");
     bench.results.figure(name, value, "packets", Goal::AtMost(0.0), &note);
     Ok(())

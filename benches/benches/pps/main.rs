@@ -6,7 +6,7 @@
 //! | `pipeline` | what parsing, opening, and delivering add to a bare receive |
 //! | `steering` | how evenly flows spread over threads, by tag and by the kernel's hash |
 //! | `rates` | the rate of each of six threads, run by run |
-//! | `books` | losses around the rate that one thread can receive, a receive buffer that overflows, and a flood of empty datagrams |
+//! | `books` | the books of a receive buffer that overflows, and of a flood of empty datagrams |
 //! | `ladder` | drains by sizes by threads by send modes, as fast as possible, and what trains gain |
 //!
 //! The receiver is in this process and the sender in a process of its own. CPU is that of the receiver's threads. The books close in every
