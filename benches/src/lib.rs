@@ -23,6 +23,7 @@ pub mod roles;
 mod rounds;
 pub mod steps;
 mod tally;
+mod tasks;
 pub mod traffic;
 mod wire;
 mod yardsticks;
@@ -47,6 +48,7 @@ pub use rounds::{
     interleave_all, interleave_work, median_cell, micros, ratio_note,
 };
 pub use tally::{EchoCounts, Tally, Window};
+pub use tasks::{FirstTask, HEARD, serve_in_tasks, take_from_stalled};
 pub use traffic::EchoRound;
 pub use wire::{PER_SOCKET, PlainDatagrams, Wire};
 pub use yardsticks::{CLoop, OpenAlone, SENDER, least_spread, send, split_mix, start_sender};

@@ -10,7 +10,7 @@ use drumfire::handler::Remote;
 use drumfire::stats::Stats;
 use drumfire::{
     Access, Bytes, ChannelId, Context, Control, Event, Handler, Message, PeerId, SendOptions, Server,
-    ServerConfig, Workers, asynchronous, handler,
+    ServerConfig, Workers, handler,
 };
 use drumfire_tools::clock;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,7 @@ pub use crate::process::key;
 use crate::process::{
     Child, Counts, LAST_LOOK, LOOK_UP, Orders, Target, arguments, named_counts, print_json, print_line,
 };
+use crate::tasks::{FirstTask, serve_in_tasks};
 
 /// The size of a receive buffer that holds what all clients send while the server has no core.
 pub const RECEIVE_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
@@ -189,7 +190,7 @@ pub fn echo(args: &str) -> Result<Counts, String> {
         Interface::Handler => serve_in_handler(config, echo),
         Interface::Poll => serve_by_polling(config, &echo, None),
         Interface::Inline => serve_by_polling(config.workers(Workers::Inline), &echo, None),
-        Interface::Async => serve_in_task(config, echo),
+        Interface::Async => serve_in_tasks(config, FirstTask::Answers),
         Interface::HandOver => serve_on_other_thread(config, echo),
     }
 }
@@ -286,43 +287,6 @@ fn answer_all(server: &mut Server, timeout: Duration, echo: &Echo, memory: &mut 
         }
     }
     count
-}
-
-/// Runs an echo with a task per connection, on an executor with one thread.
-fn serve_in_task(config: ServerConfig, echo: Echo) -> Result<Counts, String> {
-    let echo = Arc::new(echo);
-    let server = Arc::new(asynchronous::Server::bind(config).map_err(|error| error.to_string())?);
-    print_address(server.local_addr())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
-    let (stop, is_stopped) = tokio::sync::oneshot::channel();
-    let (accepting, of_tasks) = (Arc::clone(&server), Arc::clone(&echo));
-    let executor = std::thread::spawn(move || {
-        runtime.spawn(async move {
-            while let Some(connection) = accepting.accept().await {
-                tokio::spawn(answer_connection(connection, Arc::clone(&of_tasks)));
-            }
-        });
-        // Fails when this process gave up. The tasks end with the runtime.
-        let _ = runtime.block_on(is_stopped);
-    });
-    let control = server.control();
-    for order in Orders::read().iter() {
-        echo.answer_order(&order, &control)?;
-    }
-    clock::pause(LAST_LOOK);
-    let is_running = stop.send(()).is_ok() && executor.join().is_ok();
-    if is_running { Ok(echo.counts(&end(server, &control))) } else { Err("the executor ended".to_owned()) }
-}
-
-async fn answer_connection(connection: asynchronous::Connection, echo: Arc<Echo>) {
-    let mut memory = Vec::new();
-    while let Ok((channel, payload)) = connection.recv().await {
-        let Some(options) = echo.on_received(channel) else { continue };
-        let answer = echo.answer(&payload, &mut memory).map(Bytes::copy_from_slice);
-        let answer = Message::new(channel, answer.unwrap_or(payload), options);
-        echo.on_answer(connection.try_send(answer).is_ok());
-    }
-    echo.left.fetch_add(1, Ordering::Relaxed);
 }
 
 /// A message on its way to the other thread.

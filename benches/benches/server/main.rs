@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         roles: &[
             (roles::ECHO, roles::echo),
             (idle::PLAIN, idle::plain),
-            (neighbours::server::ASYNC, neighbours::server::serve),
+            (neighbours::SERVER, neighbours::serve),
         ],
         ..Program::new("server", &parts)
     };

@@ -1,7 +1,7 @@
 //! Latency and loss of well-behaved players next to a client that is not.
 //!
 //! 200 players each send 60 messages per second at fixed times to an async server with a task per connection, and get them back. The
-//! arms differ in the guest, which is one more connection:
+//! arms differ in the neighbor, which is one more connection:
 //!
 //! - `quiet`: there is none.
 //! - `stalled`: it sends 100,000 reliable messages per second to a task that never receives. There is an arm for each policy of a full
@@ -9,32 +9,37 @@
 //! - `abuser`: it sends 100,000 packets per second to a task that receives them.
 //! - `spender`: it sends as many of the most expensive packets that the protocol permits.
 //!
-//! Players and guest share one thread, so the guest's own cost raises the players' latency. The figures are therefore no lower than
+//! Players and neighbor share one thread, so the neighbor's own cost raises the players' latency. The figures are therefore no lower than
 //! the truth.
-
-pub(crate) mod server;
 
 use std::time::Duration;
 
 use drumfire::WhenFull;
+use drumfire_benches::roles::config;
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Child, Cores, Flood, FloodConfig, Goal, Measured, Outcome, Pick, Spender, count, interleave,
-    ratio_note,
+    Arm, Bench, Child, Cores, Counts, FirstTask, Flood, FloodConfig, Goal, HEARD, Measured, Outcome, Pick,
+    Results, Spender, arguments, count, interleave, ratio_note, serve_in_tasks, take_from_stalled,
 };
 
 use crate::round::{Round, load};
 
 const PLAYERS: Traffic = load(Shape::Open { rate: 60 }, 200);
 
-/// Messages or packets per second of a guest. Both memories of a stalled one are full within a hundredth of a second.
+/// More than the players and the neighbor.
+const CONNECTIONS_MAX: u32 = 256;
+
+/// Messages or packets per second of a neighbor. Both memories of a stalled one are full within a hundredth of a second.
 const PER_SECOND: u64 = 100_000;
 
 /// Memory of each connection at either end, for sending and for receiving.
 const MEMORY_BYTES: usize = 256 * 1_024;
 
-/// The size of a guest's message. Each fills a packet of its own.
+/// The size of a neighbor's message. Each fills a packet of its own.
 const MESSAGE_BYTES: usize = 1_000;
+
+/// The value of the datagrams that a neighbor sent in a second.
+const RATE: &str = "neighbor's datagrams/s";
 
 /// By how much the players' 99th percentile may rise, in milliseconds.
 const P99_MS: f64 = 2.0;
@@ -48,32 +53,37 @@ const LOST_PERCENT: f64 = 0.1;
 /// The share of its packets that the abuser must reach. A weaker flood proves nothing.
 const RATE_SHARE: f64 = 0.95;
 
-/// The guest of an arm.
+/// The neighbor of an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guest {
+enum Neighbor {
     Quiet,
     Stalled(WhenFull),
     Abuser,
     Spender,
 }
 
-/// The arms by name. The section of an arm is its name up to the comma.
-const ARMS: [(&str, Guest); 7] = [
-    ("quiet", Guest::Quiet),
-    ("stalled, block", Guest::Stalled(WhenFull::Block)),
-    ("stalled, drop oldest", Guest::Stalled(WhenFull::DropOldest)),
-    ("stalled, drop newest", Guest::Stalled(WhenFull::DropNewest)),
-    ("stalled, disconnect", Guest::Stalled(WhenFull::Disconnect)),
-    ("abuser", Guest::Abuser),
-    ("spender", Guest::Spender),
+/// The arms by name. The section of an arm is its name up to the comma. The other arms are compared with the first one.
+const ARMS: [(&str, Neighbor); 7] = [
+    ("quiet", Neighbor::Quiet),
+    ("stalled, block", Neighbor::Stalled(WhenFull::Block)),
+    ("stalled, drop oldest", Neighbor::Stalled(WhenFull::DropOldest)),
+    ("stalled, drop newest", Neighbor::Stalled(WhenFull::DropNewest)),
+    ("stalled, disconnect", Neighbor::Stalled(WhenFull::Disconnect)),
+    ("abuser", Neighbor::Abuser),
+    ("spender", Neighbor::Spender),
 ];
 
-impl Guest {
-    fn named(name: &str) -> Option<Self> {
-        ARMS.into_iter().find(|(known, _)| *known == name).map(|(_, guest)| guest)
+impl Neighbor {
+    /// The task of its connection at the server.
+    const fn task(self) -> FirstTask {
+        match self {
+            Self::Quiet => FirstTask::Answers,
+            Self::Stalled(_) => FirstTask::Stalls,
+            Self::Abuser | Self::Spender => FirstTask::Receives,
+        }
     }
 
-    /// The flood that the guest sends, if it is one.
+    /// The flood that it sends, if it sends one.
     const fn flood(self) -> Option<FloodConfig> {
         let (is_reliable, when_full) = match self {
             Self::Quiet | Self::Spender => return None,
@@ -85,26 +95,40 @@ impl Guest {
     }
 }
 
+/// The role of the server.
+pub(crate) const SERVER: &str = "async-server";
+
+/// Runs the server. The argument is the [`FirstTask`].
+pub(crate) fn serve(args: &str) -> Result<Counts, String> {
+    let config = config(1, CONNECTIONS_MAX).memory_bytes(MEMORY_BYTES, MEMORY_BYTES);
+    serve_in_tasks(config, arguments(args)?)
+}
+
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let seconds = Duration::from_secs;
     let counted = bench.extent().pick(Duration::from_millis(300), seconds(2), seconds(5));
     let cores = bench.pin_load()?;
-    // The other arms are compared with the quiet one, which always runs.
     let is_wanted =
         |name: &str| name == "quiet" || name.split(',').next().is_some_and(|name| bench.wants(name));
-    let arms = ARMS.into_iter().filter(|(name, _)| is_wanted(name));
-    let arm = |(name, guest)| Arm::new(name, move || round(cores, counted, name, guest));
-    let measured = interleave(arms.map(arm).collect(), bench.plan())?;
-    bench.show_echoes("neighbours", &measured, &[("guest's datagrams/s", 0)])?;
-    figures(bench, &measured);
+    let wanted: Vec<_> = ARMS.into_iter().filter(|(name, _)| is_wanted(name)).collect();
+    let arm = |(name, neighbor)| Arm::new(name, move || round(cores, counted, neighbor));
+    let measured = interleave(wanted.iter().copied().map(arm).collect(), bench.plan())?;
+    bench.show_echoes("neighbours", &measured, &[(RATE, 0)])?;
+    let results = &mut bench.results;
+    let Some((quiet, others)) = measured.split_first() else { return Ok(()) };
+    results.spread("quiet: players' p99", quiet.millis(P99), "ms", Goal::Shown, &ratio_note(&[quiet]));
+    for (arm, (_, neighbor)) in others.iter().zip(&wanted[1..]) {
+        figures(results, quiet, arm, *neighbor);
+    }
     Ok(())
 }
 
-fn round(cores: Cores, counted: Duration, name: &str, guest: Guest) -> Result<Outcome, String> {
-    let (server, to) = Child::server(server::ASYNC, Some(cores.server), &name)?;
-    // The guest connects before the players: the server takes the first connection for it.
-    let mut flood = guest.flood().map(|config| Flood::connect(to, config)).transpose()?;
-    let mut spender = (guest == Guest::Spender).then(|| Spender::connect(to, PER_SECOND)).transpose()?;
+fn round(cores: Cores, counted: Duration, neighbor: Neighbor) -> Result<Outcome, String> {
+    let (server, to) = Child::server(SERVER, Some(cores.server), &neighbor.task())?;
+    // The neighbor connects before the players: the server takes the first connection for it.
+    let mut flood = neighbor.flood().map(|config| Flood::connect(to, config)).transpose()?;
+    let mut spender =
+        (neighbor == Neighbor::Spender).then(|| Spender::connect(to, PER_SECOND)).transpose()?;
     let round = Round::run(PLAYERS, counted, (&server, to), |window, now| {
         flood.as_mut().map_or(Ok(()), |flood| flood.poll(window, now))?;
         spender.as_mut().map_or(Ok(()), |spender| spender.poll(window, now))
@@ -113,8 +137,8 @@ fn round(cores: Cores, counted: Duration, name: &str, guest: Guest) -> Result<Ou
     // All messages of the players, and those that did not come back or found no room.
     values.insert("sent", (counts.sent_in_all() + counts.refused) as f64);
     values.insert("lost", (counts.lost + counts.refused) as f64);
-    if let (Some(flood), Guest::Stalled(_)) = (&mut flood, guest) {
-        values.insert("kept bytes", server::take(&server)? as f64);
+    if let (Some(flood), Neighbor::Stalled(_)) = (&mut flood, neighbor) {
+        values.insert("kept bytes", take_from_stalled(&server)? as f64);
         flood.settle();
     }
     let sent = flood.as_ref().map(Flood::sent).or(spender.as_ref().map(Spender::sent));
@@ -122,12 +146,12 @@ fn round(cores: Cores, counted: Duration, name: &str, guest: Guest) -> Result<Ou
         flood.as_ref().map(Flood::sent_in_window).or(spender.as_ref().map(Spender::sent_in_window));
     let (report, served) = round.finish(server, sent.unwrap_or(0), false)?;
     if let Some(sent) = in_window {
-        values.insert("guest's datagrams/s", sent as f64 / counted.as_secs_f64());
+        values.insert(RATE, sent as f64 / counted.as_secs_f64());
     }
     if let Some(flood) = &flood {
         values.insert("memory bytes", flood.memory_most_bytes() as f64);
-        match guest {
-            Guest::Stalled(_) => flood.close(count(&served, server::HEARD))?,
+        match neighbor {
+            Neighbor::Stalled(_) => flood.close(count(&served, HEARD))?,
             _ if flood.is_over() => return Err("the abuser was dropped".to_owned()),
             _ => {}
         }
@@ -142,32 +166,27 @@ fn lost_percent(arm: &Measured) -> f64 {
     arm.sum("lost") / arm.sum("sent").max(1.0) * 100.0
 }
 
-fn figures(bench: &mut Bench, measured: &[Measured]) {
-    let Some(quiet) = measured.first() else { return };
-    let results = &mut bench.results;
-    results.spread("quiet: players' p99", quiet.millis(P99), "ms", Goal::Shown, &ratio_note(&[quiet]));
-    for arm in measured.iter().skip(1) {
-        let guest = Guest::named(&arm.name);
-        let rise = arm.millis(P99).zip(quiet.millis(P99)).map(|(arm, quiet)| arm.median - quiet.median);
-        let name = format!("{}: players' p99 over that of quiet", arm.name);
-        results.figure(name, rise, "ms", Goal::AtMost(P99_MS), &ratio_note(&[quiet, arm]));
-        let goal = match guest {
-            Some(Guest::Abuser) => Goal::AtMost(LOST_PERCENT),
-            Some(Guest::Spender) => Goal::AtMost(0.0),
-            _ => Goal::Shown,
-        };
-        let name = format!("{}: players' messages lost", arm.name);
-        results.figure(name, Some(lost_percent(arm)), "%", goal, "of all rounds");
-        if let Some(Guest::Stalled(_)) = guest {
-            let over = |name| arm.value(name).map(|bytes| bytes.most / MEMORY_BYTES as f64);
-            for (end, ratio) in [("the server", over("kept bytes")), ("its sender", over("memory bytes"))] {
-                let name = format!("{}: bytes that {end} kept, over its memory", arm.name);
-                results.figure(name, ratio, "x", Goal::AtMost(MEMORY_RATIO), "the most of all rounds");
-            }
-        } else {
-            let name = format!("{}: packets in a second", arm.name);
-            let goal = Goal::AtLeast(PER_SECOND as f64 * RATE_SHARE);
-            results.spread(name, arm.value("guest's datagrams/s"), "", goal, "that its sender reached");
+/// Adds the figures of an arm.
+fn figures(results: &mut Results, quiet: &Measured, arm: &Measured, neighbor: Neighbor) {
+    let rise = arm.millis(P99).zip(quiet.millis(P99)).map(|(arm, quiet)| arm.median - quiet.median);
+    let name = format!("{}: players' p99 over that of quiet", arm.name);
+    results.figure(name, rise, "ms", Goal::AtMost(P99_MS), &ratio_note(&[quiet, arm]));
+    let goal = match neighbor {
+        Neighbor::Abuser => Goal::AtMost(LOST_PERCENT),
+        Neighbor::Spender => Goal::AtMost(0.0),
+        _ => Goal::Shown,
+    };
+    let name = format!("{}: players' messages lost", arm.name);
+    results.figure(name, Some(lost_percent(arm)), "%", goal, "of all rounds");
+    if let Neighbor::Stalled(_) = neighbor {
+        let over = |name| arm.value(name).map(|bytes| bytes.most / MEMORY_BYTES as f64);
+        for (end, ratio) in [("the server", over("kept bytes")), ("its sender", over("memory bytes"))] {
+            let name = format!("{}: bytes that {end} kept, over its memory", arm.name);
+            results.figure(name, ratio, "x", Goal::AtMost(MEMORY_RATIO), "the most of all rounds");
         }
+    } else {
+        let name = format!("{}: packets in a second", arm.name);
+        let goal = Goal::AtLeast(PER_SECOND as f64 * RATE_SHARE);
+        results.spread(name, arm.value(RATE), "", goal, "that its sender reached");
     }
 }

@@ -1,54 +1,51 @@
-//! The async server: a task per connection, which echoes. The task of the first connection may receive nothing, or receive everything
-//! and answer nothing.
+//! An echo server with a task per connection, on an executor with one thread next to the worker's.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use drumfire::asynchronous::Connection;
-use drumfire::{Access, Message, SendOptions, ServerConfig, Workers, asynchronous};
-use drumfire_benches::roles::{Echo, key, print_address};
-use drumfire_benches::{Child, Counts, RECEIVE_BUFFER_BYTES, arguments, named_counts, print_json};
+use drumfire::asynchronous::{Connection, Server};
+use drumfire::{Message, SendOptions, ServerConfig};
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{Receiver, channel};
 
-use super::{Guest, MEMORY_BYTES};
+use crate::process::{Child, Counts, named_counts, print_json};
+use crate::roles::{Echo, print_address};
 
-/// The role of this server.
-pub(crate) const ASYNC: &str = "async-server";
+/// How the task of the first connection treats its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FirstTask {
+    /// It echoes them, as all others do.
+    Answers,
+    /// It receives them without answering.
+    Receives,
+    /// It receives nothing before [`take_from_stalled`].
+    Stalls,
+}
 
-/// The count of messages that the application received from the guest.
-pub(crate) const HEARD: &str = "heard of the guest";
-
-/// The line that lets a stalled task receive.
-const TAKE: &str = "take";
+/// The count of messages that the application received on the first connection, unless it [`FirstTask::Answers`].
+pub const HEARD: &str = "heard of the first";
 
 /// Lets the stalled task receive from now on. Returns the bytes that were kept for it until now, with their charges.
-pub(crate) fn take(server: &Child) -> Result<u64, String> {
-    server.send_line(TAKE)?;
+pub fn take_from_stalled(server: &Child) -> Result<u64, String> {
+    server.send_line("take")?;
     server.read()
 }
 
-/// Runs the server. The argument is the name of the guest.
-pub(crate) fn serve(args: &str) -> Result<Counts, String> {
-    let guest: String = arguments(args)?;
-    let guest = Guest::named(&guest).ok_or("not a guest")?;
+/// Runs the server until the end of its input. It prints its address, and returns its counts.
+pub fn serve_in_tasks(config: ServerConfig, first: FirstTask) -> Result<Counts, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let runtime = runtime.map_err(|error| format!("the executor: {error}"))?;
-    runtime.block_on(run(guest))
+    runtime.map_err(|error| format!("the executor: {error}"))?.block_on(run(config, first))
 }
 
-async fn run(guest: Guest) -> Result<Counts, String> {
-    let config = ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
-        .workers(Workers::Count(1))
-        .memory_bytes(MEMORY_BYTES, MEMORY_BYTES)
-        .receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
-    let server = Arc::new(asynchronous::Server::bind(config).map_err(|error| error.to_string())?);
+async fn run(config: ServerConfig, first: FirstTask) -> Result<Counts, String> {
+    let server = Arc::new(Server::bind(config).map_err(|error| error.to_string())?);
     print_address(server.local_addr())?;
     let mut orders = orders();
     let (tally, heard) = (Arc::new(Echo::new(SendOptions::unreliable())), Arc::<AtomicU64>::default());
-    let connection = if guest == Guest::Quiet { None } else { server.accept().await };
-    if let (Guest::Abuser | Guest::Spender, Some(connection)) = (guest, &connection) {
+    let connection = if first == FirstTask::Answers { None } else { server.accept().await };
+    if let (FirstTask::Receives, Some(connection)) = (first, &connection) {
         tokio::spawn(receive(connection.clone(), Arc::clone(&heard)));
     }
     tokio::spawn(accept(Arc::clone(&server), Arc::clone(&tally)));
@@ -67,20 +64,16 @@ async fn run(guest: Guest) -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// Returns an entry per order. The channel closes when the standard input ends.
+/// Returns an entry per line of the standard input. The channel closes when that ends.
 fn orders() -> Receiver<()> {
     let (sender, orders) = channel(1);
     std::thread::spawn(move || {
-        for line in io::stdin().lines().map_while(Result::ok) {
-            if line == TAKE && sender.blocking_send(()).is_err() {
-                return;
-            }
-        }
+        io::stdin().lines().map_while(Result::ok).all(|_| sender.blocking_send(()).is_ok());
     });
     orders
 }
 
-async fn accept(server: Arc<asynchronous::Server>, tally: Arc<Echo>) {
+async fn accept(server: Arc<Server>, tally: Arc<Echo>) {
     while let Some(connection) = server.accept().await {
         tokio::spawn(echo(connection, Arc::clone(&tally)));
     }
