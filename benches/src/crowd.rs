@@ -25,6 +25,9 @@ use crate::wire::Wire;
 /// Attempts in progress at a time. A server keeps 4,096 half-open connections.
 const CONNECTING_MAX: u64 = 1_024;
 
+/// Connections that clients begin per second where their number is not the subject. A server accepts 2,000.
+pub const RAMP_PER_SECOND: u64 = 1_600;
+
 /// The time that a ramp may take in addition to its schedule.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -200,6 +203,11 @@ impl Crowd {
         self.messages
     }
 
+    /// Makes further connections at [`RAMP_PER_SECOND`]. Fails if an attempt fails.
+    pub fn connect_all(&mut self, count: u32) -> Result<(), String> {
+        self.connect(count.into(), RAMP_PER_SECOND, |_, _| {})?.check()
+    }
+
     /// Makes further connections at this rate, each on the next socket. `heard` receives the events of established connections.
     pub fn connect(
         &mut self,
@@ -269,23 +277,34 @@ impl Crowd {
 
     /// Polls one socket, passes on its events, and sends what its connections have queued. Returns whether there was an event.
     pub fn look_at(&mut self, index: usize, mut heard: impl FnMut(&Event<'_>)) -> bool {
-        let Self { sockets, peers, ended, messages, .. } = self;
-        let Some(socket) = sockets.get_mut(index) else { return false };
         let (now, mut came) = (now(), false);
+        self.receive_at(index, now, |_, event| {
+            came = true;
+            heard(event);
+        });
+        // A server that has ended refuses datagrams.
+        let _ = self.sockets[index].flush(now);
+        came
+    }
+
+    /// Receives at one socket, and passes on its events. A message has the index of its connection.
+    fn receive_at(&mut self, index: usize, now: Now, mut heard: impl FnMut(usize, &Event<'_>)) {
+        let Self { sockets, peers, ended, messages, .. } = self;
+        let socket = &mut sockets[index];
         socket.receive(now);
         while let Some(event) = socket.endpoint.poll_event() {
-            came = true;
+            let mut place = usize::MAX;
             match &event {
                 Event::Connected { peer, .. } => note_place(&mut socket.places, peers, (index, *peer)),
                 Event::Disconnected { .. } => *ended += 1,
-                Event::Message { .. } => *messages += 1,
+                Event::Message { peer, .. } => {
+                    *messages += 1;
+                    place = socket.places.get(peer.slot() as usize).copied().unwrap_or(usize::MAX);
+                }
                 _ => {}
             }
-            heard(&event);
+            heard(place, &event);
         }
-        // A server that has ended refuses datagrams.
-        let _ = socket.flush(now);
-        came
     }
 
     /// Datagrams that all sockets received, including those that no connection used.
@@ -322,26 +341,18 @@ impl Client for Crowd {
     }
 
     fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-        let Self { sockets, peers, ended, .. } = self;
-        for (index, socket) in sockets.iter_mut().enumerate() {
-            socket.receive(at(now));
-            while let Some(event) = socket.endpoint.poll_event() {
-                match event {
-                    Event::Message { peer, payload, .. } => {
-                        let place = socket.places.get(peer.slot() as usize).copied();
-                        take(place.unwrap_or(usize::MAX), payload);
-                    }
-                    Event::Connected { peer, .. } => note_place(&mut socket.places, peers, (index, peer)),
-                    Event::ConnectFailed { error, .. } => return Err(format!("a client: {error}")),
-                    Event::Disconnected { reason, .. } => {
-                        *ended += 1;
-                        return Err(format!("a client lost its connection: {}", reason.name()));
-                    }
-                    _ => {}
+        let mut outcome = Ok(());
+        for index in 0..self.sockets.len() {
+            self.receive_at(index, at(now), |place, event| match event {
+                Event::Message { payload, .. } => take(place, payload),
+                Event::ConnectFailed { error, .. } => outcome = Err(format!("a client: {error}")),
+                Event::Disconnected { reason, .. } => {
+                    outcome = Err(format!("a client lost its connection: {}", reason.name()));
                 }
-            }
+                _ => {}
+            });
         }
-        Ok(())
+        outcome
     }
 
     fn send(&mut self, now: u64, connection: usize, channel: u8, message: &[u8]) -> Result<bool, String> {

@@ -30,7 +30,7 @@ mod yardsticks;
 
 pub use bench::{Bench, Part, Program, Role, part};
 pub use books::{close, close_books, count, counts_of};
-pub use crowd::{Carried, Crowd, Joining, Ramped, close_server};
+pub use crowd::{Carried, Crowd, Joining, RAMP_PER_SECOND, Ramped, close_server};
 pub use fanout::close_fanout;
 pub use guests::{Flood, FloodConfig, Spender};
 pub use host::{

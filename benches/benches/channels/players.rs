@@ -22,9 +22,6 @@ use drumfire_tools::report::{Accounting, Latency, Report, ThreadReport};
 use super::ticks::{ACTIVE, CHANNELS, UPDATE_TICKS};
 use super::world::TICK;
 
-/// Connections begun per second. A server accepts 2,000.
-const RAMP_PER_SECOND: u64 = 1_500;
-
 /// Open files per player: its socket and the files that wait for it.
 const FILES_EACH: u64 = 4;
 
@@ -61,7 +58,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 fn round(cores: Cores, players: u32, counted: Duration) -> Result<Outcome, String> {
     let (server, to) = Child::server(SERVER, Some(cores.server), &(players, counted))?;
     let mut crowd = Crowd::bind(Joining::new(to), players, players)?;
-    crowd.connect(players.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
+    crowd.connect_all(players)?;
     let window: Window = server.read()?;
     let mut watch = WindowWatch::new(server.id(), std::process::id(), window.start);
     poll_until(&mut crowd, window.start);

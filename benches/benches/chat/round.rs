@@ -5,8 +5,8 @@ use std::time::Duration;
 use drumfire_benches::roles::key;
 use drumfire_benches::traffic::{Client, Ramp};
 use drumfire_benches::{
-    Child, Cores, Counts, Crowd, DropWatch, Joining, Outcome, PER_SOCKET, UsageWatch, Values, Window,
-    WindowUsage, WindowWatch, close_fanout, count, raise_open_files,
+    Child, Cores, Counts, Crowd, DropWatch, Joining, Outcome, PER_SOCKET, RAMP_PER_SECOND, UsageWatch,
+    Values, Window, WindowUsage, WindowWatch, close_fanout, count, raise_open_files,
 };
 use drumfire_tools::clock;
 use drumfire_tools::host;
@@ -16,9 +16,6 @@ use crate::server::SERVER;
 use crate::speakers::Speakers;
 use crate::tcp::{BASELINE, Streams};
 use crate::{Load, Mode, format};
-
-/// Connections begun per second. A server accepts 2,000.
-const RAMP_PER_SECOND: u64 = 1_600;
 
 /// The time within which all clients must be connected.
 const CONNECT_MAX: Duration = Duration::from_secs(60);

@@ -5,15 +5,12 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Client, Connected, Generator, Polling, Ramp, Shape, Traffic};
 use drumfire_benches::{
-    Child, Cores, Counts, DropWatch, EchoRound, Outcome, PER_SOCKET, Tally, UsageWatch, Values, Window,
-    close, close_books, count, resident_bytes,
+    Child, Cores, Counts, DropWatch, EchoRound, Outcome, PER_SOCKET, RAMP_PER_SECOND, Tally, UsageWatch,
+    Values, Window, close, close_books, count, resident_bytes,
 };
 use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
 
 use crate::subject::Subject;
-
-/// Connections begun per second where there is a handshake. A server accepts 2,000.
-const RAMP_PER_SECOND: u64 = 1_700;
 
 /// The time within which all connections must be established, in addition to the ramp.
 const PATIENCE: Duration = Duration::from_secs(20);

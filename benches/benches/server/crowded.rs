@@ -10,8 +10,6 @@ use drumfire_benches::{
     Arm, Bench, Child, Crowd, Goal, Joining, Plan, close, close_server, count, interleave, ratio_note,
 };
 
-use crate::RAMP_PER_SECOND;
-
 /// CPU per message, many over few.
 const CPU_RATIO: f64 = 1.25;
 
@@ -41,7 +39,7 @@ impl Side {
     fn open(clients: u32, core: usize, per_second: u64) -> Result<RefCell<Self>, String> {
         let (server, to) = start_echo(Interface::Poll, 1, clients, Some(core))?;
         let mut crowd = Crowd::bind(Joining::new(to), SOCKETS, clients)?;
-        crowd.connect(clients.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
+        crowd.connect_all(clients)?;
         let traffic = Traffic::echo(Shape::Open { rate: 1 }, crowd.peers(), MESSAGE_BYTES);
         let mut generator = Generator::over(traffic, vec![crowd]);
         generator.change(per_second, MESSAGE_BYTES);

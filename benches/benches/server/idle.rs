@@ -16,8 +16,6 @@ use drumfire_benches::{
 use drumfire_socket::Wait;
 use drumfire_tools::clock;
 
-use crate::RAMP_PER_SECOND;
-
 /// The role of the plain UDP server.
 pub(crate) const PLAIN: &str = "plain-server";
 
@@ -76,7 +74,7 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     let mut crowd = Crowd::bind(Joining::new(to), SOCKETS, clients)?;
     let memory_now = || resident_bytes(server.id()).ok_or("the server's memory cannot be read");
     let empty = memory_now()?;
-    crowd.connect(clients.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
+    crowd.connect_all(clients)?;
     let plain = Child::role(PLAIN, Some(core), &())?;
     let mut mirror = Mirror::connect(plain.address()?, SOCKETS)?;
     mirror.follow_for(&mut crowd, quiet)?;

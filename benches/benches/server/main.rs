@@ -23,9 +23,6 @@ use std::process::ExitCode;
 
 use drumfire_benches::{Program, part, roles};
 
-/// Connections begun per second. A server accepts 2,000.
-const RAMP_PER_SECOND: u64 = 1_600;
-
 fn main() -> ExitCode {
     let parts = [
         part("crowded", crowded::run),

@@ -19,9 +19,6 @@ const PER_DROP: u64 = 64 * 1_472 / MESSAGE_BYTES as u64;
 /// Connections per socket, at most.
 const PER_SOCKET: u32 = 64;
 
-/// Connections begun per second.
-const RAMP_PER_SECOND: u64 = 1_500;
-
 /// The load runs this long before it is counted.
 const WARM_UP: Duration = Duration::from_millis(250);
 
@@ -48,7 +45,7 @@ impl Round {
         let dropped = DropWatch::begin();
         let connections = u32::try_from(load.connections).map_err(|error| error.to_string())?;
         let mut crowd = Crowd::bind(Joining::new(to), connections.div_ceil(PER_SOCKET), connections)?;
-        crowd.connect(connections.into(), RAMP_PER_SECOND, |_, _| {})?.check()?;
+        crowd.connect_all(connections)?;
         let mut generator = Generator::over(load, vec![crowd]);
         let mut echo = generator.round(server, (WARM_UP, counted), poll)?;
         echo.counts = generator.settle()?;
