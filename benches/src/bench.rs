@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     const PARTS: [Part; 2] =
-        [part("drain", |_| Ok(())), part("guests", |_| Ok(())).with_sections(&["stalled", "abuser"])];
+        [part("drain", |_| Ok(())), part("neighbours", |_| Ok(())).with_sections(&["stalled", "abuser"])];
     const PROGRAM: Program<'_> = Program { numbers: &["clients"], ..Program::new("drain", &PARTS) };
 
     fn parse(args: &[&str]) -> Result<Bench, clap::Error> {

@@ -33,7 +33,7 @@ pub fn close_fanout(
     let mut bounds = vec![
         exactly("left", of("left"), 0),
         exactly("server left", at("server left"), 0),
-        exactly("strangers", of("strangers"), 0),
+        exactly("unexpected", of("unexpected"), 0),
         exactly("panics", at("panics"), 0),
         exactly("unexplained", at("unexplained"), 0),
         exactly("clients unexplained", of("unexplained"), 0),
@@ -125,7 +125,7 @@ mod tests {
             (1, "said", "received", 7),
             (1, "heard", "heard", 40),
             (1, "messages delivered", "messages delivered", 31),
-            (1, "strangers", "strangers", 1),
+            (1, "unexpected", "unexpected", 1),
             (1, "left", "left", 1),
             (0, "received", "received", 9),
             (0, "broadcasts", "not broadcast", 7),

@@ -5,12 +5,14 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_errors_doc, reason = "all errors are described above")]
 
+mod baselines;
+mod batch_socket;
 mod bench;
 mod books;
 mod client;
-mod crowd;
+mod client_pool;
 mod fanout;
-mod guests;
+mod flood;
 pub mod hellos;
 mod host;
 pub mod memory;
@@ -25,20 +27,22 @@ pub mod steps;
 mod tally;
 mod tasks;
 pub mod traffic;
-mod wire;
-mod yardsticks;
 
+pub use baselines::{CLoop, OpenAlone, SENDER, least_spread, send, split_mix, start_sender};
+pub use batch_socket::{BatchSocket, PER_SOCKET, PlainDatagrams};
 pub use bench::{Bench, Part, Program, Role, part};
 pub use books::{close, close_books, count, counts_of};
-pub use crowd::{Carried, Crowd, Joining, RAMP_PER_SECOND, Ramped, close_server};
+pub use client_pool::{
+    ClientPool, ClientSettings, ConnectOutcomes, RAMP_PER_SECOND, SocketCounters, close_server,
+};
 pub use fanout::close_fanout;
-pub use guests::{Flood, FloodConfig, Spender};
+pub use flood::{CostlySender, Flood, FloodConfig};
 pub use host::{
     Cores, DropWatch, Usage, UsageWatch, WindowUsage, WindowWatch, raise_open_files, resident_bytes,
 };
 pub use plain::{PLAIN_BYTES_MAX, Pace, Reply, bind_mio, serve_plain};
 pub use process::{
-    Child, Counts, Orders, ROLE_FLAG, Target, UNPINNED, arguments, counts_from, named_counts, print_json,
+    Child, Counts, InputLines, ROLE_FLAG, Target, UNPINNED, arguments, counts_from, named_counts, print_json,
     print_line,
 };
 pub use results::{ArmTable, Goal, Results};
@@ -50,5 +54,3 @@ pub use rounds::{
 pub use tally::{EchoCounts, Tally, Window};
 pub use tasks::{FirstTask, HEARD, serve_in_tasks, take_from_stalled};
 pub use traffic::EchoRound;
-pub use wire::{PER_SOCKET, PlainDatagrams, Wire};
-pub use yardsticks::{CLoop, OpenAlone, SENDER, least_spread, send, split_mix, start_sender};

@@ -13,7 +13,7 @@ use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Socket, Type};
 
-use crate::process::{Counts, LAST_LOOK, LOOK_UP, Orders, named_counts, print_line};
+use crate::process::{CHECK_INTERVAL, Counts, InputLines, LAST_WAIT, named_counts, print_line};
 
 /// The size of the largest datagram.
 pub const PLAIN_BYTES_MAX: usize = 1_472;
@@ -109,7 +109,7 @@ impl Counted {
 /// Runs a server with a receive buffer of this size until the end of its input. It prints its address, and returns its counts.
 pub fn serve_plain(pace: Pace, reply: Reply, receive_buffer_bytes: usize) -> Result<Counts, String> {
     let fail = |error: io::Error| format!("the plain server: {error}");
-    let (orders, mut counted) = (Orders::read(), Counted::default());
+    let (orders, mut counted) = (InputLines::read(), Counted::default());
     match pace {
         Pace::OneByOne => serve_one_by_one(reply, receive_buffer_bytes, &orders, &mut counted),
         Pace::Batches(_) | Pace::Every(_) => {
@@ -123,7 +123,7 @@ pub fn serve_plain(pace: Pace, reply: Reply, receive_buffer_bytes: usize) -> Res
 fn serve_one_by_one(
     reply: Reply,
     receive_buffer_bytes: usize,
-    orders: &Orders,
+    orders: &InputLines,
     counted: &mut Counted,
 ) -> io::Result<()> {
     let (mut socket, mut poll) = (bind_mio(None, receive_buffer_bytes)?, Poll::new()?);
@@ -150,16 +150,16 @@ fn serve_one_by_one(
         }
     };
     while !orders.are_over() {
-        serve(counted, LOOK_UP)?;
+        serve(counted, CHECK_INTERVAL)?;
     }
-    serve(counted, LAST_LOOK)
+    serve(counted, LAST_WAIT)
 }
 
 fn serve_in_batches(
     pace: Pace,
     reply: Reply,
     receive_buffer_bytes: usize,
-    orders: &Orders,
+    orders: &InputLines,
     counted: &mut Counted,
 ) -> io::Result<()> {
     let other = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
@@ -199,7 +199,7 @@ fn serve_in_batches(
             clock::pause(next.saturating_duration_since(now));
             next = next.max(now);
         } else {
-            let waited = waiter.wait(&mut poller, Some(LOOK_UP), is_more);
+            let waited = waiter.wait(&mut poller, Some(CHECK_INTERVAL), is_more);
             waited.map_err(|fault| io::Error::other(format!("{fault:?}")))?;
             let before = counted.received;
             is_more = pass(counted);

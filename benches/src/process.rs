@@ -38,10 +38,10 @@ pub fn key() -> ServerKey {
 pub type Target = (SocketAddr, ServerPublicKey);
 
 /// The interval in which a server that waits checks whether it has to stop.
-pub(crate) const LOOK_UP: Duration = Duration::from_millis(100);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The time in which a server that was asked for its last counts receives the last datagrams.
-pub(crate) const LAST_LOOK: Duration = Duration::from_millis(20);
+pub(crate) const LAST_WAIT: Duration = Duration::from_millis(20);
 
 /// Reads the arguments of a role, see [`Child::role`].
 pub fn arguments<T: DeserializeOwned>(args: &str) -> Result<T, String> {
@@ -198,9 +198,9 @@ pub fn print_json(value: &impl Serialize) -> Result<(), String> {
 }
 
 /// The lines of the standard input of a role. They are read without waiting.
-pub struct Orders(Receiver<String>);
+pub struct InputLines(Receiver<String>);
 
-impl Orders {
+impl InputLines {
     /// Begins to read the standard input.
     pub fn read() -> Self {
         Self(lines_of(io::stdin()))

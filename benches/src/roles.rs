@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 use crate::books::counts_of;
 pub use crate::process::key;
 use crate::process::{
-    Child, Counts, LAST_LOOK, LOOK_UP, Orders, Target, arguments, named_counts, print_json, print_line,
+    CHECK_INTERVAL, Child, Counts, InputLines, LAST_WAIT, Target, arguments, named_counts, print_json,
+    print_line,
 };
 use crate::tasks::{FirstTask, serve_in_tasks};
 
@@ -226,10 +227,10 @@ pub fn serve_in_handler(config: ServerConfig, echo: Echo) -> Result<Counts, Stri
     let make = |_| EchoHandler { echo: Arc::clone(&echo), memory: Vec::new() };
     let server = handler::Server::bind(config, make).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
-    for order in Orders::read().iter() {
+    for order in InputLines::read().iter() {
         echo.answer_order(&order, &server.control())?;
     }
-    clock::pause(LAST_LOOK);
+    clock::pause(LAST_WAIT);
     let control = server.control();
     Ok(echo.counts(&end(server, &control)))
 }
@@ -241,17 +242,17 @@ pub fn serve_by_polling(
     interval: Option<Duration>,
 ) -> Result<Counts, String> {
     let mut server = Server::bind(config).map_err(|error| error.to_string())?;
-    let (orders, mut memory) = (Orders::read(), Vec::new());
+    let (orders, mut memory) = (InputLines::read(), Vec::new());
     print_address(server.local_addr())?;
     let (mut next, mut until) = (clock::now(), None);
     while until.is_none_or(|until| clock::now() < until) {
         let answer = |order: &str| echo.answer_order(order, &server.control());
         if until.is_none() && !orders.answer(answer)? {
-            until = Some(clock::now() + LAST_LOOK);
+            until = Some(clock::now() + LAST_WAIT);
         }
         match interval {
             None => {
-                let timeout = if until.is_some() { LAST_LOOK } else { LOOK_UP };
+                let timeout = if until.is_some() { LAST_WAIT } else { CHECK_INTERVAL };
                 answer_all(&mut server, timeout, echo, &mut memory);
                 server.flush();
             }
@@ -318,8 +319,8 @@ fn serve_on_other_thread(config: ServerConfig, echo: Echo) -> Result<Counts, Str
         }
     });
     print_address(server.local_addr())?;
-    Orders::read().iter().for_each(drop);
-    clock::pause(LAST_LOOK);
+    InputLines::read().iter().for_each(drop);
+    clock::pause(LAST_WAIT);
     let control = server.control();
     Ok(echo.counts(&end(server, &control)))
 }

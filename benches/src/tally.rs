@@ -74,11 +74,11 @@ pub struct EchoCounts {
     /// Messages for which the connection had no room.
     pub refused: u64,
     /// Messages that came and were not outstanding: duplicates, and bytes that were never sent.
-    pub strangers: u64,
+    pub unexpected: u64,
     /// Polls of a socket within the window.
-    pub looks: u64,
+    pub polls: u64,
     /// Polls that found nothing.
-    pub idle_looks: u64,
+    pub idle_polls: u64,
     /// The time from the intended departure to the return, of messages that were due within the window. It includes late ones.
     pub latency: Option<Latency>,
     /// How late messages of a schedule left.
@@ -128,10 +128,10 @@ impl Tally {
     }
 
     /// Counts a poll of a socket.
-    pub fn on_look(&mut self, now: u64, is_idle: bool) {
+    pub fn on_poll(&mut self, now: u64, is_idle: bool) {
         if self.window.has(now) {
-            self.counts.looks += 1;
-            self.counts.idle_looks += u64::from(is_idle);
+            self.counts.polls += 1;
+            self.counts.idle_polls += u64::from(is_idle);
         }
     }
 
@@ -171,7 +171,7 @@ impl EchoCounts {
         let [received, echoed, refused] = ["received", "echoed", "refused"].map(|name| count(served, name));
         let (sent, back) = (self.sent_in_all(), self.back_in_all());
         close([
-            ("messages that were not outstanding", self.strangers, 0..=0),
+            ("messages that were not outstanding", self.unexpected, 0..=0),
             ("unexplained", count(served, "unexplained"), 0..=0),
             ("lost", self.lost, 0..=if may_lose { u64::MAX } else { 0 }),
             ("sent", sent, back + self.lost..=back + self.lost),
@@ -288,11 +288,11 @@ mod tests {
     fn polls_and_departures_count_within_the_window() {
         let mut tally = tally();
         for (now, is_idle) in [(999, true), (1_000, true), (1_999, false), (2_000, true)] {
-            tally.on_look(now, is_idle);
+            tally.on_poll(now, is_idle);
             tally.on_departure(now, now);
         }
         let counts = tally.finish();
-        assert_eq!((counts.looks, counts.idle_looks), (2, 1));
+        assert_eq!((counts.polls, counts.idle_polls), (2, 1));
         assert_eq!(counts.delay.map(|delay| delay.count), Some(3), "all that leave after the start");
     }
 

@@ -285,7 +285,7 @@ impl<C: Client> Generator<C> {
                 if now >= window.end {
                     return Ok(());
                 }
-                self.look(client, now)?;
+                self.poll_client(client, now)?;
                 is_any |= !self.came.is_empty();
                 if self.came.is_empty() && now >= self.retry_at[client] {
                     self.retry_at[client] = now + RETRY_NS;
@@ -342,11 +342,11 @@ impl<C: Client> Generator<C> {
             }
             for client in 0..self.clients.len() {
                 if self.out_of_client[client] > 0 {
-                    self.look_and_flush(client)?;
+                    self.poll_and_flush(client)?;
                 }
             }
             if chore_due <= now {
-                self.look_and_flush(chore)?;
+                self.poll_and_flush(chore)?;
                 chore = (chore + 1) % self.clients.len();
                 chore_due = now + CHORE_NS;
             }
@@ -363,7 +363,7 @@ impl<C: Client> Generator<C> {
     ) -> Result<(), String> {
         while clock::host_ns() < window.end {
             for client in 0..self.clients.len() {
-                self.look_and_flush(client)?;
+                self.poll_and_flush(client)?;
             }
             poll(clock::host_ns())?;
             clock::pause(IDLE_REST);
@@ -388,7 +388,7 @@ impl<C: Client> Generator<C> {
         let deadline = clock::now() + time;
         while self.out_of_client.iter().any(|out| *out > 0) && clock::now() < deadline {
             for client in 0..self.clients.len() {
-                self.look_and_flush(client)?;
+                self.poll_and_flush(client)?;
             }
             self.rest(false);
         }
@@ -397,17 +397,17 @@ impl<C: Client> Generator<C> {
 
     /// Receives what came for all clients, without sending.
     pub fn receive(&mut self) -> Result<(), String> {
-        (0..self.clients.len()).try_for_each(|client| self.look(client, clock::host_ns()))
+        (0..self.clients.len()).try_for_each(|client| self.poll_client(client, clock::host_ns()))
     }
 
-    fn look_and_flush(&mut self, client: usize) -> Result<(), String> {
+    fn poll_and_flush(&mut self, client: usize) -> Result<(), String> {
         let now = clock::host_ns();
-        self.look(client, now)?;
+        self.poll_client(client, now)?;
         self.clients[client].flush(now)
     }
 
     /// Receives what came for one client.
-    fn look(&mut self, client: usize, now: u64) -> Result<(), String> {
+    fn poll_client(&mut self, client: usize, now: u64) -> Result<(), String> {
         let Self { clients, out, out_of_client, came, back, traffic, tally, .. } = self;
         came.clear();
         let first = client * traffic.per_client;
@@ -426,10 +426,10 @@ impl<C: Client> Generator<C> {
                 back[connection] += 1;
                 *out_count -= 1;
             } else if !is_forgotten {
-                tally.counts.strangers += 1;
+                tally.counts.unexpected += 1;
             }
         })?;
-        tally.on_look(now, came.is_empty());
+        tally.on_poll(now, came.is_empty());
         Ok(())
     }
 
@@ -528,14 +528,14 @@ mod tests {
         while run(&mut generator).sent == 0 {}
         generator.give_up();
         may_echo.set(true);
-        let (mut sent, mut strangers) = (0, 0);
+        let (mut sent, mut unexpected) = (0, 0);
         while generator.back_by_connection() == [0] {
             let counts = run(&mut generator);
-            (sent, strangers) = (sent + counts.sent, strangers + counts.strangers);
+            (sent, unexpected) = (sent + counts.sent, unexpected + counts.unexpected);
         }
         generator.settle().expect("the client takes all messages");
         assert_eq!(
-            (generator.back_by_connection(), strangers),
+            (generator.back_by_connection(), unexpected),
             (&[sent][..], 0),
             "only those sent since then"
         );

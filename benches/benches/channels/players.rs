@@ -11,8 +11,8 @@ use std::time::Duration;
 use drumfire::{ChannelId, Event, Message, PeerId, Server, Workers};
 use drumfire_benches::roles::{config, end, print_address};
 use drumfire_benches::{
-    Arm, Bench, Child, Cores, Counts, Crowd, Goal, Joining, Orders, Outcome, Tally, Values, Window,
-    WindowWatch, arguments, close_server, count, counts_of, interleave, named_counts, print_json,
+    Arm, Bench, Child, ClientPool, ClientSettings, Cores, Counts, Goal, InputLines, Outcome, Tally, Values,
+    Window, WindowWatch, arguments, close_server, count, counts_of, interleave, named_counts, print_json,
     raise_open_files,
 };
 use drumfire_tools::clock;
@@ -57,26 +57,26 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 /// Runs a server and its players for one window.
 fn round(cores: Cores, players: u32, counted: Duration) -> Result<Outcome, String> {
     let (server, to) = Child::server(SERVER, Some(cores.server), &(players, counted))?;
-    let mut crowd = Crowd::bind(Joining::new(to), players, players)?;
-    crowd.connect_all(players)?;
+    let mut pool = ClientPool::bind(ClientSettings::new(to), players, players)?;
+    pool.connect_all(players)?;
     let window: Window = server.read()?;
     let mut watch = WindowWatch::new(server.id(), std::process::id(), window.start);
-    poll_until(&mut crowd, window.start);
+    poll_until(&mut pool, window.start);
     watch.poll(window.start);
-    let before = crowd.messages();
-    poll_until(&mut crowd, window.end);
-    let (within, usage) = (crowd.messages() - before, watch.finish()?);
+    let before = pool.messages();
+    poll_until(&mut pool, window.end);
+    let (within, usage) = (pool.messages() - before, watch.finish()?);
     let settled = Window::beginning_at(window.end, SETTLED_WITHIN).end;
-    poll_until(&mut crowd, settled);
+    poll_until(&mut pool, settled);
     let late: Option<Latency> = server.read()?;
-    let ended = crowd.ended();
-    let served = close_server(server, &mut [&mut crowd])?;
+    let ended = pool.ended();
+    let served = close_server(server, &mut [&mut pool])?;
     let [sent, refused] = ["sent", "refused"].map(|name| count(&served, name));
-    let outstanding = crowd.messages() - before - within;
-    if (ended, refused, sent) != (0, 0, crowd.messages()) {
+    let outstanding = pool.messages() - before - within;
+    if (ended, refused, sent) != (0, 0, pool.messages()) {
         return Err(format!(
             "{ended} players were dropped, {refused} messages found no room, {} of {sent} arrived",
-            crowd.messages()
+            pool.messages()
         ));
     }
     let thread = ThreadReport { received: within, ..ThreadReport::default() };
@@ -96,9 +96,9 @@ fn round(cores: Cores, players: u32, counted: Duration) -> Result<Outcome, Strin
 }
 
 /// Polls the players until this time of the host's clock.
-fn poll_until(crowd: &mut Crowd, at: u64) {
+fn poll_until(pool: &mut ClientPool, at: u64) {
     while clock::host_ns() < at {
-        crowd.look(|_, _| {});
+        pool.poll(|_, _| {});
     }
 }
 
@@ -123,11 +123,11 @@ pub(super) fn serve(args: &str) -> Result<Counts, String> {
     let config = config(1, players).workers(Workers::Inline);
     let mut server = Server::bind(config).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
-    let (orders, mut peers) = (Orders::read(), Vec::new());
+    let (orders, mut peers) = (InputLines::read(), Vec::new());
     let (mut sent, mut refused) = (0, 0);
     while peers.len() < players as usize && !orders.are_over() {
         clock::pause(TICK);
-        look(&mut server, &mut peers);
+        poll_server(&mut server, &mut peers);
     }
     let begin = clock::host_ns();
     let window = Window::beginning_at(begin + WARM_UP_TICKS * TICK_NS, counted);
@@ -141,7 +141,7 @@ pub(super) fn serve(args: &str) -> Result<Counts, String> {
         }
         clock::pause(Duration::from_nanos(due.saturating_sub(clock::host_ns())));
         lateness.on_departure(due, clock::host_ns().saturating_sub(due));
-        look(&mut server, &mut peers);
+        poll_server(&mut server, &mut peers);
         for (peer, channel) in peers.iter().flat_map(|peer| channels_of(tick).map(move |at| (*peer, at))) {
             let message = Message::reliable_ordered(ChannelId(channel), &[7; MESSAGE_BYTES][..]);
             *(if server.send(peer, message).is_ok() { &mut sent } else { &mut refused }) += 1;
@@ -151,7 +151,7 @@ pub(super) fn serve(args: &str) -> Result<Counts, String> {
     print_json(&lateness.finish().delay)?;
     while !orders.are_over() {
         clock::pause(TICK);
-        look(&mut server, &mut peers);
+        poll_server(&mut server, &mut peers);
     }
     let control = server.control();
     let mut counts = counts_of(&end(server, &control));
@@ -160,7 +160,7 @@ pub(super) fn serve(args: &str) -> Result<Counts, String> {
 }
 
 /// Handles the pending events, and sends what they caused.
-fn look(server: &mut Server, peers: &mut Vec<PeerId>) {
+fn poll_server(server: &mut Server, peers: &mut Vec<PeerId>) {
     server.poll(Duration::ZERO);
     while let Some(event) = server.next_event() {
         if let Event::Connected { peer, .. } = event {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use drumfire_benches::roles::key;
 use drumfire_benches::traffic::{Client, Ramp};
 use drumfire_benches::{
-    Child, Cores, Counts, Crowd, DropWatch, Joining, Outcome, PER_SOCKET, RAMP_PER_SECOND, UsageWatch,
-    Values, Window, WindowUsage, WindowWatch, close_fanout, count, raise_open_files,
+    Child, ClientPool, ClientSettings, Cores, Counts, DropWatch, Outcome, PER_SOCKET, RAMP_PER_SECOND,
+    UsageWatch, Values, Window, WindowUsage, WindowWatch, close_fanout, count, raise_open_files,
 };
 use drumfire_tools::clock;
 use drumfire_tools::host;
@@ -93,7 +93,8 @@ fn start(load: &Load, cores: Cores) -> Result<(Child, Vec<Box<dyn Client>>), Str
         return Ok((server, vec![Box::new(Streams::connect(address, connections)?)]));
     }
     let to = (address, key().public());
-    let joining = Joining { options: load.mode.options(), each: DATAGRAMS_EACH, ..Joining::new(to) };
+    let settings =
+        ClientSettings { options: load.mode.options(), each: DATAGRAMS_EACH, ..ClientSettings::new(to) };
     let ramp = Ramp {
         connections,
         per_client: PER_SOCKET,
@@ -102,7 +103,7 @@ fn start(load: &Load, cores: Cores) -> Result<(Child, Vec<Box<dyn Client>>), Str
         has_pauses: false,
     };
     let clients = ramp.connect(|count| {
-        let client: Box<dyn Client> = Box::new(Crowd::on_one_socket(&joining, count)?);
+        let client: Box<dyn Client> = Box::new(ClientPool::on_one_socket(&settings, count)?);
         Ok(client)
     })?;
     Ok((server, clients.clients))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire::{ChannelId, Context, Event, GroupId, Handler, Message, PeerId, SendOptions, handler};
 use drumfire_benches::roles::{config, print_address};
-use drumfire_benches::{Counts, Orders, arguments, counts_from, counts_of, print_json};
+use drumfire_benches::{Counts, InputLines, arguments, counts_from, counts_of, print_json};
 use serde::Serialize;
 
 use crate::Mode;
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &str) -> Result<Counts, String> {
         counts.append(&mut counts_from(&*tally));
         print_json(&counts)
     };
-    Orders::read().iter().try_for_each(|_| print_counts())?;
+    InputLines::read().iter().try_for_each(|_| print_counts())?;
     print_counts()?;
     // The server leaves without closing its connections, because the clients count them next.
     std::process::exit(0)

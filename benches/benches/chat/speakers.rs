@@ -52,7 +52,7 @@ pub(crate) struct Tally {
     /// Messages that came after a later one of their speaker, or twice.
     behind: u64,
     /// Messages that were never sent.
-    strangers: u64,
+    unexpected: u64,
     /// Connections that ended.
     left: u64,
 }
@@ -198,7 +198,7 @@ impl Tally {
             Some((*said.get(of)?.get(place)?, place + 1, speaker.last.get_mut(of)?))
         });
         let Some((due_ns, count, last)) = known else {
-            self.strangers += 1;
+            self.unexpected += 1;
             return None;
         };
         self.heard += 1;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use bytes::Bytes;
 use drumfire_benches::roles::print_address;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, Orders, arguments, counts_from, print_json, raise_open_files};
+use drumfire_benches::{Counts, InputLines, arguments, counts_from, print_json, raise_open_files};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &str) -> Result<Counts, String> {
     let listener = runtime.block_on(bind).map_err(|error| error.to_string())?;
     print_address(listener.local_addr().map_err(|error| error.to_string())?)?;
     runtime.spawn(accept(listener, Arc::clone(&hub)));
-    for _ in Orders::read().iter() {
+    for _ in InputLines::read().iter() {
         print_json(&*hub)?;
     }
     Ok(counts_from(&*hub))

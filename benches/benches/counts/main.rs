@@ -7,7 +7,7 @@
 //! the compiler, on valgrind, and on the C library. They say nothing about system calls and cache misses.
 //!
 //! `cargo xtask bench --gate` compares the counts with `benches/counts.toml`. Some stages have a limit here as well: the cost of a
-//! stranger's datagram, and the cost of a packet full of one kind of frame. `--quick` makes a tenth of the calls and leaves out a stage
+//! datagram without keys, and the cost of a packet full of one kind of frame. `--quick` makes a tenth of the calls and leaves out a stage
 //! that takes long to prepare. `--only STAGE` runs one stage.
 #![forbid(unsafe_code)]
 
@@ -53,7 +53,7 @@ impl Stage {
     }
 }
 
-/// The stages in the order of a packet's way. The limits are those of a stranger's datagram.
+/// The stages in the order of a packet's way. The limits are those of a datagram from a sender without keys.
 const STAGES: [Stage; 29] = [
     stage("parse", 1_024, stages::parse),
     stage("look-up and replay window", 1_024, stages::find),

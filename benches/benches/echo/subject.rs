@@ -9,8 +9,8 @@ use drumfire::{SendOptions, Workers};
 use drumfire_benches::roles::{Echo, config, key, serve_by_polling, serve_in_handler};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Child, Cores, Counts, Crowd, Joining, PER_SOCKET, Pace, PlainDatagrams, RECEIVE_BUFFER_BYTES, Reply,
-    arguments, nbio, serve_plain,
+    Child, ClientPool, ClientSettings, Cores, Counts, PER_SOCKET, Pace, PlainDatagrams, RECEIVE_BUFFER_BYTES,
+    Reply, arguments, nbio, serve_plain,
 };
 use drumfire_crypto::Suite;
 use drumfire_socket::Wait;
@@ -108,10 +108,10 @@ impl Subject {
             Self::Raw => Box::new(PlainDatagrams::connect(server, PER_SOCKET, DATAGRAMS_EACH)?),
             Self::Nbio => Box::new(nbio::WebSockets::connect(server, count, None)?),
             Self::Drumfire(_, suite) => {
-                let joining = Joining::new((server, key().public())).with_suite(suite)?;
+                let settings = ClientSettings::new((server, key().public())).with_suite(suite)?;
                 let options = SendOptions::reliable_ordered();
-                let joining = Joining { options, each: DATAGRAMS_EACH, ..joining };
-                Box::new(Crowd::on_one_socket(&joining, count)?)
+                let settings = ClientSettings { options, each: DATAGRAMS_EACH, ..settings };
+                Box::new(ClientPool::on_one_socket(&settings, count)?)
             }
         })
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use drumfire::config::Congestion;
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Arm, Bench, Carried, Crowd, Goal, Joining, Outcome, PER_SOCKET, Plan, Wire, interleave, micros,
-    ratio_note,
+    Arm, BatchSocket, Bench, ClientPool, ClientSettings, Goal, Outcome, PER_SOCKET, Plan, SocketCounters,
+    interleave, micros, ratio_note,
 };
 use drumfire_socket::{GroupConfig, ReuseportGroup};
 
@@ -50,29 +50,29 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let (cores, plan) = (bench.pin_load()?, bench.plan());
     let mut world = World::start((HANDLER, 1), SLOTS, Some(cores.server), PER_SECOND)?;
     world.connect(others)?;
-    let joining = Joining::new(world.to);
-    let joining = Joining { config: joining.config.clone().congestion(LINE_RATE), ..joining };
-    let mut flooder = Crowd::bind(joining, 1, 1)?;
+    let settings = ClientSettings::new(world.to);
+    let settings = ClientSettings { config: settings.config.clone().congestion(LINE_RATE), ..settings };
+    let mut flooder = ClientPool::bind(settings, 1, 1)?;
     flooder.connect(1, 1, |_, _| {})?.check()?;
     let unread = ReuseportGroup::bind(&GroupConfig::new((Ipv4Addr::LOCALHOST, 0).into()));
     let unread = unread.map_err(|error| format!("the unread socket: {error}"))?;
-    let mut sink = Wire::connect_for_trains(unread.local_addr(), TRAIN.div_ceil(PER_SOCKET))?;
+    let mut sink = BatchSocket::connect_for_trains(unread.local_addr(), TRAIN.div_ceil(PER_SOCKET))?;
 
     let (world, flooder) = (RefCell::new(world), RefCell::new(flooder));
     let to_nobody = || {
-        flooder.borrow_mut().look(|_, _| {});
-        let before = sink.carried();
+        flooder.borrow_mut().poll(|_, _| {});
+        let before = sink.counters();
         // The unread socket overflows, which explains no loss of the others.
         let outcome = round_of_others(&mut world.borrow_mut(), counted, 0, |_| {
             // A datagram without room is left out, as at the server.
             while sink.push(&[0x5a; DATAGRAM_BYTES]) {}
             sink.flush()
         })?;
-        Ok(with_flood(outcome, sink.carried().since(before), counted))
+        Ok(with_flood(outcome, sink.counters().since(before), counted))
     };
     let to_server = || {
         let flooder = &mut *flooder.borrow_mut();
-        let before = flooder.carried();
+        let before = flooder.counters();
         let outcome = round_of_others(&mut world.borrow_mut(), counted, PER_DROP, |now| {
             for _ in 0..TRAIN {
                 // The server answers no messages on this channel. A message without room is left out.
@@ -81,7 +81,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
             flooder.flush(now)?;
             flooder.receive(now, &mut |_, _| {})
         })?;
-        Ok(with_flood(outcome, flooder.carried().since(before), counted))
+        Ok(with_flood(outcome, flooder.counters().since(before), counted))
     };
     let arms = vec![Arm::new("trains to nobody", to_nobody), Arm::new("floods at line rate", to_server)];
     // A flood keeps the core busy that the others wait for, so no round is void.
@@ -121,7 +121,7 @@ fn round_of_others(
 }
 
 /// Adds the rate of the flood to the values of a round.
-fn with_flood((report, mut values): Outcome, flood: Carried, counted: Duration) -> Outcome {
+fn with_flood((report, mut values): Outcome, flood: SocketCounters, counted: Duration) -> Outcome {
     values.insert("flood/s", flood.sent as f64 / (counted + WARM_UP).as_secs_f64());
     (report, values)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use drumfire::{ChannelId, Event, GroupId, Message, Server};
 use drumfire_benches::roles::{config, end, print_address};
 use drumfire_benches::{
-    Bench, Child, Counts, Goal, Orders, Spread, arguments, close, close_server, count, counts_of,
+    Bench, Child, Counts, Goal, InputLines, Spread, arguments, close, close_server, count, counts_of,
     named_counts,
 };
 use drumfire_proto::Event as CoreEvent;
@@ -31,7 +31,7 @@ const EVERYONE: GroupId = GroupId(1);
 /// It prints its address and its counts: `left`, `owed` (copies of announcements), and for want of room `not announced` and `missed`.
 pub(crate) fn announce(args: &str) -> Result<Counts, String> {
     let mut server = Server::bind(config(1, arguments(args)?)).map_err(|error| error.to_string())?;
-    let orders = Orders::read();
+    let orders = InputLines::read();
     let (mut came, mut left, mut owed, mut not_announced, mut missed) = (0, 0, 0, 0, 0);
     print_address(server.local_addr())?;
     while !orders.are_over() {
@@ -73,29 +73,29 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let (clients, batch): (u32, u32) = bench.extent().pick((400, 200), (2_000, BATCH), (8_000, BATCH));
     let cores = bench.pin_load()?;
     let (server, to) = Child::server(ANNOUNCER, Some(cores.server), &clients)?;
-    let mut crowd = bind(to, clients)?;
+    let mut pool = bind(to, clients)?;
     // The last number by socket and connection. Numbers rise.
-    let (mut last, heard, mut strangers, mut joined) = (HashMap::new(), Cell::new(0), 0, Vec::new());
+    let (mut last, heard, mut unexpected, mut joined) = (HashMap::new(), Cell::new(0), 0, Vec::new());
     let mut on_event = |socket: usize, event: &CoreEvent<'_>| {
         let CoreEvent::Message { peer, payload, .. } = event else { return };
         let number = payload.first_chunk().map_or(0, |number| u64::from_be_bytes(*number));
         heard.set(heard.get() + 1);
-        strangers += u64::from(last.insert((socket, *peer), number).unwrap_or(0) >= number);
+        unexpected += u64::from(last.insert((socket, *peer), number).unwrap_or(0) >= number);
     };
     for connected in (0..=clients).step_by(batch as usize).skip(1).map(u64::from) {
-        let ramped = crowd.connect(batch.into(), AT_ONCE, &mut on_event)?;
-        joined.push(ramped.took.as_secs_f64() * 1e3);
-        ramped.check()?;
+        let outcomes = pool.connect(batch.into(), AT_ONCE, &mut on_event)?;
+        joined.push(outcomes.took.as_secs_f64() * 1e3);
+        outcomes.check()?;
         // The first connection receives all announcements, and the last one only its own.
         let (expected, mut since) = (connected * (connected + 1) / 2, clock::now());
         while heard.get() < expected && clock::now().duration_since(since) < SILENCE {
-            if crowd.look(&mut on_event) {
+            if pool.poll(&mut on_event) {
                 since = clock::now();
             }
         }
     }
-    let ended = crowd.ended();
-    let served = close_server(server, &mut [&mut crowd])?;
+    let ended = pool.ended();
+    let served = close_server(server, &mut [&mut pool])?;
 
     let [owed, missed, not_announced] = ["owed", "missed", "not announced"].map(|name| count(&served, name));
     let lost = owed.saturating_sub(heard.get());
@@ -110,6 +110,6 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     close([
         ("clients that left", left, 0..=0),
         ("announcements lost that had room", late, 0..=0),
-        ("announcements out of order", strangers, 0..=0),
+        ("announcements out of order", unexpected, 0..=0),
     ])
 }

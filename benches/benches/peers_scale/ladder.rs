@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Generator, KEEP_ALIVE_NS, at_intervals};
 use drumfire_benches::{
-    Arm, Bench, Carried, Child, Goal, Measured, PLAIN_BYTES_MAX, PlainDatagrams, count, interleave,
+    Arm, Bench, Child, Goal, Measured, PLAIN_BYTES_MAX, PlainDatagrams, SocketCounters, count, interleave,
     median_cell, ratio_note,
 };
 
@@ -87,22 +87,22 @@ impl Ladder {
         let mut plain_traffic = traffic(clients as usize, PER_PLAIN_SOCKET, PER_SECOND, NUMBER_BYTES);
         plain_traffic.bytes = NUMBER_BYTES;
         let plain_load = RefCell::new(Generator::over(plain_traffic, plain));
-        let (world, carried) = (RefCell::new(&mut self.world), Cell::new(Carried::default()));
+        let (world, counters) = (RefCell::new(&mut self.world), Cell::new(SocketCounters::default()));
         let mut arms = Vec::new();
         for down_bytes in DOWN_BYTES {
-            let (world, plain_load, carried) = (&world, &plain_load, &carried);
+            let (world, plain_load, counters) = (&world, &plain_load, &counters);
             let (plain, answer_bytes) = (&self.plain, usize::from(down_bytes));
             arms.push(Arm::new(format!("{clients} clients, {down_bytes} B down"), move || {
                 let world = &mut **world.borrow_mut();
                 world.answer_with(answer_bytes)?;
-                let before = world.carried();
+                let before = world.counters();
                 let outcome = world.round(counted, |_| Ok(()))?;
-                carried.set(world.carried().since(before));
+                counters.set(world.counters().since(before));
                 Ok(outcome)
             }));
             arms.push(Arm::new(format!("{clients} plain, {down_bytes} B down"), move || {
                 let plain_load = &mut *plain_load.borrow_mut();
-                plain_load.clients().iter_mut().for_each(|client| imitate(client, carried.get()));
+                plain_load.clients().iter_mut().for_each(|client| imitate(client, counters.get()));
                 let keep_alive = at_intervals(KEEP_ALIVE_NS, || world.borrow_mut().load.receive());
                 plain_load.measure(plain, (WARM_UP, counted), (true, PER_DROP), keep_alive)
             }));
@@ -123,12 +123,12 @@ impl Ladder {
 }
 
 /// Sends plain datagrams of the average lengths of these from now on.
-fn imitate(client: &mut PlainDatagrams, carried: Carried) {
+fn imitate(client: &mut PlainDatagrams, counters: SocketCounters) {
     let mean = |bytes: u64, count: u64| {
         usize::try_from(bytes / count.max(1)).unwrap_or(0).clamp(MESSAGE_BYTES, PLAIN_BYTES_MAX)
     };
-    let down_bytes = mean(carried.received_bytes, carried.received);
-    client.ask(mean(carried.sent_bytes, carried.sent), u16::try_from(down_bytes).unwrap_or(u16::MAX));
+    let down_bytes = mean(counters.received_bytes, counters.received);
+    client.ask(mean(counters.sent_bytes, counters.sent), u16::try_from(down_bytes).unwrap_or(u16::MAX));
 }
 
 /// Prints a step of the ladder in prose, as in the report on ENet, and adds its figures. Each arm is followed by that of as many plain

@@ -6,8 +6,8 @@ use drumfire::{ChannelId, SendOptions, Workers};
 use drumfire_benches::roles::{Echo, config, serve_by_polling, serve_in_handler};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    Carried, Child, Counts, Crowd, Joining, Measured, Outcome, Pace, Ramped, Reply, Target, Window,
-    arguments, close_server, count, serve_plain,
+    Child, ClientPool, ClientSettings, ConnectOutcomes, Counts, Measured, Outcome, Pace, Reply,
+    SocketCounters, Target, Window, arguments, close_server, count, serve_plain,
 };
 use drumfire_tools::clock;
 use drumfire_tools::report::ThreadReport;
@@ -97,9 +97,9 @@ pub(crate) struct World {
     pub(crate) server: Child,
     pub(crate) to: Target,
     /// Batches of clients, all of [`BATCH`] clients except for the last one.
-    pub(crate) load: Generator<Crowd>,
+    pub(crate) load: Generator<ClientPool>,
     /// Further clients, which do not belong to the load.
-    pub(crate) others: Vec<Crowd>,
+    pub(crate) others: Vec<ClientPool>,
     per_second: u64,
 }
 
@@ -149,27 +149,27 @@ impl World {
     }
 
     /// Connects clients at the same time while those of the load send. They join the load if all are accepted.
-    pub(crate) fn connect_batch(&mut self, count: u32) -> Result<Ramped, String> {
+    pub(crate) fn connect_batch(&mut self, count: u32) -> Result<ConnectOutcomes, String> {
         self.answer_with(ANSWER_BYTES)?;
-        let (mut crowd, load) = (bind(self.to, count)?, &mut self.load);
-        let ramped = crowd.connect_while(
+        let (mut pool, load) = (bind(self.to, count)?, &mut self.load);
+        let outcomes = pool.connect_while(
             count.into(),
             AT_ONCE,
             |_, _| {},
             |_| load.run(Window::beginning_at(clock::host_ns(), CONNECTING), |_| Ok(())),
         )?;
         self.load.settle()?;
-        if ramped.failed_count() > 0 {
-            self.others.push(crowd);
-            return Ok(ramped);
+        if outcomes.failed_count() > 0 {
+            self.others.push(pool);
+            return Ok(outcomes);
         }
         let connections = (self.clients() + count) as usize;
         let traffic = traffic(connections, BATCH as usize, self.per_second, ANSWER_BYTES);
         let empty = Generator::over(traffic, Vec::new());
         let mut clients = std::mem::replace(&mut self.load, empty).into_clients();
-        clients.push(crowd);
+        clients.push(pool);
         self.load = Generator::over(traffic, clients);
-        Ok(ramped)
+        Ok(outcomes)
     }
 
     /// Runs one window of messages, and makes the report of a server with one busy thread. `poll` is called between two polls.
@@ -190,20 +190,24 @@ impl World {
     }
 
     /// The counters of all clients of the load.
-    pub(crate) fn carried(&mut self) -> Carried {
-        self.load.clients().iter().map(Crowd::carried).fold(Carried::default(), Carried::plus)
+    pub(crate) fn counters(&mut self) -> SocketCounters {
+        self.load
+            .clients()
+            .iter()
+            .map(ClientPool::counters)
+            .fold(SocketCounters::default(), SocketCounters::plus)
     }
 
     /// The number of clients of the load whose connection ended.
     pub(crate) fn ended(&mut self) -> u64 {
-        self.load.clients().iter().map(Crowd::ended).sum()
+        self.load.clients().iter().map(ClientPool::ended).sum()
     }
 
     /// Ends the server, and closes the books of both directions. Returns the counters of the server.
     pub(crate) fn close(self) -> Result<Counts, String> {
-        let mut crowds = self.load.into_clients();
-        crowds.extend(self.others);
-        let served = close_server(self.server, &mut crowds.iter_mut().collect::<Vec<_>>())?;
+        let mut pools = self.load.into_clients();
+        pools.extend(self.others);
+        let served = close_server(self.server, &mut pools.iter_mut().collect::<Vec<_>>())?;
         match count(&served, "refused") {
             0 => Ok(served),
             refused => Err(format!("{refused} answers found no room at the server")),
@@ -212,9 +216,9 @@ impl World {
 }
 
 /// Binds sockets for this number of clients of a server.
-pub(crate) fn bind(to: Target, clients: u32) -> Result<Crowd, String> {
-    let joining = Joining { reliable_channel: Some(RELIABLE), ..Joining::new(to) };
-    Crowd::bind(joining, clients.div_ceil(PER_SOCKET), clients)
+pub(crate) fn bind(to: Target, clients: u32) -> Result<ClientPool, String> {
+    let settings = ClientSettings { reliable_channel: Some(RELIABLE), ..ClientSettings::new(to) };
+    ClientPool::bind(settings, clients.div_ceil(PER_SOCKET), clients)
 }
 
 /// The share of the server's CPU time that it spent in the program, in percent. The kernel counts it in ticks of 10 ms, so only the

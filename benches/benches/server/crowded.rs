@@ -7,7 +7,8 @@ use std::time::Duration;
 use drumfire_benches::roles::{Interface, start_echo};
 use drumfire_benches::traffic::{Generator, Shape, Traffic, at_intervals};
 use drumfire_benches::{
-    Arm, Bench, Child, Crowd, Goal, Joining, Plan, close, close_server, count, interleave, ratio_note,
+    Arm, Bench, Child, ClientPool, ClientSettings, Goal, Plan, close, close_server, count, interleave,
+    ratio_note,
 };
 
 /// CPU per message, many over few.
@@ -32,24 +33,24 @@ const OTHER_EVERY_NS: u64 = 50_000_000;
 /// A server and its clients.
 struct Side {
     server: Child,
-    generator: Generator<Crowd>,
+    generator: Generator<ClientPool>,
 }
 
 impl Side {
     fn open(clients: u32, core: usize, per_second: u64) -> Result<RefCell<Self>, String> {
         let (server, to) = start_echo(Interface::Poll, 1, clients, Some(core))?;
-        let mut crowd = Crowd::bind(Joining::new(to), SOCKETS, clients)?;
-        crowd.connect_all(clients)?;
-        let traffic = Traffic::echo(Shape::Open { rate: 1 }, crowd.peers(), MESSAGE_BYTES);
-        let mut generator = Generator::over(traffic, vec![crowd]);
+        let mut pool = ClientPool::bind(ClientSettings::new(to), SOCKETS, clients)?;
+        pool.connect_all(clients)?;
+        let traffic = Traffic::echo(Shape::Open { rate: 1 }, pool.peers(), MESSAGE_BYTES);
+        let mut generator = Generator::over(traffic, vec![pool]);
         generator.change(per_second, MESSAGE_BYTES);
         Ok(RefCell::new(Self { server, generator }))
     }
 
     /// Ends the server and closes its books.
     fn close(self) -> Result<(), String> {
-        let mut crowds = self.generator.into_clients();
-        let served = close_server(self.server, &mut crowds.iter_mut().collect::<Vec<_>>())?;
+        let mut pools = self.generator.into_clients();
+        let served = close_server(self.server, &mut pools.iter_mut().collect::<Vec<_>>())?;
         close([("clients that left", count(&served, "left"), 0..=0)])
     }
 }

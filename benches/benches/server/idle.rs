@@ -10,8 +10,9 @@ use std::time::Duration;
 use drumfire_benches::roles::{Interface, start_echo};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Bench, Carried, Child, Counts, Crowd, Extent, Goal, Joining, PLAIN_BYTES_MAX, Pace, PlainDatagrams,
-    RECEIVE_BUFFER_BYTES, Reply, Spread, Usage, UsageWatch, close_server, resident_bytes, serve_plain,
+    Bench, Child, ClientPool, ClientSettings, Counts, Extent, Goal, PLAIN_BYTES_MAX, Pace, PlainDatagrams,
+    RECEIVE_BUFFER_BYTES, Reply, SocketCounters, Spread, Usage, UsageWatch, close_server, resident_bytes,
+    serve_plain,
 };
 use drumfire_socket::Wait;
 use drumfire_tools::clock;
@@ -71,13 +72,13 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     );
     let core = bench.pin_load()?.server;
     let (server, to) = start_echo(Interface::Poll, 1, clients, Some(core))?;
-    let mut crowd = Crowd::bind(Joining::new(to), SOCKETS, clients)?;
+    let mut pool = ClientPool::bind(ClientSettings::new(to), SOCKETS, clients)?;
     let memory_now = || resident_bytes(server.id()).ok_or("the server's memory cannot be read");
     let empty = memory_now()?;
-    crowd.connect_all(clients)?;
+    pool.connect_all(clients)?;
     let plain = Child::role(PLAIN, Some(core), &())?;
     let mut mirror = Mirror::connect(plain.address()?, SOCKETS)?;
-    mirror.follow_for(&mut crowd, quiet)?;
+    mirror.follow_for(&mut pool, quiet)?;
     // All memory since no client was connected: tables, queues at their longest, and freed memory that the allocator keeps.
     let each = (memory_now()? as f64 - empty as f64) / f64::from(clients);
     // With few clients most of the memory is that of the process itself.
@@ -85,11 +86,11 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     bench.results.figure(format!("{part}: resident memory per connection"), Some(each), "B", goal, "");
     let mut measured: Vec<[Usage; 2]> = Vec::new();
     for _ in 0..windows {
-        let before = (crowd.carried().sent, mirror.sent);
+        let before = (pool.counters().sent, mirror.sent);
         let [of_server, of_plain] = [server.id(), plain.id()].map(UsageWatch::begin);
-        mirror.follow_for(&mut crowd, window)?;
+        mirror.follow_for(&mut pool, window)?;
         measured.push([of_server.used()?, of_plain.used()?]);
-        let (sent, mirrored) = (crowd.carried().sent - before.0, mirror.sent - before.1);
+        let (sent, mirrored) = (pool.counters().sent - before.0, mirror.sent - before.1);
         if sent != mirrored {
             return Err(format!("{sent} datagrams to the server, {mirrored} to the plain one"));
         }
@@ -100,7 +101,7 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     results.spread(format!("{part}: CPU over a plain receiver's"), ratio, "x", Goal::AtMost(CPU_GOAL), "");
     let goal = if part == FEW.0 { Goal::AtMost(SHARE_GOAL) } else { Goal::Shown };
     results.spread(format!("{part}: server"), share, "% of a core", goal, "");
-    close_server(server, &mut [&mut crowd])?;
+    close_server(server, &mut [&mut pool])?;
     plain.finish_counts()?;
     Ok(())
 }
@@ -111,28 +112,28 @@ struct Mirror {
     sockets: Vec<PlainDatagrams>,
     sent: u64,
     /// The datagrams of drumfire's server that have no counterpart yet.
-    owed: Carried,
+    owed: SocketCounters,
 }
 
 impl Mirror {
     fn connect(address: SocketAddr, sockets: u32) -> Result<Self, String> {
         let socket = |_| PlainDatagrams::connect(address, 1, DATAGRAMS_EACH);
         let sockets = (0..sockets).map(socket).collect::<Result<_, _>>()?;
-        Ok(Self { sockets, sent: 0, owed: Carried::default() })
+        Ok(Self { sockets, sent: 0, owed: SocketCounters::default() })
     }
 
     /// Polls the clients for this time, and mirrors each datagram immediately, so that both servers get them equally bunched.
-    fn follow_for(&mut self, crowd: &mut Crowd, time: Duration) -> Result<(), String> {
+    fn follow_for(&mut self, pool: &mut ClientPool, time: Duration) -> Result<(), String> {
         let until = clock::now() + time;
         while clock::now() < until {
             let mut came = false;
-            for index in 0..crowd.sockets() {
-                let before = crowd.carried_by(index);
-                came |= crowd.look_at(index, |_| {});
-                self.follow(index, crowd.carried_by(index).since(before))?;
+            for index in 0..pool.sockets() {
+                let before = pool.counters_of(index);
+                came |= pool.poll_socket(index, |_| {});
+                self.follow(index, pool.counters_of(index).since(before))?;
             }
-            if crowd.ended() > 0 {
-                return Err(format!("{} connections ended", crowd.ended()));
+            if pool.ended() > 0 {
+                return Err(format!("{} connections ended", pool.ended()));
             }
             if !came {
                 clock::pause(REST);
@@ -141,12 +142,12 @@ impl Mirror {
         Ok(())
     }
 
-    fn follow(&mut self, index: usize, carried: Carried) -> Result<(), String> {
-        self.owed.received += carried.received;
-        self.owed.received_bytes += carried.received_bytes;
-        let length = carried.sent_bytes.checked_div(carried.sent).unwrap_or(0);
+    fn follow(&mut self, index: usize, counters: SocketCounters) -> Result<(), String> {
+        self.owed.received += counters.received;
+        self.owed.received_bytes += counters.received_bytes;
+        let length = counters.sent_bytes.checked_div(counters.sent).unwrap_or(0);
         let length = usize::try_from(length).unwrap_or(0).clamp(HEAD_BYTES, PLAIN_BYTES_MAX);
-        for _ in 0..carried.sent {
+        for _ in 0..counters.sent {
             let answer_bytes = self.next_answer_bytes();
             let socket = &mut self.sockets[index];
             socket.ask(length, answer_bytes);

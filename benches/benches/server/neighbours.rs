@@ -18,8 +18,8 @@ use drumfire::WhenFull;
 use drumfire_benches::roles::config;
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Child, Cores, Counts, FirstTask, Flood, FloodConfig, Goal, HEARD, Measured, Outcome, Pick,
-    Results, Spender, arguments, count, interleave, ratio_note, serve_in_tasks, take_from_stalled,
+    Arm, Bench, Child, Cores, CostlySender, Counts, FirstTask, Flood, FloodConfig, Goal, HEARD, Measured,
+    Outcome, Pick, Results, arguments, count, interleave, ratio_note, serve_in_tasks, take_from_stalled,
 };
 
 use crate::round::{Round, load};
@@ -59,7 +59,7 @@ enum Neighbor {
     Quiet,
     Stalled(WhenFull),
     Abuser,
-    Spender,
+    CostlySender,
 }
 
 /// The arms by name. The section of an arm is its name up to the comma. The other arms are compared with the first one.
@@ -70,7 +70,7 @@ const ARMS: [(&str, Neighbor); 7] = [
     ("stalled, drop newest", Neighbor::Stalled(WhenFull::DropNewest)),
     ("stalled, disconnect", Neighbor::Stalled(WhenFull::Disconnect)),
     ("abuser", Neighbor::Abuser),
-    ("spender", Neighbor::Spender),
+    ("spender", Neighbor::CostlySender),
 ];
 
 impl Neighbor {
@@ -79,14 +79,14 @@ impl Neighbor {
         match self {
             Self::Quiet => FirstTask::Answers,
             Self::Stalled(_) => FirstTask::Stalls,
-            Self::Abuser | Self::Spender => FirstTask::Receives,
+            Self::Abuser | Self::CostlySender => FirstTask::Receives,
         }
     }
 
     /// The flood that it sends, if it sends one.
     const fn flood(self) -> Option<FloodConfig> {
         let (is_reliable, when_full) = match self {
-            Self::Quiet | Self::Spender => return None,
+            Self::Quiet | Self::CostlySender => return None,
             Self::Stalled(when_full) => (true, when_full),
             Self::Abuser => (false, WhenFull::Block),
         };
@@ -128,7 +128,7 @@ fn round(cores: Cores, counted: Duration, neighbor: Neighbor) -> Result<Outcome,
     // The neighbor connects before the players: the server takes the first connection for it.
     let mut flood = neighbor.flood().map(|config| Flood::connect(to, config)).transpose()?;
     let mut spender =
-        (neighbor == Neighbor::Spender).then(|| Spender::connect(to, PER_SECOND)).transpose()?;
+        (neighbor == Neighbor::CostlySender).then(|| CostlySender::connect(to, PER_SECOND)).transpose()?;
     let round = Round::run(PLAYERS, counted, (&server, to), |window, now| {
         flood.as_mut().map_or(Ok(()), |flood| flood.poll(window, now))?;
         spender.as_mut().map_or(Ok(()), |spender| spender.poll(window, now))
@@ -141,9 +141,9 @@ fn round(cores: Cores, counted: Duration, neighbor: Neighbor) -> Result<Outcome,
         values.insert("kept bytes", take_from_stalled(&server)? as f64);
         flood.settle();
     }
-    let sent = flood.as_ref().map(Flood::sent).or(spender.as_ref().map(Spender::sent));
+    let sent = flood.as_ref().map(Flood::sent).or(spender.as_ref().map(CostlySender::sent));
     let in_window =
-        flood.as_ref().map(Flood::sent_in_window).or(spender.as_ref().map(Spender::sent_in_window));
+        flood.as_ref().map(Flood::sent_in_window).or(spender.as_ref().map(CostlySender::sent_in_window));
     let (report, served) = round.finish(server, sent.unwrap_or(0), false)?;
     if let Some(sent) = in_window {
         values.insert(RATE, sent as f64 / counted.as_secs_f64());
@@ -173,7 +173,7 @@ fn figures(results: &mut Results, quiet: &Measured, arm: &Measured, neighbor: Ne
     results.figure(name, rise, "ms", Goal::AtMost(P99_MS), &ratio_note(&[quiet, arm]));
     let goal = match neighbor {
         Neighbor::Abuser => Goal::AtMost(LOST_PERCENT),
-        Neighbor::Spender => Goal::AtMost(0.0),
+        Neighbor::CostlySender => Goal::AtMost(0.0),
         _ => Goal::Shown,
     };
     let name = format!("{}: players' messages lost", arm.name);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    Child, Counts, Crowd, DropWatch, EchoRound, Joining, Target, Window, close_books, count, settle,
+    Child, ClientPool, ClientSettings, Counts, DropWatch, EchoRound, Target, Window, close_books, count,
+    settle,
 };
 use drumfire_tools::report::{IN_LOST_DATAGRAMS, Report};
 
@@ -29,7 +30,7 @@ pub(crate) const fn load(shape: Shape, connections: usize) -> Traffic {
 
 /// A round that ran. The connections are still open.
 pub(crate) struct Round {
-    crowd: Crowd,
+    pool: ClientPool,
     pub(crate) echo: EchoRound,
     dropped: DropWatch,
 }
@@ -44,13 +45,14 @@ impl Round {
     ) -> Result<Self, String> {
         let dropped = DropWatch::begin();
         let connections = u32::try_from(load.connections).map_err(|error| error.to_string())?;
-        let mut crowd = Crowd::bind(Joining::new(to), connections.div_ceil(PER_SOCKET), connections)?;
-        crowd.connect_all(connections)?;
-        let mut generator = Generator::over(load, vec![crowd]);
+        let mut pool =
+            ClientPool::bind(ClientSettings::new(to), connections.div_ceil(PER_SOCKET), connections)?;
+        pool.connect_all(connections)?;
+        let mut generator = Generator::over(load, vec![pool]);
         let mut echo = generator.round(server, (WARM_UP, counted), poll)?;
         echo.counts = generator.settle()?;
-        let crowd = generator.into_clients().pop().ok_or("no crowd")?;
-        Ok(Self { crowd, echo, dropped })
+        let pool = generator.into_clients().pop().ok_or("no pool")?;
+        Ok(Self { pool, echo, dropped })
     }
 
     /// Ends the server, closes the books, and makes the report. `others_sent` are datagrams of further clients.
@@ -66,7 +68,7 @@ impl Round {
         let drops = self.dropped.count();
         let served = server.finish_counts()?;
         let counts = &self.echo.counts;
-        close_books(self.crowd.carried().sent + others_sent, &served, drops)?;
+        close_books(self.pool.counters().sent + others_sent, &served, drops)?;
         let no_room = (count(&served, "refused") + count(&served, "undelivered")).min(counts.lost);
         let by_kernel = (counts.lost - no_room).min(drops * PER_DROP);
         let lost = [(NO_ROOM, no_room), (IN_LOST_DATAGRAMS, by_kernel)];

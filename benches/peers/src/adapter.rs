@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use drumfire_benches::roles::print_address;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, Orders, RECEIVE_BUFFER_BYTES, named_counts};
+use drumfire_benches::{Counts, InputLines, RECEIVE_BUFFER_BYTES, named_counts};
 
 use crate::libraries;
 
 /// The interval in which a server that waits checks whether it has to stop.
-pub(crate) const LOOK_UP: Duration = Duration::from_millis(100);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The keep-alive interval of drumfire. All libraries get it where the interval is a setting.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_millis(7_500);
@@ -227,7 +227,7 @@ pub(crate) fn serve_in_loop(
     setup: &Setup,
     mut pass: impl FnMut(&mut Answers, &mut Served) -> Result<(), String>,
 ) -> Result<Counts, String> {
-    let (orders, mut answers, mut served) = (Orders::read(), Answers::new(setup), Served::default());
+    let (orders, mut answers, mut served) = (InputLines::read(), Answers::new(setup), Served::default());
     print_address(address)?;
     while !orders.are_over() {
         pass(&mut answers, &mut served)?;

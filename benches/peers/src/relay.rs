@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_benches::roles::print_address;
-use drumfire_benches::{Counts, Orders, RECEIVE_BUFFER_BYTES, arguments, bind_mio, close, count, split_mix};
+use drumfire_benches::{
+    Counts, InputLines, RECEIVE_BUFFER_BYTES, arguments, bind_mio, close, count, split_mix,
+};
 use drumfire_tools::{clock, host};
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
@@ -40,7 +42,7 @@ const DELAYED_MAX: usize = 65_536;
 const DATAGRAM_BYTES: usize = 2_048;
 
 /// The longest wait. Then the relay checks whether it has to stop.
-const LOOK_UP: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The socket of the clients.
 const FRONT: Token = Token(usize::MAX);
@@ -135,7 +137,7 @@ pub(crate) fn run(args: &str) -> Result<Counts, String> {
     let server = arguments(args)?;
     // Where the system allows fewer files, the socket that cannot be opened reports it.
     let _ = host::raise_open_files(OPEN_FILES);
-    let orders = Orders::read();
+    let orders = InputLines::read();
     let (poll, mut front) = (Poll::new().map_err(line)?, socket(None)?);
     poll.registry().register(&mut front, FRONT, Interest::READABLE).map_err(line)?;
     print_address(front.local_addr().map_err(line)?)?;
@@ -157,7 +159,8 @@ impl Relay {
         let now = clock::host_ns();
         let due =
             [&self.inward, &self.outward].into_iter().filter_map(|way| Some(way.delayed.front()?.due)).min();
-        let wait = due.map_or(LOOK_UP, |due| Duration::from_nanos(due.saturating_sub(now)).min(LOOK_UP));
+        let wait = due
+            .map_or(CHECK_INTERVAL, |due| Duration::from_nanos(due.saturating_sub(now)).min(CHECK_INTERVAL));
         match self.poll.poll(events, Some(wait)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(line(error)),
             Err(_) => return Ok(()),

@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use drumfire_benches::roles::print_address;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, Orders};
+use drumfire_benches::{Counts, InputLines};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-use crate::adapter::{LOOK_UP, Served, line};
+use crate::adapter::{CHECK_INTERVAL, Served, line};
 
 /// Messages of one connection that wait for its task.
 const WAITING: usize = 1_024;
@@ -45,12 +45,12 @@ pub(crate) fn serve<F: Future<Output = ()> + 'static>(
     address: SocketAddr,
     accept: impl FnOnce(Tally) -> F,
 ) -> Result<Counts, String> {
-    let (tasks, tally, orders) = (LocalSet::new(), Tally::default(), Orders::read());
+    let (tasks, tally, orders) = (LocalSet::new(), Tally::default(), InputLines::read());
     print_address(address)?;
     tasks.spawn_local(accept(tally.clone()));
     tasks.block_on(runtime, async {
         while !orders.are_over() {
-            tokio::time::sleep(LOOK_UP).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     });
     Ok(tally.0.get().counts())

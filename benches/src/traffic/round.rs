@@ -50,8 +50,8 @@ impl EchoRound {
     /// waiting for a core where they have one busy thread. Fails when messages came that were not outstanding.
     pub fn report(&self, has_one_thread: [bool; 2], lost: &[(&str, u64)]) -> Result<Report, String> {
         let Self { counts, window, .. } = self;
-        if counts.strangers > 0 {
-            return Err(format!("{} messages came back that were not outstanding", counts.strangers));
+        if counts.unexpected > 0 {
+            return Err(format!("{} messages came back that were not outstanding", counts.unexpected));
         }
         let books = Accounting::new(counts.out_at_start + counts.sent, counts.echoed);
         let books = books.dropped(OUTSTANDING, counts.late);
@@ -83,7 +83,7 @@ impl EchoRound {
     }
 
     fn idle_share(&self) -> f64 {
-        self.counts.idle_looks as f64 / self.counts.looks.max(1) as f64
+        self.counts.idle_polls as f64 / self.counts.polls.max(1) as f64
     }
 
     /// Whether the client was the limit.
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn the_books_of_a_report_close_only_with_every_loss_named() {
         let round = round(counts(), Traffic::echo(Shape::Open { rate: 5 }, 1, 64), 1.0);
-        let report = |lost| round.report([true; 2], &[("lost", lost)]).expect("no strangers");
+        let report = |lost| round.report([true; 2], &[("lost", lost)]).expect("no unexpected messages");
         assert!(report(1).check().is_ok());
         assert!(report(0).check().is_err() && report(2).check().is_err());
         assert_eq!(report(1).pps, 3e6);
@@ -193,8 +193,8 @@ mod tests {
     #[test]
     fn a_closed_loop_is_limited_by_a_client_that_is_never_idle() {
         let single = |shape| Traffic { polling: Polling::Single, ..Traffic::echo(shape, 1, 64) };
-        let is_limited = |shape, idle_looks, core_share| {
-            let counts = EchoCounts { looks: 100, idle_looks, ..EchoCounts::default() };
+        let is_limited = |shape, idle_polls, core_share| {
+            let counts = EchoCounts { polls: 100, idle_polls, ..EchoCounts::default() };
             round(counts, single(shape), core_share).is_client_limit()
         };
         let closed = Shape::Closed { outstanding: 1 };

@@ -103,7 +103,7 @@ impl<C: Client> Generator<C> {
             if now >= window.end {
                 break;
             }
-            self.look(client, now)?;
+            self.poll_client(client, now)?;
             let first = client * self.traffic.per_client;
             let count = self.traffic.per_client.min(connections - first);
             let mut is_sent = false;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use drumfire::SendOptions;
 use drumfire_benches::roles::{Echo, config, key, serve_in_handler};
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, Crowd, Joining, PER_SOCKET};
+use drumfire_benches::{ClientPool, ClientSettings, Counts, PER_SOCKET};
 use drumfire_crypto::Suite;
 use drumfire_socket::Wait;
 
@@ -59,7 +59,7 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
 
 fn connect(server: SocketAddr, count: usize, setup: &Setup) -> Result<Box<dyn Client>, String> {
     let suite = if setup.is_chacha { Suite::ChaCha20Poly1305 } else { Suite::Aes128Gcm };
-    let joining = Joining::new((server, key().public())).with_suite(suite)?;
-    let joining = Joining { options: options(setup), each: DATAGRAMS_EACH, ..joining };
-    Ok(Box::new(Crowd::on_one_socket(&joining, count)?))
+    let settings = ClientSettings::new((server, key().public())).with_suite(suite)?;
+    let settings = ClientSettings { options: options(setup), each: DATAGRAMS_EACH, ..settings };
+    Ok(Box::new(ClientPool::on_one_socket(&settings, count)?))
 }

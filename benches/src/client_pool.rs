@@ -16,11 +16,11 @@ use drumfire_proto::{
 };
 use drumfire_tools::clock;
 
+use crate::batch_socket::BatchSocket;
 use crate::books::{close_books, close_way_back};
 use crate::process::{Child, Counts};
 use crate::roles::settle;
 use crate::traffic::Client;
-use crate::wire::Wire;
 
 /// Attempts in progress at a time. A server keeps 4,096 half-open connections.
 const CONNECTING_MAX: u64 = 1_024;
@@ -36,7 +36,7 @@ const REST: Duration = Duration::from_micros(500);
 
 /// How clients connect and send.
 #[derive(Clone, Debug)]
-pub struct Joining {
+pub struct ClientSettings {
     /// The address and the key of the server.
     pub to: (SocketAddr, ServerPublicKey),
     /// The settings of the connection core.
@@ -49,7 +49,7 @@ pub struct Joining {
     pub each: usize,
 }
 
-impl Joining {
+impl ClientSettings {
     /// Unreliable messages, sealed with the strongest suite of this machine.
     pub fn new(to: (SocketAddr, ServerPublicKey)) -> Self {
         let config = Config::default().has_aes_gcm(Suite::Aes128Gcm.is_offered());
@@ -67,24 +67,24 @@ impl Joining {
 
 /// A socket with the connections that share it.
 struct ClientSocket {
-    wire: Wire,
+    wire: BatchSocket,
     endpoint: Endpoint<SingleWorker>,
-    /// The index of each connection in [`Crowd::peers`], by its slot at the endpoint.
+    /// The index of each connection in [`ClientPool::peers`], by its slot at the endpoint.
     places: Vec<usize>,
     /// Room for one datagram on its way out.
     memory: Box<[u8; DATAGRAM_SENT_MAX_BYTES]>,
 }
 
 impl ClientSocket {
-    fn connect(joining: &Joining, connections: u32) -> Result<Self, String> {
-        let server = joining.to.0;
+    fn connect(settings: &ClientSettings, connections: u32) -> Result<Self, String> {
+        let server = settings.to.0;
         // Datagrams of several connections would share a train, as they do with no real client.
         let wire = if connections == 1 {
-            Wire::connect_for_trains(server, joining.each)?
+            BatchSocket::connect_for_trains(server, settings.each)?
         } else {
-            Wire::connect(server, joining.each)?
+            BatchSocket::connect(server, settings.each)?
         };
-        let config = joining.config.clone().connections(connections);
+        let config = settings.config.clone().connections(connections);
         let endpoint = Endpoint::client(config, ClientConfig::many(), seed());
         let endpoint = endpoint.map_err(|error| format!("a client: {error}"))?;
         Ok(Self { wire, endpoint, places: Vec::new(), memory: Box::new([0; DATAGRAM_SENT_MAX_BYTES]) })
@@ -116,8 +116,8 @@ impl ClientSocket {
 }
 
 /// Connections to one server over a few sockets.
-pub struct Crowd {
-    joining: Joining,
+pub struct ClientPool {
+    settings: ClientSettings,
     sockets: Vec<ClientSocket>,
     /// The connections: the index of the socket, and the handle of the server at this socket.
     peers: Vec<(usize, PeerId)>,
@@ -129,7 +129,7 @@ pub struct Crowd {
 
 /// The outcome of attempts to connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ramped {
+pub struct ConnectOutcomes {
     /// The time from the first attempt to the last outcome.
     pub took: Duration,
     /// The number of connections made.
@@ -138,7 +138,7 @@ pub struct Ramped {
     pub failed: BTreeMap<String, u64>,
 }
 
-impl Ramped {
+impl ConnectOutcomes {
     /// The number of failed attempts.
     pub fn failed_count(&self) -> u64 {
         self.failed.values().sum()
@@ -166,21 +166,21 @@ impl Ramped {
     }
 }
 
-impl Crowd {
+impl ClientPool {
     /// Connects this number of sockets, for this number of connections over all of them.
-    pub fn bind(joining: Joining, sockets: u32, connections: u32) -> Result<Self, String> {
-        let socket = |_| ClientSocket::connect(&joining, connections.div_ceil(sockets));
+    pub fn bind(settings: ClientSettings, sockets: u32, connections: u32) -> Result<Self, String> {
+        let socket = |_| ClientSocket::connect(&settings, connections.div_ceil(sockets));
         let sockets = (0..sockets).map(socket).collect::<Result<_, _>>()?;
-        Ok(Self { joining, sockets, peers: Vec::new(), ended: 0, messages: 0, begun: 0 })
+        Ok(Self { settings, sockets, peers: Vec::new(), ended: 0, messages: 0, begun: 0 })
     }
 
     /// Begins to connect this number of times over one socket.
-    pub fn on_one_socket(joining: &Joining, connections: usize) -> Result<Self, String> {
+    pub fn on_one_socket(settings: &ClientSettings, connections: usize) -> Result<Self, String> {
         let count = u32::try_from(connections).map_err(|_| "too many connections")?;
-        let mut crowd = Self::bind(joining.clone(), 1, count)?;
-        crowd.begin(count.into())?;
-        crowd.flush(clock::host_ns())?;
-        Ok(crowd)
+        let mut pool = Self::bind(settings.clone(), 1, count)?;
+        pool.begin(count.into())?;
+        pool.flush(clock::host_ns())?;
+        Ok(pool)
     }
 
     /// The number of connections that were made.
@@ -198,7 +198,7 @@ impl Crowd {
         self.ended
     }
 
-    /// The number of messages that [`Self::look`] and [`Self::look_at`] passed on.
+    /// The number of messages that [`Self::poll`] and [`Self::poll_socket`] passed on.
     pub fn messages(&self) -> u64 {
         self.messages
     }
@@ -214,7 +214,7 @@ impl Crowd {
         count: u64,
         per_second: u64,
         heard: impl FnMut(usize, &Event<'_>),
-    ) -> Result<Ramped, String> {
+    ) -> Result<ConnectOutcomes, String> {
         let rest = |came: bool| {
             if !came {
                 clock::pause(REST);
@@ -231,31 +231,31 @@ impl Crowd {
         per_second: u64,
         mut heard: impl FnMut(usize, &Event<'_>),
         mut between: impl FnMut(bool) -> Result<(), String>,
-    ) -> Result<Ramped, String> {
+    ) -> Result<ConnectOutcomes, String> {
         let start = clock::now();
         let deadline = start + Duration::from_secs(count / per_second.max(1)) + PATIENCE;
-        let (mut begun, mut ramped) = (0, Ramped::default());
-        while ramped.ended() < count {
-            let due = due(start, per_second).min(count).min(ramped.ended() + CONNECTING_MAX);
+        let (mut begun, mut outcomes) = (0, ConnectOutcomes::default());
+        while outcomes.ended() < count {
+            let due = due(start, per_second).min(count).min(outcomes.ended() + CONNECTING_MAX);
             self.begin(due.saturating_sub(begun))?;
             begun = begun.max(due);
-            let came = self.look(|index, event| {
-                if !ramped.count(event) {
+            let came = self.poll(|index, event| {
+                if !outcomes.count(event) {
                     heard(index, event);
                 }
             });
             if clock::now() > deadline {
-                return Err(format!("{} of {count} attempts came to an end in time", ramped.ended()));
+                return Err(format!("{} of {count} attempts came to an end in time", outcomes.ended()));
             }
             between(came)?;
         }
-        ramped.took = clock::now().duration_since(start);
-        Ok(ramped)
+        outcomes.took = clock::now().duration_since(start);
+        Ok(outcomes)
     }
 
     /// Begins attempts to connect, each on the next socket.
     fn begin(&mut self, count: u64) -> Result<(), String> {
-        let (server, key) = &self.joining.to;
+        let (server, key) = &self.settings.to;
         let identity = ServerIdentity { public_key: key.to_bytes(), key_id: 0 };
         for _ in 0..count {
             let index = self.begun % self.sockets.len();
@@ -267,16 +267,16 @@ impl Crowd {
     }
 
     /// Polls all sockets and passes on their events. Returns whether there was an event.
-    pub fn look(&mut self, mut heard: impl FnMut(usize, &Event<'_>)) -> bool {
+    pub fn poll(&mut self, mut heard: impl FnMut(usize, &Event<'_>)) -> bool {
         let mut came = false;
         for index in 0..self.sockets.len() {
-            came |= self.look_at(index, |event| heard(index, event));
+            came |= self.poll_socket(index, |event| heard(index, event));
         }
         came
     }
 
     /// Polls one socket, passes on its events, and sends what its connections have queued. Returns whether there was an event.
-    pub fn look_at(&mut self, index: usize, mut heard: impl FnMut(&Event<'_>)) -> bool {
+    pub fn poll_socket(&mut self, index: usize, mut heard: impl FnMut(&Event<'_>)) -> bool {
         let (now, mut came) = (now(), false);
         self.receive_at(index, now, |_, event| {
             came = true;
@@ -317,7 +317,7 @@ impl Crowd {
     fn drain(&mut self) -> u64 {
         loop {
             let before = self.received_in_all();
-            self.look(|_, _| {});
+            self.poll(|_, _| {});
             if self.received_in_all() == before {
                 return before;
             }
@@ -325,17 +325,19 @@ impl Crowd {
     }
 
     /// The counters of all sockets since they were bound.
-    pub fn carried(&self) -> Carried {
-        (0..self.sockets.len()).map(|index| self.carried_by(index)).fold(Carried::default(), Carried::plus)
+    pub fn counters(&self) -> SocketCounters {
+        (0..self.sockets.len())
+            .map(|index| self.counters_of(index))
+            .fold(SocketCounters::default(), SocketCounters::plus)
     }
 
     /// The counters of one socket since it was bound.
-    pub fn carried_by(&self, index: usize) -> Carried {
-        self.sockets.get(index).map(|socket| socket.wire.carried()).unwrap_or_default()
+    pub fn counters_of(&self, index: usize) -> SocketCounters {
+        self.sockets.get(index).map(|socket| socket.wire.counters()).unwrap_or_default()
     }
 }
 
-impl Client for Crowd {
+impl Client for ClientPool {
     fn is_ready(&self) -> bool {
         self.peers.len() == self.begun
     }
@@ -358,8 +360,8 @@ impl Client for Crowd {
     fn send(&mut self, now: u64, connection: usize, channel: u8, message: &[u8]) -> Result<bool, String> {
         let (socket, peer) = self.peers[connection];
         let channel = ChannelId(channel.into());
-        let is_reliable = self.joining.reliable_channel == Some(channel);
-        let options = if is_reliable { SendOptions::reliable_ordered() } else { self.joining.options };
+        let is_reliable = self.settings.reliable_channel == Some(channel);
+        let options = if is_reliable { SendOptions::reliable_ordered() } else { self.settings.options };
         let message = Message::new(channel, Bytes::copy_from_slice(message), options);
         match self.sockets[socket].endpoint.send(at(now), peer, message) {
             Ok(()) => Ok(true),
@@ -394,22 +396,22 @@ fn note_place(places: &mut Vec<usize>, peers: &mut Vec<(usize, PeerId)>, (socket
 /// end.
 ///
 /// Only drops in front of these sockets excuse missing datagrams, because other sockets of the host may overflow all the time.
-pub fn close_server(server: Child, crowds: &mut [&mut Crowd]) -> Result<Counts, String> {
+pub fn close_server(server: Child, pools: &mut [&mut ClientPool]) -> Result<Counts, String> {
     settle();
-    let sent = crowds.iter().map(|crowd| crowd.carried().sent).sum();
+    let sent = pools.iter().map(|pool| pool.counters().sent).sum();
     let served = server.finish_counts()?;
     close_books(sent, &served, None)?;
     settle();
-    let received = crowds.iter_mut().map(|crowd| crowd.drain()).sum();
-    let sockets = crowds.iter_mut().flat_map(|crowd| &mut crowd.sockets);
+    let received = pools.iter_mut().map(|pool| pool.drain()).sum();
+    let sockets = pools.iter_mut().flat_map(|pool| &mut pool.sockets);
     let drops = sockets.map(|socket| socket.wire.drops()).sum();
     close_way_back(&served, received, drops)?;
     Ok(served)
 }
 
-/// Counters of what sockets carried.
+/// Counters of the datagrams of sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct SocketCounters {
     /// Datagrams sent.
     pub sent: u64,
     /// Their bytes.
@@ -420,7 +422,7 @@ pub struct Carried {
     pub received_bytes: u64,
 }
 
-impl Carried {
+impl SocketCounters {
     /// The difference to an earlier value.
     pub fn since(self, before: Self) -> Self {
         Self {

@@ -1,6 +1,6 @@
-//! One more connection next to a crowd, which sends at fixed times as much as its schedule asks for.
+//! One more connection next to those of a load, which sends at fixed times as much as its schedule asks for.
 //!
-//! A [`Flood`] sends messages through the crate, a [`Spender`] the most expensive packets that the protocol permits. Both run on
+//! A [`Flood`] sends messages through the crate, a [`CostlySender`] the most expensive packets that the protocol permits. Both run on
 //! the calling thread. No congestion controller holds them back, so that only the other end can.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,13 +18,13 @@ use drumfire_wire::{
     ChannelId, Delivery, Message as MessageFrame, Suite, SuiteOffer, limits::PACKET_FRAMES_MAX,
 };
 
+use crate::batch_socket::BatchSocket;
 use crate::books::ReceiptBooks;
 use crate::tally::Window;
-use crate::wire::Wire;
 
 const CHANNEL: drumfire::ChannelId = drumfire::ChannelId(0);
 
-/// Messages or packets between two polls of the crowd, at most. A guest that is behind must not delay the measured connections.
+/// Messages or packets between two polls of the other connections, at most. A flood that is behind must not delay them.
 const BURST_MAX: u64 = 32;
 
 /// A rate that no path here reaches.
@@ -66,7 +66,7 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Connects a guest with this configuration.
+    /// Connects a client with this configuration.
     pub fn connect(
         (server, key): (SocketAddr, ServerPublicKey),
         config: FloodConfig,
@@ -75,16 +75,16 @@ impl Flood {
             .congestion(LINE_RATE)
             .memory_bytes(config.memory_bytes, config.memory_bytes);
         let clients = Client::new(client.address((Ipv4Addr::LOCALHOST, 0).into()));
-        let mut clients = clients.map_err(|error| format!("the guest's socket: {error}"))?;
-        let peer = clients.connect((server, key)).map_err(|error| format!("the guest: {error}"))?;
+        let mut clients = clients.map_err(|error| format!("the flood's socket: {error}"))?;
+        let peer = clients.connect((server, key)).map_err(|error| format!("the flood: {error}"))?;
         let deadline = clock::now() + CONNECTED_WITHIN;
         loop {
             clients.poll(RESEND_AFTER);
             match clients.next_event() {
                 Some(Event::Connected { .. }) => break,
-                Some(event) => return Err(format!("the guest was not connected: {event:?}")),
+                Some(event) => return Err(format!("the flood was not connected: {event:?}")),
                 None if clock::now() < deadline => {}
-                None => return Err("the guest was not connected in time".to_owned()),
+                None => return Err("the flood was not connected in time".to_owned()),
             }
         }
         clients.set_channel_options(peer, CHANNEL, ChannelOptions::default().when_full(config.when_full));
@@ -131,7 +131,7 @@ impl Flood {
             {
                 self.books.closed += 1;
             }
-            Err(error) => return Err(format!("the guest: {error}")),
+            Err(error) => return Err(format!("the flood: {error}")),
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl Flood {
         }
     }
 
-    /// Closes the books of a stalled guest. `heard` is the number of messages that the application at the other end received.
+    /// Closes the books of a stalled connection. `heard` is the number of messages that the application at the other end received.
     pub fn close(&self, heard: u64) -> Result<(), String> {
         let counted = self.clients.stats().protocol;
         let books = ReceiptBooks {
@@ -200,7 +200,7 @@ impl Flood {
     }
 }
 
-/// The messages or packets of a guest, at a fixed rate within a window.
+/// Messages or packets at a fixed rate within a window.
 #[derive(Debug)]
 struct FixedRate {
     per_second: u64,
@@ -228,29 +228,29 @@ impl FixedRate {
     }
 }
 
-/// The time within which a spender connects.
+/// The time within which a sender of costly packets connects.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A handshake datagram without an answer is sent again after this time.
 const RESEND_AFTER: Duration = Duration::from_millis(100);
 
-/// The room for one of a spender's packets.
+/// The room for a costly packet.
 const DATAGRAM_BYTES: usize = 1_200;
 
 /// A connection that sends the most expensive packets that the protocol permits.
 ///
 /// They are the packets of the bench `counts` that cost their receiver most. Each has as many frames as a packet may have, with the
 /// values of keys that the receiver does not know. They are sealed without the state of a connection, so nothing is sent again.
-pub struct Spender {
-    wire: Wire,
+pub struct CostlySender {
+    wire: BatchSocket,
     sealer: PacketSealer,
     schedule: FixedRate,
 }
 
-impl Spender {
+impl CostlySender {
     /// Connects, to send `per_second` packets per second.
     pub fn connect((server, key): (SocketAddr, ServerPublicKey), per_second: u64) -> Result<Self, String> {
-        let mut wire = Wire::connect(server, 8)?;
+        let mut wire = BatchSocket::connect(server, 8)?;
         let offer = SuiteOffer::mandatory();
         let offer = if KeySuite::Aes128Gcm.is_offered() { offer.with(Suite::Aes128Gcm) } else { offer };
         let mut client = Connector::new(&key.to_bytes(), [0x5e; 8], [0x5e; 32], &default_parameters(), offer);
@@ -259,7 +259,7 @@ impl Spender {
         while !client.is_confirmed() {
             let now = clock::now();
             if now.duration_since(began) > CONNECTED_WITHIN {
-                return Err("the spender was not connected in time".to_owned());
+                return Err("the sender was not connected in time".to_owned());
             }
             let mut replies = Vec::new();
             wire.receive(|mut received| {
@@ -278,7 +278,7 @@ impl Spender {
             }
             wire.flush()?;
         }
-        let sealer = client.into_sealer().ok_or("the spender has no keys")?;
+        let sealer = client.into_sealer().ok_or("the sender has no keys")?;
         Ok(Self { wire, sealer, schedule: FixedRate::new(per_second) })
     }
 
@@ -296,7 +296,7 @@ impl Spender {
                     frames.message(&MessageFrame { channel: ChannelId(1), delivery, payload: &[] }).ok()
                 })
             });
-            self.wire.push(&datagram[..sealed.ok_or("the spender's keys are used up")?]);
+            self.wire.push(&datagram[..sealed.ok_or("the sender's keys are used up")?]);
         }
         self.wire.flush()
     }
@@ -308,7 +308,7 @@ impl Spender {
 
     /// All datagrams sent.
     pub fn sent(&self) -> u64 {
-        self.wire.carried().sent
+        self.wire.counters().sent
     }
 }
 

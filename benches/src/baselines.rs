@@ -1,4 +1,4 @@
-//! Yardsticks for the figures of benches: a C receiver, the cipher alone, and the least spread of flows.
+//! Baselines for the figures of benches: a C receiver, the cipher alone, and the least spread of flows.
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -10,7 +10,7 @@ use drumfire_socket::{
     DropMeter, FlushEnd, Gro, ReceivedMut, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
 };
 
-use crate::crowd::Carried;
+use crate::client_pool::SocketCounters;
 use crate::numbered::connection_of;
 use crate::plain::{ASK_BYTES, asked_bytes};
 use crate::roles::RECEIVE_BUFFER_BYTES;
@@ -23,7 +23,7 @@ pub const PER_SOCKET: usize = 16;
 const DATAGRAM_BYTES: usize = 1_500;
 
 /// A socket, connected to a server.
-pub struct Wire {
+pub struct BatchSocket {
     socket: Socket,
     receiver: Receiver,
     sender: Sender,
@@ -34,7 +34,7 @@ pub struct Wire {
     meter: Option<DropMeter>,
 }
 
-impl Wire {
+impl BatchSocket {
     /// Connects a socket with room for `each` datagrams of each of [`PER_SOCKET`] connections per pass and direction.
     pub fn connect(server: SocketAddr, each: usize) -> Result<Self, String> {
         Self::open(server, each, Gro::Off, SendMode::Sendmmsg)
@@ -83,9 +83,9 @@ impl Wire {
     }
 
     /// The counters of both directions, in short.
-    pub fn carried(&self) -> Carried {
+    pub fn counters(&self) -> SocketCounters {
         let (sent, received) = (self.sender.counts(), self.receiver.counts());
-        Carried {
+        SocketCounters {
             sent: sent.datagrams,
             sent_bytes: sent.bytes,
             received: received.datagrams,
@@ -103,7 +103,7 @@ impl Wire {
 
 /// Messages as plain datagrams, on a socket like that of drumfire's clients. The number of a message has its connection.
 pub struct PlainDatagrams {
-    wire: Wire,
+    wire: BatchSocket,
     per_socket: usize,
     /// The length of datagrams and of the answers that they ask for. With `None` a datagram is the message itself, which is echoed.
     asked: Option<(usize, u16)>,
@@ -113,7 +113,7 @@ impl PlainDatagrams {
     /// Connects a socket of this number of connections, with room for `each` datagrams of each of [`PER_SOCKET`] connections per pass and
     /// direction.
     pub fn connect(server: SocketAddr, per_socket: usize, each: usize) -> Result<Self, String> {
-        Ok(Self { wire: Wire::connect(server, each)?, per_socket, asked: None })
+        Ok(Self { wire: BatchSocket::connect(server, each)?, per_socket, asked: None })
     }
 
     /// Sends datagrams of this length, which ask for answers of that length, from now on.
