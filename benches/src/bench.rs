@@ -2,7 +2,6 @@
 //!
 //! A bench is one executable with several parts. Its child processes are the same executable with a hidden first argument.
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
@@ -56,8 +55,8 @@ pub struct Program<'a> {
     pub parts: &'a [Part],
     /// The roles of child processes by name.
     pub roles: &'a [(&'static str, Role)],
-    /// Flags of this bench alone, without dashes. Each takes a number of at least 1.
-    pub numbers: &'a [&'static str],
+    /// A flag of this bench alone, without dashes. It takes a number of at least 1.
+    pub number: Option<&'static str>,
     /// Runs before the first part, to note pinning and seed.
     pub prepare: fn(&mut Bench),
 }
@@ -71,7 +70,7 @@ pub struct Bench {
     only: Vec<String>,
     /// The part that runs now.
     part: Part,
-    numbers: BTreeMap<&'static str, u32>,
+    number: Option<u32>,
     cores: Option<Cores>,
     /// Failures that leave the figures of their part valid.
     failures: Vec<String>,
@@ -80,7 +79,7 @@ pub struct Bench {
 impl<'a> Program<'a> {
     /// A bench without roles and further flags.
     pub const fn new(name: &'static str, parts: &'a [Part]) -> Self {
-        Self { name, parts, roles: &[], numbers: &[], prepare: |_| {} }
+        Self { name, parts, roles: &[], number: None, prepare: |_| {} }
     }
 
     /// Runs a child process, if the arguments ask for one, or the bench.
@@ -121,8 +120,7 @@ impl<'a> Program<'a> {
         let flag = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
         let parts = PossibleValuesParser::new(self.parts.iter().flat_map(Part::names));
         let only = Arg::new("only").long("only").num_args(1..).value_parser(parts);
-        let number =
-            |name: &&'static str| Arg::new(*name).long(*name).value_parser(value_parser!(u32).range(1..));
+        let number = |name| Arg::new(name).long(name).value_parser(value_parser!(u32).range(1..));
         Command::new(self.name)
             .arg(flag("quick").help("A smoke run, whose figures mean little"))
             .arg(
@@ -132,7 +130,7 @@ impl<'a> Program<'a> {
             // Cargo adds this flag.
             .arg(flag("bench").hide(true))
             .arg(only.help("The parts to run"))
-            .args(self.numbers.iter().map(number))
+            .args(self.number.map(number))
     }
 
     fn bench(&self, matches: &ArgMatches) -> Option<Bench> {
@@ -142,10 +140,10 @@ impl<'a> Program<'a> {
             _ => Extent::Default,
         };
         let only: Vec<String> = matches.get_many::<String>("only").into_iter().flatten().cloned().collect();
-        let given = |name: &&'static str| Some((*name, *matches.get_one::<u32>(name)?));
-        let numbers = self.numbers.iter().filter_map(given).collect();
-        let (part, results) = (*self.parts.first()?, Results::new(self.name, extent, &only));
-        Some(Bench { results, extent, only, part, numbers, cores: None, failures: Vec::new() })
+        let number = self.number.and_then(|name| matches.get_one::<u32>(name).copied());
+        let size = self.number.zip(number).map(|(name, number)| format!("{name}-{number}"));
+        let (part, results) = (*self.parts.first()?, Results::new(self.name, extent, &only, size));
+        Some(Bench { results, extent, only, part, number, cores: None, failures: Vec::new() })
     }
 
     fn run(&self, matches: &ArgMatches) -> Result<(), String> {
@@ -216,9 +214,9 @@ impl Bench {
         self.failures.push(line);
     }
 
-    /// The number that was given with this flag.
-    pub fn number(&self, flag: &str) -> Option<u32> {
-        self.numbers.get(flag).copied()
+    /// The number that was given with [`Program::number`].
+    pub fn number(&self) -> Option<u32> {
+        self.number
     }
 
     /// Interleaves rounds of work of this thread, see [`interleave_work`]. There is one in a smoke run. The thread is pinned to the last
@@ -262,30 +260,13 @@ pub(crate) fn given() -> Vec<String> {
     std::env::args().skip(1).filter(|arg| arg != "--bench").collect()
 }
 
-/// Returns all arguments except extent and part as one word for a file name, such as `clients-64`.
-pub(crate) fn file_suffix(args: &[String]) -> String {
-    let mut is_skipped = false;
-    let mut words = Vec::new();
-    for arg in args {
-        if arg.starts_with("--") {
-            is_skipped = ["--quick", "--full", "--only", "--judge"].contains(&arg.as_str());
-        }
-        if !is_skipped {
-            words.push(
-                arg.trim_start_matches('-').replace(|letter: char| !letter.is_ascii_alphanumeric(), "-"),
-            );
-        }
-    }
-    words.join("-")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const PARTS: [Part; 2] =
         [part("drain", |_| Ok(())), part("neighbours", |_| Ok(())).with_sections(&["stalled", "abuser"])];
-    const PROGRAM: Program<'_> = Program { numbers: &["clients"], ..Program::new("drain", &PARTS) };
+    const PROGRAM: Program<'_> = Program { number: Some("clients"), ..Program::new("drain", &PARTS) };
 
     fn parse(args: &[&str]) -> Result<Bench, clap::Error> {
         let matches = PROGRAM.command().no_binary_name(true).try_get_matches_from(args)?;
@@ -295,15 +276,12 @@ mod tests {
     #[test]
     fn flags_of_all_benches_and_of_one_are_read() {
         let bench = parse(&["--bench"]).expect("no flags");
-        assert_eq!(
-            (bench.extent, bench.wants("stalled"), bench.number("clients")),
-            (Extent::Default, true, None)
-        );
+        assert_eq!((bench.extent, bench.wants("stalled"), bench.number()), (Extent::Default, true, None));
         let args = ["--full", "--clients", "300", "--only", "stalled", "drain"];
         let bench = parse(&args).expect("good flags");
         let named = ["stalled", "drain", "abuser"].map(|name| bench.is_named(name));
         assert_eq!((bench.extent, named), (Extent::Full, [true, true, false]));
-        assert_eq!(bench.number("clients"), Some(300));
+        assert_eq!(bench.number(), Some(300));
     }
 
     #[test]
@@ -331,12 +309,5 @@ mod tests {
             let error = parse(args).err().expect("refused");
             assert!(error.to_string().contains(named) && error.exit_code() == 2, "{error}");
         }
-    }
-
-    #[test]
-    fn other_arguments_become_part_of_the_file_name() {
-        let args = ["--clients", "64", "--only", "echo", "join", "--full", "--at", "a/b"].map(str::to_owned);
-        assert_eq!(file_suffix(&args), "clients-64-at-a-b");
-        assert_eq!(file_suffix(&["--quick", "--only", "echo"].map(str::to_owned)), "");
     }
 }

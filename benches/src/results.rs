@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::bench::{file_suffix, given};
+use crate::bench::given;
 use crate::host as machine;
 use crate::rounds::{Extent, Measured, Rounds, Spread, cell, median_cell};
 use drumfire_tools::host;
@@ -85,6 +85,7 @@ pub struct Results {
     command: String,
     extent: Extent,
     part: Option<String>,
+    size: Option<String>,
     /// The folder of reports, where it is not that of the executable.
     folder: Option<PathBuf>,
     /// The arguments as they were typed.
@@ -100,14 +101,14 @@ pub struct Results {
 }
 
 impl Results {
-    /// No results yet of these parts, or of all parts.
-    pub fn new(name: &'static str, extent: Extent, only: &[String]) -> Self {
+    /// No results yet of these parts, or of all parts. `size` is part of the names of files.
+    pub fn new(name: &'static str, extent: Extent, only: &[String], size: Option<String>) -> Self {
         let part = Some(only.join(AND)).filter(|part| !part.is_empty());
         let given = given();
         let command = with_arguments(&format!("cargo bench --bench {name}"), &given);
         let (figures, runs, rates, files) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (pinning, seed, folder) = (None, None, None);
-        Self { name, command, extent, part, folder, given, pinning, seed, figures, runs, rates, files }
+        Self { name, command, extent, part, size, folder, given, pinning, seed, figures, runs, rates, files }
     }
 
     /// Replaces the command in reports and their folder, for a program that `cargo bench` does not start.
@@ -227,8 +228,8 @@ impl Results {
         // Smoke runs, runs of one part, and runs of other sizes do not replace the report of a whole run.
         let folder = if self.extent == Extent::Quick { &folder.join("quick") } else { folder };
         let part = self.part.as_ref().map(|part| part.replace(AND, "-"));
-        let other = Some(file_suffix(&self.given)).filter(|other| !other.is_empty());
-        let stem: Vec<String> = [self.name.to_owned()].into_iter().chain(part).chain(other).collect();
+        let stem: Vec<String> =
+            [self.name.to_owned()].into_iter().chain(part).chain(self.size.clone()).collect();
         let stem = stem.join("-");
         let write = |ending: &str, bytes: &[u8]| {
             let path = folder.join(format!("{stem}{ending}"));
@@ -345,14 +346,13 @@ fn reports_folder() -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    fn results(extent: Extent, given: &[&str]) -> Results {
-        let given = given.iter().map(|arg| (*arg).to_owned()).collect();
-        Results { given, ..Results::new("pps", extent, &[]) }
+    fn results(extent: Extent, size: Option<&str>) -> Results {
+        Results::new("pps", extent, &[], size.map(str::to_owned))
     }
 
     #[test]
     fn a_goal_is_reached_at_its_bound_and_missed_without_a_value() {
-        let mut results = results(Extent::Quick, &[]);
+        let mut results = results(Extent::Quick, None);
         for (name, value, goal) in [
             ("at least", Some(1.5), Goal::AtLeast(1.5)),
             ("too little", Some(1.49), Goal::AtLeast(1.5)),
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_figure_of_rounds_has_the_least_and_the_most_of_them() {
-        let mut results = results(Extent::Quick, &[]);
+        let mut results = results(Extent::Quick, None);
         results.spread("of three", Spread::of([3.0, 1.0, 2.0]), "x", Goal::AtMost(2.0), "a note");
         let figure = serde_json::to_value(&results.figures[0]).expect("a figure");
         let expected = json!({
@@ -382,9 +382,9 @@ mod tests {
     #[test]
     fn a_smoke_run_does_not_replace_a_report() {
         let folder = std::env::temp_dir().join(format!("drumfire-figures-{}", std::process::id()));
-        let write = |extent, given: &[&str]| results(extent, given).write_in(&folder).unwrap();
-        let (smoke, whole) = (write(Extent::Quick, &["--quick"]), write(Extent::Default, &[]));
-        let other = write(Extent::Default, &["--clients", "64"]);
+        let write = |extent, size| results(extent, size).write_in(&folder).unwrap();
+        let (smoke, whole) = (write(Extent::Quick, None), write(Extent::Default, None));
+        let other = write(Extent::Default, Some("clients-64"));
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!((smoke, whole), (folder.join("quick/pps.json"), folder.join("pps.json")));
         assert_eq!(other, folder.join("pps-clients-64.json"));

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     ];
     let program = Program {
         roles: &[(players::SERVER, players::serve)],
-        numbers: &["soak"],
+        number: Some("soak"),
         prepare: |bench| {
             let words = format!("{} for losses, {} for keys that change", world::SEED, keys::SEED);
             bench.results.seeded(&words);

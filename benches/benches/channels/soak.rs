@@ -29,7 +29,7 @@ const SECTIONS_LEAST: u64 = 6;
 const GROWTH: f64 = 1.01;
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
-    let (peers, ticks) = match bench.number("soak") {
+    let (peers, ticks) = match bench.number() {
         Some(hours) => (32, u64::from(hours) * HOUR),
         None => bench.extent().pick((8, 30 * SECOND), (32, HOUR / 12), (32, 2 * HOUR)),
     };

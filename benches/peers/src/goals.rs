@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_missing_library_is_a_figure_with_the_reason() {
         let load = Load::named("F").expect("a load");
-        let mut results = Results::new("peers", Extent::Quick, &[]);
+        let mut results = Results::new("peers", Extent::Quick, &[], None);
         let failed = |row: &Row| Measured {
             name: row.name(),
             failure: Some("no instructions".to_owned()),
