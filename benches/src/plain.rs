@@ -109,11 +109,11 @@ impl Counted {
 /// Runs a server with a receive buffer of this size until the end of its input. It prints its address, and returns its counts.
 pub fn serve_plain(pace: Pace, reply: Reply, receive_buffer_bytes: usize) -> Result<Counts, String> {
     let fail = |error: io::Error| format!("the plain server: {error}");
-    let (orders, mut counted) = (InputLines::read(), Counted::default());
+    let (input, mut counted) = (InputLines::read(), Counted::default());
     match pace {
-        Pace::OneByOne => serve_one_by_one(reply, receive_buffer_bytes, &orders, &mut counted),
+        Pace::OneByOne => serve_one_by_one(reply, receive_buffer_bytes, &input, &mut counted),
         Pace::Batches(_) | Pace::Every(_) => {
-            serve_in_batches(pace, reply, receive_buffer_bytes, &orders, &mut counted)
+            serve_in_batches(pace, reply, receive_buffer_bytes, &input, &mut counted)
         }
     }
     .map_err(fail)?;
@@ -123,7 +123,7 @@ pub fn serve_plain(pace: Pace, reply: Reply, receive_buffer_bytes: usize) -> Res
 fn serve_one_by_one(
     reply: Reply,
     receive_buffer_bytes: usize,
-    orders: &InputLines,
+    input: &InputLines,
     counted: &mut Counted,
 ) -> io::Result<()> {
     let (mut socket, mut poll) = (bind_mio(None, receive_buffer_bytes)?, Poll::new()?);
@@ -149,7 +149,7 @@ fn serve_one_by_one(
             }
         }
     };
-    while !orders.are_over() {
+    while !input.has_ended() {
         serve(counted, CHECK_INTERVAL)?;
     }
     serve(counted, LAST_WAIT)
@@ -159,7 +159,7 @@ fn serve_in_batches(
     pace: Pace,
     reply: Reply,
     receive_buffer_bytes: usize,
-    orders: &InputLines,
+    input: &InputLines,
     counted: &mut Counted,
 ) -> io::Result<()> {
     let other = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
@@ -191,7 +191,7 @@ fn serve_in_batches(
     };
     let mut waiter = Waiter::new(wait).map_err(|error| other(&error))?;
     let (mut is_more, mut next) = (true, clock::now());
-    while !orders.are_over() {
+    while !input.has_ended() {
         if let Some(time) = interval {
             while pass(counted) {}
             next += time;

@@ -211,11 +211,14 @@ impl InputLines {
         self.0.iter()
     }
 
-    /// Calls `answer` for each line that came. Returns whether the input goes on.
-    pub(crate) fn answer(&self, mut answer: impl FnMut(&str) -> Result<(), String>) -> Result<bool, String> {
+    /// Calls `take` for each line that came. Returns whether the input goes on.
+    pub(crate) fn take_waiting(
+        &self,
+        mut take: impl FnMut(&str) -> Result<(), String>,
+    ) -> Result<bool, String> {
         loop {
             match self.0.try_recv() {
-                Ok(order) => answer(&order)?,
+                Ok(line) => take(&line)?,
                 Err(TryRecvError::Empty) => return Ok(true),
                 Err(TryRecvError::Disconnected) => return Ok(false),
             }
@@ -223,8 +226,8 @@ impl InputLines {
     }
 
     /// Whether the standard input has ended. Ignores its lines.
-    pub fn are_over(&self) -> bool {
-        self.answer(|_| Ok(())) == Ok(false)
+    pub fn has_ended(&self) -> bool {
+        self.take_waiting(|_| Ok(())) == Ok(false)
     }
 }
 

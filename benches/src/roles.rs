@@ -18,8 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::books::counts_of;
 pub use crate::process::key;
 use crate::process::{
-    CHECK_INTERVAL, Child, Counts, InputLines, LAST_WAIT, Target, arguments, named_counts, print_json,
-    print_line,
+    CHECK_INTERVAL, Child, Counts, InputLines, LAST_WAIT, Target, arguments, named_counts, print_line,
 };
 use crate::tasks::{FirstTask, serve_in_tasks};
 
@@ -171,15 +170,10 @@ impl Echo {
         counts
     }
 
-    /// Takes the length of answers from a number, and confirms it. Prints the counts for any other line.
-    fn answer_order(&self, order: &str, control: &Control) -> Result<(), String> {
-        match order.parse() {
-            Ok(bytes) => {
-                self.bytes.store(bytes, Ordering::Relaxed);
-                print_line(order)
-            }
-            Err(_) => print_json(&self.counts(&control.stats())),
-        }
+    /// Changes the length of answers to the number in a line of the input, and confirms it.
+    fn change_bytes(&self, line: &str) -> Result<(), String> {
+        self.bytes.store(line.parse().map_err(|_| format!("{line}: not a length"))?, Ordering::Relaxed);
+        print_line(line)
     }
 }
 
@@ -220,16 +214,14 @@ impl Handler for EchoHandler {
     }
 }
 
-/// Runs an echo whose handler answers on the worker's thread, until the end of its input. It prints its address, and an answer to each
-/// line of its input. Returns its last counts.
+/// Runs an echo whose handler answers on the worker's thread, until the end of its input. It prints its address. A line of
+/// its input changes the length of answers. Returns its last counts.
 pub fn serve_in_handler(config: ServerConfig, echo: Echo) -> Result<Counts, String> {
     let echo = Arc::new(echo);
     let make = |_| EchoHandler { echo: Arc::clone(&echo), memory: Vec::new() };
     let server = handler::Server::bind(config, make).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
-    for order in InputLines::read().iter() {
-        echo.answer_order(&order, &server.control())?;
-    }
+    InputLines::read().iter().try_for_each(|line| echo.change_bytes(&line))?;
     clock::pause(LAST_WAIT);
     let control = server.control();
     Ok(echo.counts(&end(server, &control)))
@@ -242,12 +234,11 @@ pub fn serve_by_polling(
     interval: Option<Duration>,
 ) -> Result<Counts, String> {
     let mut server = Server::bind(config).map_err(|error| error.to_string())?;
-    let (orders, mut memory) = (InputLines::read(), Vec::new());
+    let (input, mut memory) = (InputLines::read(), Vec::new());
     print_address(server.local_addr())?;
     let (mut next, mut until) = (clock::now(), None);
     while until.is_none_or(|until| clock::now() < until) {
-        let answer = |order: &str| echo.answer_order(order, &server.control());
-        if until.is_none() && !orders.answer(answer)? {
+        if until.is_none() && !input.take_waiting(|line| echo.change_bytes(line))? {
             until = Some(clock::now() + LAST_WAIT);
         }
         match interval {

@@ -123,9 +123,9 @@ pub(super) fn serve(args: &str) -> Result<Counts, String> {
     let config = config(1, players).workers(Workers::Inline);
     let mut server = Server::bind(config).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
-    let (orders, mut peers) = (InputLines::read(), Vec::new());
+    let (input, mut peers) = (InputLines::read(), Vec::new());
     let (mut sent, mut refused) = (0, 0);
-    while peers.len() < players as usize && !orders.are_over() {
+    while peers.len() < players as usize && !input.has_ended() {
         clock::pause(TICK);
         poll_server(&mut server, &mut peers);
     }
@@ -149,7 +149,7 @@ pub(super) fn serve(args: &str) -> Result<Counts, String> {
         server.flush();
     }
     print_json(&lateness.finish().delay)?;
-    while !orders.are_over() {
+    while !input.has_ended() {
         clock::pause(TICK);
         poll_server(&mut server, &mut peers);
     }

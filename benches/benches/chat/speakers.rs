@@ -132,7 +132,7 @@ impl Speakers {
                     *took = (took.0 + took_ns, took.1 + 1);
                 }
             });
-            // Each connection that ends is one error.
+            // A client whose connections end returns an error, at least once.
             tally.left += u64::from(received.is_err());
             // Datagrams that an overloaded socket does not accept wait for a later flush.
             let _ = clients[client].flush(now);

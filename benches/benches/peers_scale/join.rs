@@ -31,10 +31,10 @@ const EVERYONE: GroupId = GroupId(1);
 /// It prints its address and its counts: `left`, `owed` (copies of announcements), and for want of room `not announced` and `missed`.
 pub(crate) fn announce(args: &str) -> Result<Counts, String> {
     let mut server = Server::bind(config(1, arguments(args)?)).map_err(|error| error.to_string())?;
-    let orders = InputLines::read();
+    let input = InputLines::read();
     let (mut came, mut left, mut owed, mut not_announced, mut missed) = (0, 0, 0, 0, 0);
     print_address(server.local_addr())?;
-    while !orders.are_over() {
+    while !input.has_ended() {
         clock::pause(ANNOUNCED_EVERY);
         server.poll(Duration::ZERO);
         while let Some(event) = server.next_event() {

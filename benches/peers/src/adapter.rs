@@ -227,9 +227,9 @@ pub(crate) fn serve_in_loop(
     setup: &Setup,
     mut pass: impl FnMut(&mut Answers, &mut Served) -> Result<(), String>,
 ) -> Result<Counts, String> {
-    let (orders, mut answers, mut served) = (InputLines::read(), Answers::new(setup), Served::default());
+    let (input, mut answers, mut served) = (InputLines::read(), Answers::new(setup), Served::default());
     print_address(address)?;
-    while !orders.are_over() {
+    while !input.has_ended() {
         pass(&mut answers, &mut served)?;
     }
     Ok(served.counts())

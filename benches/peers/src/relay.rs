@@ -137,7 +137,7 @@ pub(crate) fn run(args: &str) -> Result<Counts, String> {
     let server = arguments(args)?;
     // Where the system allows fewer files, the socket that cannot be opened reports it.
     let _ = host::raise_open_files(OPEN_FILES);
-    let orders = InputLines::read();
+    let input = InputLines::read();
     let (poll, mut front) = (Poll::new().map_err(line)?, socket(None)?);
     poll.registry().register(&mut front, FRONT, Interest::READABLE).map_err(line)?;
     print_address(front.local_addr().map_err(line)?)?;
@@ -145,7 +145,7 @@ pub(crate) fn run(args: &str) -> Result<Counts, String> {
     let (inward, outward) = (Direction::new(SEED), Direction::new(!SEED));
     let mut relay = Relay { poll, front, server, clients, places, inward, outward, turned_away: 0 };
     let mut events = Events::with_capacity(1_024);
-    while !orders.are_over() {
+    while !input.has_ended() {
         relay.pass(&mut events)?;
     }
     let mut counts = relay.inward.counts(DIRECTIONS[0]);

@@ -45,11 +45,11 @@ pub(crate) fn serve<F: Future<Output = ()> + 'static>(
     address: SocketAddr,
     accept: impl FnOnce(Tally) -> F,
 ) -> Result<Counts, String> {
-    let (tasks, tally, orders) = (LocalSet::new(), Tally::default(), InputLines::read());
+    let (tasks, tally, input) = (LocalSet::new(), Tally::default(), InputLines::read());
     print_address(address)?;
     tasks.spawn_local(accept(tally.clone()));
     tasks.block_on(runtime, async {
-        while !orders.are_over() {
+        while !input.has_ended() {
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
     });
