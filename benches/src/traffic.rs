@@ -15,7 +15,6 @@ pub use crate::client::Client;
 use crate::numbered::{connection_of, first_number, number_of, write_number};
 use crate::process::print_json;
 use crate::tally::{EchoCounts, Outstanding, Tally, Window};
-pub use ramp::{Connected, Ramp};
 pub use round::EchoRound;
 pub use turns::Turns;
 
@@ -116,7 +115,9 @@ pub struct Traffic {
     pub polling: Polling,
     /// The client limits a schedule when more than one message in ten leaves later than this, in nanoseconds.
     pub late_ns: u64,
-    /// The time within which all connections must be established.
+    /// Connections begun per second. With `None` the next ones begin as soon as earlier ones are established.
+    pub per_second: Option<u64>,
+    /// The time within which all connections must be established, in addition to that of `per_second`.
     pub patience: Duration,
     /// The time after the window in which outstanding messages may come back.
     pub settle: Duration,
@@ -136,6 +137,7 @@ impl Traffic {
             may_refuse: false,
             polling: Polling::Batch,
             late_ns: 50_000,
+            per_second: None,
             patience: Duration::from_secs(10),
             settle: Duration::from_secs(2),
         }
@@ -163,6 +165,7 @@ pub struct Generator<C> {
     traffic: Traffic,
     tally: Tally,
     turns: Option<Turns>,
+    connect_times: Vec<(u64, u64)>,
 }
 
 /// Connects, runs the traffic, and prints the [`Window`] and the [`EchoCounts`] as one line each.
@@ -182,10 +185,8 @@ pub fn run_client<C: Client>(
 impl<C: Client> Generator<C> {
     /// Makes all connections. `client` begins the given number of connections that belong to one client.
     pub fn connect(traffic: Traffic, client: impl FnMut(usize) -> Result<C, String>) -> Result<Self, String> {
-        let Traffic { connections, per_client, patience, .. } = traffic;
-        let has_pauses = traffic.polling == Polling::Rest;
-        let ramp = Ramp { connections, per_client, per_second: None, patience, has_pauses };
-        Ok(Self::over(traffic, ramp.connect(client)?.clients))
+        let (clients, connect_times) = traffic.connect(client)?;
+        Ok(Self { connect_times, ..Self::over(traffic, clients) })
     }
 
     /// A generator over established connections.
@@ -204,6 +205,7 @@ impl<C: Client> Generator<C> {
             traffic,
             tally: Tally::default(),
             turns: None,
+            connect_times: Vec::new(),
             clients,
         }
     }
@@ -223,6 +225,11 @@ impl<C: Client> Generator<C> {
     pub fn give_up(&mut self) {
         self.out.iter_mut().for_each(Outstanding::forget);
         self.out_of_client.fill(0);
+    }
+
+    /// When the connections of each client were begun, and when all of them were established, on the host's clock in nanoseconds.
+    pub fn connect_times(&self) -> &[(u64, u64)] {
+        &self.connect_times
     }
 
     /// The clients.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drumfire_benches::roles::key;
-use drumfire_benches::traffic::{Client, Ramp};
+use drumfire_benches::traffic::{Client, Generator, Shape, Traffic};
 use drumfire_benches::{
     Child, ClientPool, ClientSettings, Cores, Counts, DropWatch, Outcome, PER_SOCKET, RAMP_PER_SECOND,
     UsageWatch, Values, Window, WindowUsage, WindowWatch, close_fanout, count, raise_open_files,
@@ -95,18 +95,17 @@ fn start(load: &Load, cores: Cores) -> Result<(Child, Vec<Box<dyn Client>>), Str
     let to = (address, key().public());
     let settings =
         ClientSettings { options: load.mode.options(), each: DATAGRAMS_EACH, ..ClientSettings::new(to) };
-    let ramp = Ramp {
-        connections,
+    let traffic = Traffic {
         per_client: PER_SOCKET,
         per_second: Some(RAMP_PER_SECOND),
         patience: CONNECT_MAX,
-        has_pauses: false,
+        ..Traffic::echo(Shape::Idle, connections, 0)
     };
-    let clients = ramp.connect(|count| {
+    let clients = Generator::connect(traffic, |count| {
         let client: Box<dyn Client> = Box::new(ClientPool::on_one_socket(&settings, count)?);
         Ok(client)
     })?;
-    Ok((server, clients.clients))
+    Ok((server, clients.into_clients()))
 }
 
 /// Runs a load. Prints the status lines where `is_shown`.

@@ -4,7 +4,7 @@ use drumfire_benches::traffic::Shape;
 use drumfire_benches::{ArmTable, Bench, Goal, Measured, Results, Spread, median_cell, ratio_note};
 use drumfire_crypto::Suite;
 
-use crate::round::{CONNECT_TIMES, Load};
+use crate::round::CONNECT_TIMES;
 use crate::subject::{Io, Subject, default_suite};
 
 /// Messages delivered over those of plain UDP, at least.
@@ -34,6 +34,9 @@ const MORE_OF_RATE: &str = "Min|Avg|Max|TP50|TP75|TP90|TP95|TP99|TP99.9";
 
 /// The subjects of a part with their rounds.
 pub(crate) struct Rows {
+    /// The name of the part.
+    pub(crate) name: &'static str,
+    pub(crate) shape: Shape,
     pub(crate) subjects: Vec<Subject>,
     pub(crate) measured: Vec<Measured>,
     /// The reason why nbio is not among them.
@@ -73,9 +76,9 @@ fn median(arm: &Measured, name: &str) -> Option<f64> {
 }
 
 /// Shows the tables of a load, and adds its figures.
-pub(crate) fn show(load: Load, rows: &Rows, bench: &mut Bench) {
-    let tables = if matches!(load.shape, Shape::Closed { .. }) {
-        connections(load, rows);
+pub(crate) fn show(rows: &Rows, bench: &mut Bench) {
+    let tables = if matches!(rows.shape, Shape::Closed { .. }) {
+        connections(rows);
         [[OF_ECHO, OF_BOTH].join("|"), MORE.to_owned()]
     } else {
         [[OF_RATE, OF_BOTH].join("|"), [MORE_OF_RATE, MORE].join("|")]
@@ -90,20 +93,20 @@ pub(crate) fn show(load: Load, rows: &Rows, bench: &mut Bench) {
     let results = &mut bench.results;
     for (subject, arm) in rows.iter() {
         for (what, unit) in [("TPS", "/s"), ("EER", "")] {
-            let name = format!("{}: {}: {what}", load.name, subject.name());
+            let name = format!("{}: {}: {what}", rows.name, subject.name());
             results.spread(name, arm.value(what), unit, Goal::Shown, &ratio_note(&[arm]));
         }
     }
     for (subject, arm) in rows.iter() {
         if let Subject::Drumfire(io, suite) = subject {
-            goals(load, rows, (io, suite), arm, results);
+            goals(rows, (io, suite), arm, results);
         }
     }
 }
 
 /// Shows how connections were made, in the columns of nbio's benchmark. A time is that of all connections of a socket. Plain datagrams
 /// need no connection, drumfire's clients begin at a fixed rate, and nbio's begin one after the other.
-fn connections(load: Load, rows: &Rows) {
+fn connections(rows: &Rows) {
     let millis = |arm: &Measured, name| median_cell(arm.value(name), 2) + "ms";
     let table = ArmTable::new("Connections", &rows.measured)
         .column("TPS", |arm| median_cell(arm.value("connect TPS"), 0))
@@ -114,17 +117,17 @@ fn connections(load: Load, rows: &Rows) {
             table.column(name.trim_start_matches("connect "), |arm| millis(arm, name))
         })
         .column("Usage", |arm| median_cell(arm.value("connect Usage"), 2) + "s")
-        .column("Total", |_| load.connections.to_string())
-        .column("Success", |_| load.connections.to_string())
+        .column("Total", |arm| median_cell(arm.value("Conns"), 0))
+        .column("Success", |arm| median_cell(arm.value("Conns"), 0))
         // A connection that cannot be made ends the part.
         .column("Failed", |_| "0".to_owned())
         .print_with_limits();
 }
 
 /// Adds the figures of one row with their goals.
-fn goals(load: Load, rows: &Rows, (io, suite): (Io, Suite), ours: &Measured, results: &mut Results) {
+fn goals(rows: &Rows, (io, suite): (Io, Suite), ours: &Measured, results: &mut Results) {
     let (raw, nbio) = (rows.of(Subject::Raw), rows.of(Subject::Nbio));
-    let named = |what: &str| format!("{}: {what}, {}", load.name, ours.name);
+    let named = |what: &str| format!("{}: {what}, {}", rows.name, ours.name);
     let ratio = |other: Option<&Measured>, what| Some(median(ours, what)? / median(other?, what)?);
     let note =
         |other: Option<&Measured>| ratio_note(&[Some(ours), other].into_iter().flatten().collect::<Vec<_>>());
@@ -132,7 +135,7 @@ fn goals(load: Load, rows: &Rows, (io, suite): (Io, Suite), ours: &Measured, res
     results.figure(named("TP99 over TP50"), tail, "x", Goal::AtMost(TAIL), &note(None));
     let undelivered = ours.value("undelivered").map(|spread| spread.most);
     results.figure(named("undelivered after a second"), undelivered, "", Goal::AtMost(0.0), "");
-    if matches!(load.shape, Shape::Open { .. }) {
+    if matches!(rows.shape, Shape::Open { .. }) {
         let is_enough = raw.and_then(|raw| median(raw, "answered")).is_some_and(|share| share >= ALL);
         let delivered = if suite == Suite::ChaCha20Poly1305 { DELIVERED_CHACHA } else { DELIVERED_AES };
         let (what, value, goal) = if is_enough {

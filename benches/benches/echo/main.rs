@@ -26,7 +26,6 @@ use drumfire_benches::{Arm, Bench, Plan, Program, interleave, nbio, part};
 use drumfire_tools::host;
 
 use format::Rows;
-use round::Load;
 use subject::Subject;
 
 /// Descriptors for the connections of nbio's clients, for what polls them, and for everything else.
@@ -49,7 +48,7 @@ fn run(bench: &mut Bench, shape: Shape) -> Result<(), String> {
     let millis = Duration::from_millis;
     // Where this is not permitted, connecting fails with the reason.
     let _ = host::raise_open_files(OPEN_FILES);
-    let load = Load { name: bench.part(), connections: bench.extent().pick(256, 10_000, 10_000), shape };
+    let (name, connections) = (bench.part(), bench.extent().pick(256, 10_000, 10_000));
     let (rounds, warm_up, counted) = bench.extent().pick(
         (1, millis(50), millis(250)),
         (5, millis(500), millis(2_000)),
@@ -66,11 +65,13 @@ fn run(bench: &mut Bench, shape: Shape) -> Result<(), String> {
     let program = program.ok();
     let arm = |subject: &Subject| {
         let (subject, program) = (*subject, program.as_deref());
-        Arm::new(subject.name(), move || round::run(load, subject, (warm_up, counted), cores, program))
+        Arm::new(subject.name(), move || {
+            round::run(subject, (connections, shape), (warm_up, counted), cores, program)
+        })
     };
     let plan = Plan { warm_up: 0, rounds, ..bench.plan() };
     let measured = interleave(subjects.iter().map(arm).collect(), plan)?;
-    bench.results.rounds(load.name, &measured)?;
-    format::show(load, &Rows { subjects, measured, missing }, bench);
+    bench.results.rounds(name, &measured)?;
+    format::show(&Rows { name, shape, subjects, measured, missing }, bench);
     Ok(())
 }

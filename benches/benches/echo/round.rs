@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use drumfire_benches::traffic::{Client, Connected, Generator, Polling, Ramp, Shape, Traffic};
+use drumfire_benches::traffic::{Client, Generator, Polling, Shape, Traffic};
 use drumfire_benches::{
     Child, Cores, Counts, DropWatch, EchoRound, Outcome, PER_SOCKET, RAMP_PER_SECOND, Tally, UsageWatch,
     Values, Window, close, close_books, count, resident_bytes,
@@ -13,7 +13,7 @@ use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
 use crate::subject::Subject;
 
 /// The time within which all connections must be established, in addition to the ramp.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Messages that are not back this long after the window count as undelivered.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -49,32 +49,16 @@ const TIMES: [(&str, f64); 8] = [
     ("Max", 1.0),
 ];
 
-/// The traffic of a part.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    pub(crate) name: &'static str,
-    pub(crate) connections: usize,
-    pub(crate) shape: Shape,
-}
-
-impl Load {
-    fn traffic(self, subject: Subject) -> Traffic {
-        Traffic {
-            per_client: PER_SOCKET,
-            may_lose: subject == Subject::Raw,
-            polling: Polling::Turns,
-            settle: Duration::ZERO,
-            ..Traffic::echo(self.shape, self.connections, BYTES)
-        }
-    }
-
-    fn connect(self, subject: Subject, server: &Child) -> Result<Connected<Box<dyn Client>>, String> {
-        let address = server.address()?;
-        let per_second = matches!(subject, Subject::Drumfire(..)).then_some(RAMP_PER_SECOND);
-        let connections = self.connections;
-        let patience = PATIENCE + Duration::from_secs(2 * connections as u64 / RAMP_PER_SECOND);
-        let ramp = Ramp { connections, per_client: PER_SOCKET, per_second, patience, has_pauses: false };
-        ramp.connect(|count| subject.connect(address, count))
+/// The traffic of nbio's benchmark for a subject.
+fn traffic(subject: Subject, connections: usize, shape: Shape) -> Traffic {
+    Traffic {
+        per_client: PER_SOCKET,
+        may_lose: subject == Subject::Raw,
+        polling: Polling::Turns,
+        per_second: matches!(subject, Subject::Drumfire(..)).then_some(RAMP_PER_SECOND),
+        patience: PATIENCE,
+        settle: Duration::ZERO,
+        ..Traffic::echo(shape, connections, BYTES)
     }
 }
 
@@ -120,16 +104,17 @@ impl Sampler<'_> {
 
 /// Runs a round and returns its report with the further values that its tables show.
 pub(crate) fn run(
-    load: Load,
     subject: Subject,
+    (connections, shape): (usize, Shape),
     window: (Duration, Duration),
     cores: Cores,
     nbio: Option<&Path>,
 ) -> Result<Outcome, String> {
     let dropped = DropWatch::begin();
-    let server = subject.start(load.connections, cores, nbio)?;
-    let Connected { clients, times } = load.connect(subject, &server)?;
-    let mut generator = Generator::over(load.traffic(subject), clients);
+    let server = subject.start(connections, cores, nbio)?;
+    let address = server.address()?;
+    let traffic = traffic(subject, connections, shape);
+    let mut generator = Generator::connect(traffic, |count| subject.connect(address, count))?;
     let mut sampler =
         Sampler { server: &server, second: None, cpu_percent: Vec::new(), memory_mib: Vec::new() };
     let mut round = generator.round(&server, window, |window, now| sampler.sample(window, now))?;
@@ -149,11 +134,11 @@ pub(crate) fn run(
         close_books(sent, &served, drops)?;
     }
     values.extend(round.values());
-    values.extend(message_values(load, &round, undelivered));
+    values.extend(message_values(&round, undelivered));
     let latency = generator.tally().latency();
     values.insert("Avg", latency.mean() / 1e3);
     values.extend(TIMES.map(|(name, share)| (name, latency.value_at_quantile(share) as f64 / 1e3)));
-    values.extend(connect_values(load.connections, &times));
+    values.extend(connect_values(connections, generator.connect_times()));
 
     let lost = [(KERNEL_RECEIVE_QUEUE, round.counts.lost.min(drops))];
     Ok((round.report([subject != Subject::Nbio, true], &lost)?, values))
@@ -188,8 +173,8 @@ fn connect_values(connections: usize, times: &[(u64, u64)]) -> Values {
 }
 
 /// The columns of messages.
-fn message_values(load: Load, round: &EchoRound, undelivered: u64) -> Values {
-    let EchoRound { counts, usage, window, turns, .. } = round;
+fn message_values(round: &EchoRound, undelivered: u64) -> Values {
+    let EchoRound { traffic, counts, usage, window, turns, .. } = round;
     let seconds = window.length().as_secs_f64();
     let (tps, cpu) = (counts.echoed as f64 / seconds, usage.server.core_share() * 100.0);
     let mib = |messages: u64| (messages * BYTES as u64) as f64 / MIB;
@@ -204,8 +189,8 @@ fn message_values(load: Load, round: &EchoRound, undelivered: u64) -> Values {
         ("Success", counts.echoed as f64),
         ("Packet Recv", counts.echoed as f64),
         ("Failed", counts.lost as f64),
-        ("Conns", load.connections as f64),
-        ("Concurrency", load.connections as f64),
+        ("Conns", traffic.connections as f64),
+        ("Concurrency", traffic.connections as f64),
         ("Payload", BYTES as f64),
         ("client's CPU", usage.load.core_share() * 100.0),
         ("undelivered", undelivered as f64),
@@ -222,7 +207,7 @@ fn message_values(load: Load, round: &EchoRound, undelivered: u64) -> Values {
             ("answered", answered / turns.offered.max(1) as f64),
         ]);
     }
-    if let Shape::Open { rate } = load.shape {
+    if let Shape::Open { rate } = traffic.shape {
         values.insert("SendRate", rate as f64);
     }
     values

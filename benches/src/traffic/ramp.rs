@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drumfire_tools::clock;
 
-use super::{Client, REST};
+use super::{Client, Polling, REST, Traffic};
 
 /// Connections that are being made at a time. They fit the receive buffer of any server.
 const CONNECTING_MAX: usize = 64;
@@ -12,37 +12,19 @@ const CONNECTING_MAX: usize = 64;
 /// The interval in which established connections are polled while others connect.
 const UPKEEP_NS: u64 = 100_000_000;
 
-/// The connections to make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ramp {
-    /// The number of connections.
-    pub connections: usize,
-    /// The number of connections per [`Client`].
-    pub per_client: usize,
-    /// Connections begun per second. With `None` the next ones begin as soon as earlier ones are established.
-    pub per_second: Option<u64>,
-    /// The time within which all of them must be established.
-    pub patience: Duration,
-    /// Whether the thread pauses between two polls, because it shares its core.
-    pub has_pauses: bool,
-}
+/// Clients, and the times at which the connections of each were begun and at which all of them were established. Times are nanoseconds of
+/// the host's clock.
+type Connected<C> = (Vec<C>, Vec<(u64, u64)>);
 
-/// Established connections.
-pub struct Connected<C> {
-    /// The clients.
-    pub clients: Vec<C>,
-    /// When the connections of each client were begun, and when all of them were established, on the host's clock in nanoseconds.
-    pub times: Vec<(u64, u64)>,
-}
-
-impl Ramp {
+impl Traffic {
     /// Makes all connections. `client` begins the given number of connections that belong to one client.
-    pub fn connect<C: Client>(
+    pub(super) fn connect<C: Client>(
         &self,
         mut client: impl FnMut(usize) -> Result<C, String>,
     ) -> Result<Connected<C>, String> {
-        let Self { connections, per_client, per_second, patience, has_pauses } = *self;
-        let deadline = clock::now() + patience;
+        let Self { connections, per_client, per_second, patience, .. } = *self;
+        let ramp = Duration::from_secs(per_second.map_or(0, |rate| connections as u64 / rate.max(1)));
+        let deadline = clock::now() + ramp + patience;
         let interval = per_second.map_or(0, |rate| per_client as u64 * 1_000_000_000 / rate.max(1));
         let (mut clients, mut times) = (Vec::<C>::new(), Vec::<(u64, Option<u64>)>::new());
         let (mut begun, mut ready, mut due, mut upkeep) = (0, 0, 0, clock::host_ns());
@@ -71,13 +53,13 @@ impl Ramp {
             }
             ready += times[ready..].iter().take_while(|(_, established)| established.is_some()).count();
             if clock::now() > deadline {
-                return Err(format!("{connections} connections were not made within {patience:?}"));
+                return Err(format!("{connections} connections were not made in time"));
             }
-            if has_pauses {
+            if self.polling == Polling::Rest {
                 clock::pause(REST);
             }
         }
         let times = times.into_iter().map(|(begun, established)| (begun, established.unwrap_or(begun)));
-        Ok(Connected { clients, times: times.collect() })
+        Ok((clients, times.collect()))
     }
 }
