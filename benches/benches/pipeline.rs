@@ -7,7 +7,7 @@
 //!
 //! `find` receives copies of packets that were opened before, which the server drops as duplicates. `pipeline` covers parsing,
 //! opening, frames, ack bookkeeping, timers, taking the event, and the acks that follow. One thread does all work, pinned to a core.
-//! The work of the other end is not timed. Each round has new connections.
+//! The work of the other end is not timer. Each round has new connections.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -40,9 +40,9 @@ fn main() -> ExitCode {
 
 /// The time that a server took to find connections or to receive.
 #[derive(Default)]
-struct Timed(Duration);
+struct StepTimer(Duration);
 
-impl Meter for Timed {
+impl Meter for StepTimer {
     fn is_of(&self, step: Step) -> bool {
         matches!(step, Step::Find | Step::Receive)
     }
@@ -55,7 +55,7 @@ impl Meter for Timed {
     }
 }
 
-impl Timed {
+impl StepTimer {
     fn ns_per_packet(&self, count: u64) -> f64 {
         self.0.as_nanos() as f64 / count as f64
     }
@@ -72,9 +72,9 @@ fn find(bench: &mut Bench) -> Result<(), String> {
     let arm = |connections: u8| {
         let name = format!("header, look-up, and replay window, connections: {connections}");
         Arm::new(name, move || {
-            let mut timed = Timed::default();
-            steps::find(&mut sealed(Suite::Aes128Gcm, connections), count, &mut timed);
-            Ok(timed.ns_per_packet(count))
+            let mut timer = StepTimer::default();
+            steps::find(&mut sealed(Suite::Aes128Gcm, connections), count, &mut timer);
+            Ok(timer.ns_per_packet(count))
         })
     };
     let arms = bench.interleave_work(ROUNDS, vec![arm(1), arm(200)])?;
@@ -119,16 +119,16 @@ impl Case {
 
     /// Passes `count` packets to a new server.
     fn receive(self, count: u64) -> PerPacket {
-        let mut timed = Timed::default();
+        let mut timer = StepTimer::default();
         let (acks, bytes) = if self.is_reliable {
             let config = Config::default().has_aes_gcm(self.suite == Suite::Aes128Gcm);
-            Stream::new(true, config, (1, PAYLOAD)).run(count, &mut timed)
+            Stream::new(true, config, (1, PAYLOAD)).run(count, &mut timer)
         } else {
             let mut sealed = sealed(self.suite, self.connections);
-            let acks = steps::receive_unreliable(&mut sealed, count, &mut timed);
+            let acks = steps::receive_unreliable(&mut sealed, count, &mut timer);
             (acks, PACKET_BYTES * usize::try_from(count).unwrap_or(usize::MAX))
         };
-        [timed.ns_per_packet(count), acks as f64 / count as f64, bytes as f64 / count as f64]
+        [timer.ns_per_packet(count), acks as f64 / count as f64, bytes as f64 / count as f64]
     }
 }
 

@@ -97,7 +97,7 @@ pub struct Results {
     /// The rates of single threads that were sampled together: a list per sample, with an entry per thread.
     rates: Vec<Value>,
     /// Further files: the ending of the name, and the content.
-    files: Vec<(String, Vec<u8>)>,
+    files: Vec<(String, String)>,
 }
 
 impl Results {
@@ -194,15 +194,10 @@ impl Results {
     /// and of the box plot.
     pub fn rates(&mut self, key: &'static str, name: &str, samples: &[Vec<u64>]) -> Result<(), String> {
         self.rates.push(json!({ "name": name, "unit": "pps", "samples": samples }));
-        self.file(&format!("{key}.csv"), table::csv(samples).into_bytes());
+        self.files.push((format!("{key}.csv"), table::csv(samples)));
         let svg = plot::render(samples, &host::machine(), &Flags::new());
-        self.file(&format!("{key}.svg"), svg.map_err(|error| error.to_string())?.into_bytes());
+        self.files.push((format!("{key}.svg"), svg.map_err(|error| error.to_string())?));
         Ok(())
-    }
-
-    /// Adds a file, such as a picture. Its name is that of the report with this ending.
-    pub fn file(&mut self, ending: &str, bytes: Vec<u8>) {
-        self.files.push((ending.to_owned(), bytes));
     }
 
     /// The table of all figures.
@@ -231,13 +226,13 @@ impl Results {
         let stem: Vec<String> =
             [self.name.to_owned()].into_iter().chain(part).chain(self.size.clone()).collect();
         let stem = stem.join("-");
-        let write = |ending: &str, bytes: &[u8]| {
+        let write = |ending: &str, text: &str| {
             let path = folder.join(format!("{stem}{ending}"));
-            let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, bytes));
+            let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, text));
             written.map_err(|error| format!("{}: {error}", path.display())).map(|()| path)
         };
-        for (ending, bytes) in &self.files {
-            write(&format!("-{ending}"), bytes)?;
+        for (ending, text) in &self.files {
+            write(&format!("-{ending}"), text)?;
         }
         let all = json!({
             "name": self.name,
@@ -253,7 +248,7 @@ impl Results {
             "runs": self.runs,
             "rates": self.rates,
         });
-        write(".json", format!("{all:#}\n").as_bytes())
+        write(".json", &format!("{all:#}\n"))
     }
 }
 

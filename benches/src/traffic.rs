@@ -279,12 +279,6 @@ impl<C: Client> Generator<C> {
         window: Window,
         poll: &mut dyn FnMut(u64) -> Result<(), String>,
     ) -> Result<(), String> {
-        for connection in 0..self.out.len() {
-            let now = clock::host_ns();
-            self.fill(connection, outstanding, now)?;
-            let client = self.client_of(connection);
-            self.clients[client].flush(now)?;
-        }
         loop {
             let mut is_any = false;
             for client in 0..self.clients.len() {
@@ -294,6 +288,7 @@ impl<C: Client> Generator<C> {
                 }
                 self.poll_client(client, now)?;
                 is_any |= !self.came.is_empty();
+                // This also sends the first messages.
                 if self.came.is_empty() && now >= self.retry_at[client] {
                     self.retry_at[client] = now + RETRY_NS;
                     let first = client * self.traffic.per_client;

@@ -125,9 +125,9 @@ fn counted_part<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Counts one step of a packet's way.
-pub(crate) struct Counted(pub(crate) Step);
+pub(crate) struct StepCounter(pub(crate) Step);
 
-impl Meter for Counted {
+impl Meter for StepCounter {
     fn is_of(&self, step: Step) -> bool {
         self.0 == step
     }
@@ -139,12 +139,12 @@ impl Meter for Counted {
 
 /// Sends packets with one reliable message each.
 fn send(is_to_server: bool, count: u64, step: Step) {
-    Stream::new(is_to_server, Config::default(), (1, PAYLOAD)).run(count, &mut Counted(step));
+    Stream::new(is_to_server, Config::default(), (1, PAYLOAD)).run(count, &mut StepCounter(step));
 }
 
 /// Sends this number of messages in packets that are full of them.
 fn send_full(count: u64, step: Step) {
-    Stream::new(false, Config::default(), (FULL, &[7; 36])).run(count / FULL, &mut Counted(step));
+    Stream::new(false, Config::default(), (FULL, &[7; 36])).run(count / FULL, &mut StepCounter(step));
 }
 
 fn main() -> ExitCode {

@@ -24,7 +24,7 @@ use drumfire_wire::{
     PacketNumberLength, TransportHeader, limits::ACK_RANGES_SENT,
 };
 
-use crate::{Counted, counted_part};
+use crate::{StepCounter, counted_part};
 
 /// The payload of a reliable message that fills a packet of [`PACKET_BYTES`].
 pub(crate) const PAYLOAD: &[u8] = &[7; 97];
@@ -72,7 +72,7 @@ pub(crate) fn parse(count: u64) {
 
 /// Receives copies of packets that were opened before.
 pub(crate) fn find(count: u64) {
-    steps::find(&mut sealed(Config::default()), count, &mut Counted(Step::Find));
+    steps::find(&mut sealed(Config::default()), count, &mut StepCounter(Step::Find));
 }
 
 /// Opens packets with the cipher alone.
@@ -97,7 +97,7 @@ pub(crate) fn take_events(count: u64) {
 
 /// Receives packets of unreliable messages, up to the event and the acks that follow.
 pub(crate) fn receive_unreliable(count: u64) {
-    steps::receive_unreliable(&mut sealed(Config::default()), count, &mut Counted(Step::Receive));
+    steps::receive_unreliable(&mut sealed(Config::default()), count, &mut StepCounter(Step::Receive));
 }
 
 /// Receives an ack of `packets` new packets: parse, open, remove the packets from those in flight, and measure the round trip.
