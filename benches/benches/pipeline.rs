@@ -7,7 +7,7 @@
 //!
 //! `find` receives copies of packets that were opened before, which the server drops as duplicates. `pipeline` covers parsing,
 //! opening, frames, ack bookkeeping, timers, taking the event, and the acks that follow. One thread does all work, pinned to a core.
-//! The work of the other end is not timer. Each round has new connections.
+//! The work of the other end is not timed. Each round has new connections.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -52,5 +52,5 @@ pub use rounds::{
     interleave_all, interleave_work, median_cell, micros, ratio_note,
 };
 pub use tally::{EchoCounts, Tally, Window};
-pub use tasks::{FirstTask, HEARD, serve_in_tasks, take_from_stalled};
+pub use tasks::{FirstTask, HEARD, serve_with_first, take_from_stalled};
 pub use traffic::EchoRound;

@@ -12,6 +12,7 @@ use drumfire::{
     Access, Bytes, ChannelId, Context, Control, Event, Handler, Message, PeerId, SendOptions, Server,
     ServerConfig, Workers, handler,
 };
+use drumfire_socket::Wait;
 use drumfire_tools::clock;
 use serde::{Deserialize, Serialize};
 
@@ -68,14 +69,74 @@ impl Interface {
 /// The role of [`echo`].
 pub const ECHO: &str = "echo-server";
 
-/// Starts an echo server with this number of workers, for this number of connections.
-pub fn start_echo(
-    interface: Interface,
-    workers: u16,
-    connections: u32,
-    core: Option<usize>,
-) -> Result<(Child, Target), String> {
-    Child::server(ECHO, core, &(workers, connections, interface))
+/// The settings of an echo server. They are the arguments of [`echo`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct EchoConfig {
+    /// How the server is written.
+    pub interface: Interface,
+    /// The number of workers, which only servers with threads have.
+    pub workers: u16,
+    /// The number of connections.
+    pub connections: u32,
+    /// The time for which datagrams gather. `None` is the default wait.
+    pub gather: Option<Duration>,
+    /// The interval in which the application polls. With `None` it polls when something comes.
+    pub interval: Option<Duration>,
+    /// Whether all answers are reliable and ordered, or may be lost.
+    pub is_reliable: bool,
+    /// The channel whose answers are always reliable and ordered.
+    pub reliable_channel: Option<u16>,
+    /// Messages on this channel and further ones have no answer.
+    pub channels: u16,
+    /// The length of answers, which repeat their message, or 0 for the length of the message. A line of the input changes it.
+    pub answer_bytes: usize,
+    /// The size of each receive buffer.
+    pub receive_buffer_bytes: usize,
+}
+
+impl EchoConfig {
+    /// One worker that sends all messages back unreliably.
+    pub const fn new(interface: Interface, connections: u32) -> Self {
+        Self {
+            interface,
+            workers: 1,
+            connections,
+            gather: None,
+            interval: None,
+            is_reliable: false,
+            reliable_channel: None,
+            channels: u16::MAX,
+            answer_bytes: 0,
+            receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
+        }
+    }
+
+    /// Starts the server as a role of this bench.
+    pub fn start(&self, core: Option<usize>) -> Result<(Child, Target), String> {
+        Child::server(ECHO, core, self)
+    }
+
+    /// Runs the server until the end of its input. It prints its address, and returns its last counts.
+    pub fn serve(self) -> Result<Counts, String> {
+        let config = config(self.workers, self.connections).receive_buffer_bytes(self.receive_buffer_bytes);
+        let config = match self.gather {
+            Some(time) => config.wait(Wait::Gather(time)),
+            None => config,
+        };
+        let echo = Echo::new(self);
+        match self.interface {
+            Interface::Handler => serve_in_handler(config, echo),
+            Interface::Poll => serve_by_polling(config, &echo),
+            Interface::Inline => serve_by_polling(config.workers(Workers::Inline), &echo),
+            Interface::Async => serve_in_tasks(config, echo, FirstTask::Answers),
+            Interface::HandOver => serve_on_other_thread(config, echo),
+        }
+    }
+}
+
+/// Runs an echo server. The arguments are its [`EchoConfig`].
+pub fn echo(args: &str) -> Result<Counts, String> {
+    arguments::<EchoConfig>(args)?.serve()
 }
 
 /// Makes the configuration of a server on the loopback that accepts all clients.
@@ -106,15 +167,10 @@ pub fn end<S>(server: S, control: &Control) -> Stats {
 
 /// The answers of an echo, and its counters. A reader may find a message that is received, and neither echoed nor refused yet.
 #[derive(Debug)]
-pub struct Echo {
-    /// The options of answers.
-    pub options: SendOptions,
-    /// The channel whose answers are reliable and ordered, whatever the options.
-    pub reliable_channel: Option<ChannelId>,
-    /// Messages on this channel and further ones have no answer.
-    pub channels: u16,
-    /// The length of answers, which repeat their message, or 0 for the length of the message.
-    pub bytes: AtomicUsize,
+pub(crate) struct Echo {
+    config: EchoConfig,
+    /// The present value of [`EchoConfig::answer_bytes`].
+    bytes: AtomicUsize,
     received: AtomicU64,
     echoed: AtomicU64,
     refused: AtomicU64,
@@ -122,13 +178,10 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// Sends each message back with these options.
-    pub fn new(options: SendOptions) -> Self {
+    pub(crate) fn new(config: EchoConfig) -> Self {
         Self {
-            options,
-            reliable_channel: None,
-            channels: u16::MAX,
-            bytes: AtomicUsize::new(0),
+            config,
+            bytes: config.answer_bytes.into(),
             received: AtomicU64::new(0),
             echoed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -137,11 +190,11 @@ impl Echo {
     }
 
     /// Counts a message that came. Returns the options of its answer, if it has one.
-    pub fn on_received(&self, channel: ChannelId) -> Option<SendOptions> {
+    pub(crate) fn on_received(&self, channel: ChannelId) -> Option<SendOptions> {
         self.received.fetch_add(1, Ordering::Relaxed);
-        let is_reliable = self.reliable_channel == Some(channel);
-        let options = if is_reliable { SendOptions::reliable_ordered() } else { self.options };
-        (channel.0 < self.channels).then_some(options)
+        let is_reliable = self.config.is_reliable || self.config.reliable_channel == Some(channel.0);
+        let options = if is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() };
+        (channel.0 < self.config.channels).then_some(options)
     }
 
     /// Returns the answer to a message where it is not the message itself.
@@ -153,12 +206,12 @@ impl Echo {
     }
 
     /// Counts the answer to a message, or that there was no room for it.
-    pub fn on_answer(&self, is_taken: bool) {
+    pub(crate) fn on_answer(&self, is_taken: bool) {
         (if is_taken { &self.echoed } else { &self.refused }).fetch_add(1, Ordering::Relaxed);
     }
 
     /// `received`, `echoed`, `refused` (answers without room), and `left` (connections that ended), with the counters of the server.
-    pub fn counts(&self, stats: &Stats) -> Counts {
+    pub(crate) fn counts(&self, stats: &Stats) -> Counts {
         let mut counts = counts_of(stats);
         let named = [
             ("received", &self.received),
@@ -174,19 +227,6 @@ impl Echo {
     fn change_bytes(&self, line: &str) -> Result<(), String> {
         self.bytes.store(line.parse().map_err(|_| format!("{line}: not a length"))?, Ordering::Relaxed);
         print_line(line)
-    }
-}
-
-/// Runs a server that sends each message back unreliably. The arguments are workers, connections, and the [`Interface`].
-pub fn echo(args: &str) -> Result<Counts, String> {
-    let (workers, connections, interface) = arguments(args)?;
-    let (config, echo) = (config(workers, connections), Echo::new(SendOptions::unreliable()));
-    match interface {
-        Interface::Handler => serve_in_handler(config, echo),
-        Interface::Poll => serve_by_polling(config, &echo, None),
-        Interface::Inline => serve_by_polling(config.workers(Workers::Inline), &echo, None),
-        Interface::Async => serve_in_tasks(config, FirstTask::Answers),
-        Interface::HandOver => serve_on_other_thread(config, echo),
     }
 }
 
@@ -214,9 +254,8 @@ impl Handler for EchoHandler {
     }
 }
 
-/// Runs an echo whose handler answers on the worker's thread, until the end of its input. It prints its address. A line of
-/// its input changes the length of answers. Returns its last counts.
-pub fn serve_in_handler(config: ServerConfig, echo: Echo) -> Result<Counts, String> {
+/// Runs an echo whose handler answers on the worker's thread.
+fn serve_in_handler(config: ServerConfig, echo: Echo) -> Result<Counts, String> {
     let echo = Arc::new(echo);
     let make = |_| EchoHandler { echo: Arc::clone(&echo), memory: Vec::new() };
     let server = handler::Server::bind(config, make).map_err(|error| error.to_string())?;
@@ -227,12 +266,8 @@ pub fn serve_in_handler(config: ServerConfig, echo: Echo) -> Result<Counts, Stri
     Ok(echo.counts(&end(server, &control)))
 }
 
-/// As [`serve_in_handler`], for an application that polls and answers on its own thread: at this interval, or when something comes.
-pub fn serve_by_polling(
-    config: ServerConfig,
-    echo: &Echo,
-    interval: Option<Duration>,
-) -> Result<Counts, String> {
+/// Runs an echo whose application polls and answers on its own thread.
+fn serve_by_polling(config: ServerConfig, echo: &Echo) -> Result<Counts, String> {
     let mut server = Server::bind(config).map_err(|error| error.to_string())?;
     let (input, mut memory) = (InputLines::read(), Vec::new());
     print_address(server.local_addr())?;
@@ -241,7 +276,7 @@ pub fn serve_by_polling(
         if until.is_none() && !input.take_waiting(|line| echo.change_bytes(line))? {
             until = Some(clock::now() + LAST_WAIT);
         }
-        match interval {
+        match echo.config.interval {
             None => {
                 let timeout = if until.is_some() { LAST_WAIT } else { CHECK_INTERVAL };
                 answer_all(&mut server, timeout, echo, &mut memory);

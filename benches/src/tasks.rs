@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use drumfire::asynchronous::{Connection, Server};
-use drumfire::{Message, SendOptions, ServerConfig};
+use drumfire::{Message, ServerConfig};
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::process::{Child, Counts, named_counts, print_json};
-use crate::roles::{Echo, print_address};
+use crate::roles::{Echo, EchoConfig, Interface, print_address};
 
 /// How the task of the first connection treats its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,17 +33,21 @@ pub fn take_from_stalled(server: &Child) -> Result<u64, String> {
     server.read()
 }
 
-/// Runs the server until the end of its input. It prints its address, and returns its counts.
-pub fn serve_in_tasks(config: ServerConfig, first: FirstTask) -> Result<Counts, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    runtime.map_err(|error| format!("the executor: {error}"))?.block_on(run(config, first))
+/// Runs a server of this configuration whose tasks echo, until the end of its input. It prints its address, and returns its counts.
+pub fn serve_with_first(config: ServerConfig, first: FirstTask) -> Result<Counts, String> {
+    serve_in_tasks(config, Echo::new(EchoConfig::new(Interface::Async, 0)), first)
 }
 
-async fn run(config: ServerConfig, first: FirstTask) -> Result<Counts, String> {
+pub(crate) fn serve_in_tasks(config: ServerConfig, echo: Echo, first: FirstTask) -> Result<Counts, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.map_err(|error| format!("the executor: {error}"))?.block_on(run(config, echo, first))
+}
+
+async fn run(config: ServerConfig, echo: Echo, first: FirstTask) -> Result<Counts, String> {
     let server = Arc::new(Server::bind(config).map_err(|error| error.to_string())?);
     print_address(server.local_addr())?;
     let mut orders = orders();
-    let (tally, heard) = (Arc::new(Echo::new(SendOptions::unreliable())), Arc::<AtomicU64>::default());
+    let (tally, heard) = (Arc::new(echo), Arc::<AtomicU64>::default());
     let connection = if first == FirstTask::Answers { None } else { server.accept().await };
     if let (FirstTask::Receives, Some(connection)) = (first, &connection) {
         tokio::spawn(receive(connection.clone(), Arc::clone(&heard)));
@@ -75,11 +79,11 @@ fn orders() -> Receiver<()> {
 
 async fn accept(server: Arc<Server>, tally: Arc<Echo>) {
     while let Some(connection) = server.accept().await {
-        tokio::spawn(echo(connection, Arc::clone(&tally)));
+        tokio::spawn(answer(connection, Arc::clone(&tally)));
     }
 }
 
-async fn echo(connection: Connection, tally: Arc<Echo>) {
+async fn answer(connection: Connection, tally: Arc<Echo>) {
     while let Ok((channel, payload)) = connection.recv().await {
         let Some(options) = tally.on_received(channel) else { continue };
         tally.on_answer(connection.send(Message::new(channel, payload, options)).await.is_ok());

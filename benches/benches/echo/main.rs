@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_benches::traffic::Shape;
-use drumfire_benches::{Arm, Bench, Plan, Program, interleave, nbio, part};
+use drumfire_benches::{Arm, Bench, Plan, Program, interleave, nbio, part, roles};
 use drumfire_tools::host;
 
 use format::Rows;
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         part("BenchRate", |bench| run(bench, Shape::Open { rate: 200 })),
     ];
     let program = Program {
-        roles: &[(subject::SERVER, subject::serve), (subject::RAW, subject::serve_raw)],
+        roles: &[(roles::ECHO, roles::echo), (subject::RAW, subject::serve_raw)],
         ..Program::new("echo", &parts)
     };
     program.main()
@@ -48,7 +48,7 @@ fn run(bench: &mut Bench, shape: Shape) -> Result<(), String> {
     let millis = Duration::from_millis;
     // Where this is not permitted, connecting fails with the reason.
     let _ = host::raise_open_files(OPEN_FILES);
-    let (name, connections) = (bench.part(), bench.extent().pick(256, 10_000, 10_000));
+    let (name, connections) = (bench.part(), bench.extent().pick(256_u32, 10_000, 10_000));
     let (rounds, warm_up, counted) = bench.extent().pick(
         (1, millis(50), millis(250)),
         (5, millis(500), millis(2_000)),

@@ -105,7 +105,7 @@ impl Sampler<'_> {
 /// Runs a round and returns its report with the further values that its tables show.
 pub(crate) fn run(
     subject: Subject,
-    (connections, shape): (usize, Shape),
+    (connections, shape): (u32, Shape),
     window: (Duration, Duration),
     cores: Cores,
     nbio: Option<&Path>,
@@ -113,7 +113,7 @@ pub(crate) fn run(
     let dropped = DropWatch::begin();
     let server = subject.start(connections, cores, nbio)?;
     let address = server.address()?;
-    let traffic = traffic(subject, connections, shape);
+    let traffic = traffic(subject, connections as usize, shape);
     let mut generator = Generator::connect(traffic, |count| subject.connect(address, count))?;
     let mut sampler =
         Sampler { server: &server, second: None, cpu_percent: Vec::new(), memory_mib: Vec::new() };
@@ -154,7 +154,7 @@ fn close_echo(subject: Subject, round: &EchoRound, served: &Counts) -> Result<()
 }
 
 /// The rate and the times in which connections were made. A time is that of all connections of a socket.
-fn connect_values(connections: usize, times: &[(u64, u64)]) -> Values {
+fn connect_values(connections: u32, times: &[(u64, u64)]) -> Values {
     let begun = times.iter().map(|(begun, _)| *begun).min().unwrap_or(0);
     let end = times.iter().map(|(_, established)| *established).max().unwrap_or(begun);
     let seconds = (end.saturating_sub(begun) as f64 / 1e9).max(1e-9);
@@ -164,7 +164,7 @@ fn connect_values(connections: usize, times: &[(u64, u64)]) -> Values {
     }
     let latency = tally.latency();
     let mut values = Values::from([
-        ("connect TPS", connections as f64 / seconds),
+        ("connect TPS", f64::from(connections) / seconds),
         ("connect Avg", latency.mean() / 1e6),
         ("connect Usage", seconds),
     ]);

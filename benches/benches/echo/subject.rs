@@ -5,19 +5,14 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use drumfire::{SendOptions, Workers};
-use drumfire_benches::roles::{Echo, config, key, serve_by_polling, serve_in_handler};
+use drumfire::SendOptions;
+use drumfire_benches::roles::{ECHO, EchoConfig, Interface, key};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
     Child, ClientPool, ClientSettings, Cores, Counts, PER_SOCKET, Pace, PlainDatagrams, RECEIVE_BUFFER_BYTES,
-    Reply, arguments, nbio, serve_plain,
+    Reply, nbio, serve_plain,
 };
 use drumfire_crypto::Suite;
-use drumfire_socket::Wait;
-use serde::{Deserialize, Serialize};
-
-/// The role of [`serve`].
-pub(crate) const SERVER: &str = "echo-server";
 
 /// The role of [`serve_raw`].
 pub(crate) const RAW: &str = "raw-server";
@@ -40,7 +35,7 @@ pub(crate) enum Subject {
 }
 
 /// The thread that does the server's I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Io {
     /// The application's thread, which is notified of each datagram, as the floor is.
     Inline,
@@ -89,16 +84,18 @@ impl Subject {
     }
 
     /// Starts the server on its core. `nbio` is nbio's server.
-    pub(crate) fn start(
-        self,
-        connections: usize,
-        cores: Cores,
-        nbio: Option<&Path>,
-    ) -> Result<Child, String> {
+    pub(crate) fn start(self, connections: u32, cores: Cores, nbio: Option<&Path>) -> Result<Child, String> {
         match self {
             Self::Raw => Child::role(RAW, Some(cores.server), &()),
             Self::Nbio => nbio::start(nbio.ok_or("nbio's server was not built")?, cores),
-            Self::Drumfire(io, _) => Child::role(SERVER, Some(cores.server), &(io, connections)),
+            Self::Drumfire(io, _) => {
+                let (interface, gather) = match io {
+                    Io::Inline => (Interface::Inline, None),
+                    Io::Gathered => (Interface::Handler, Some(GATHERED)),
+                };
+                let config = EchoConfig::new(interface, connections);
+                Child::role(ECHO, Some(cores.server), &EchoConfig { gather, is_reliable: true, ..config })
+            }
         }
     }
 
@@ -114,16 +111,6 @@ impl Subject {
                 Box::new(ClientPool::on_one_socket(&settings, count)?)
             }
         })
-    }
-}
-
-/// Runs a server of drumfire. The arguments are the [`Io`] and the number of connections.
-pub(crate) fn serve(args: &str) -> Result<Counts, String> {
-    let (io, connections) = arguments(args)?;
-    let (config, echo) = (config(1, connections), Echo::new(SendOptions::reliable_ordered()));
-    match io {
-        Io::Inline => serve_by_polling(config.workers(Workers::Inline), &echo, None),
-        Io::Gathered => serve_in_handler(config.wait(Wait::Gather(GATHERED)), echo),
     }
 }
 

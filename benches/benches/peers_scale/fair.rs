@@ -16,7 +16,7 @@ use drumfire_benches::{
 };
 use drumfire_socket::{GroupConfig, ReuseportGroup};
 
-use crate::world::{CHANNELS, HANDLER, PER_DROP, WARM_UP, World};
+use crate::world::{CHANNELS, PER_DROP, WARM_UP, World, handler};
 
 /// Messages per second of each of the others.
 const PER_SECOND: u64 = 20;
@@ -48,7 +48,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         (200, Duration::from_secs(3)),
     );
     let (cores, plan) = (bench.pin_load()?, bench.plan());
-    let mut world = World::start((HANDLER, 1), SLOTS, Some(cores.server), PER_SECOND)?;
+    let mut world = World::start(handler(1, SLOTS), Some(cores.server), PER_SECOND)?;
     world.connect(others)?;
     let settings = ClientSettings::new(world.to);
     let settings = ClientSettings { config: settings.config.clone().congestion(LINE_RATE), ..settings };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use drumfire_benches::{Bench, Goal};
 
-use crate::world::{HANDLER, PER_SECOND, WARM_UP, World};
+use crate::world::{PER_SECOND, WARM_UP, World, handler};
 
 /// The least share of kernel and ciphers, in percent.
 const REST: f64 = 95.0;
@@ -25,7 +25,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         (2_000, Duration::from_secs(20)),
     );
     let cores = bench.pin_load()?;
-    let mut world = World::start((HANDLER, 1), clients, Some(cores.server), PER_SECOND)?;
+    let mut world = World::start(handler(1, clients), Some(cores.server), PER_SECOND)?;
     world.connect(clients)?;
     let file =
         std::env::temp_dir().join(format!("drumfire-profile-{}", std::process::id())).display().to_string();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use drumfire_benches::traffic::{KEEP_ALIVE_NS, at_intervals};
 use drumfire_benches::{Arm, Bench, Goal, interleave, ratio_note};
 
-use crate::world::{HANDLER, PER_DROP, PER_SECOND, WARM_UP, World};
+use crate::world::{PER_DROP, PER_SECOND, WARM_UP, World, handler};
 
 /// CPU per message, two workers over one.
 const CPU_RATIO: f64 = 1.05;
@@ -24,7 +24,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let (cores, plan) = (bench.pin_load()?, bench.plan());
     let core = (cores.count < CORES_LEAST).then_some(cores.server);
     let start = |workers| -> Result<_, String> {
-        let mut world = World::start((HANDLER, workers), clients, core, PER_SECOND)?;
+        let mut world = World::start(handler(workers, clients), core, PER_SECOND)?;
         world.connect(clients)?;
         Ok(RefCell::new(world))
     };

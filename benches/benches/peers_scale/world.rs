@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use drumfire::{ChannelId, SendOptions, Workers};
-use drumfire_benches::roles::{Echo, config, serve_by_polling, serve_in_handler};
+use drumfire::ChannelId;
+use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
     Child, ClientPool, ClientSettings, ConnectOutcomes, Counts, Measured, Outcome, Pace, Reply,
@@ -48,43 +48,35 @@ pub(crate) const PER_DROP: u64 = 64 * 4;
 /// The clients limit a round when more than one message in ten leaves later than this.
 const LATE_NS: u64 = 500_000;
 
-/// The role of [`tick`].
-pub(crate) const TICK: &str = "tick-server";
-
-/// The role of [`handler`].
-pub(crate) const HANDLER: &str = "handler-server";
-
 /// The role of [`plain`].
 pub(crate) const PLAIN: &str = "plain-server";
 
 /// Room for what all clients send while the server has no core.
 const RECEIVE_BUFFER_BYTES: usize = 8 * 1_024 * 1_024;
 
-/// Runs a server that polls once per tick on its one thread, as the report's does. The arguments are the rate per second and the number of
-/// connections. The length of answers is a line of the input.
-pub(crate) fn tick(args: &str) -> Result<Counts, String> {
-    let (rate, connections) = arguments(args)?;
-    let config = config(1, connections).workers(Workers::Inline).receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
-    serve_by_polling(config, &echo(), Some(interval(rate)))
+/// A server that polls once per tick on its one thread, as the report's does.
+pub(crate) fn ticking(rate: u32, connections: u32) -> EchoConfig {
+    EchoConfig { interval: Some(interval(rate)), ..server(Interface::Inline, connections) }
 }
 
-/// Runs a server whose workers answer. The arguments are the numbers of workers and connections.
-pub(crate) fn handler(args: &str) -> Result<Counts, String> {
-    let (workers, connections) = arguments(args)?;
-    let config = config(workers, connections).receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
-    serve_in_handler(config, echo())
+/// A server whose workers answer.
+pub(crate) fn handler(workers: u16, connections: u32) -> EchoConfig {
+    EchoConfig { workers, ..server(Interface::Handler, connections) }
+}
+
+/// Messages on further channels are a flood, and have no answer.
+fn server(interface: Interface, connections: u32) -> EchoConfig {
+    EchoConfig {
+        channels: CHANNELS.into(),
+        reliable_channel: Some(RELIABLE.0),
+        receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
+        ..EchoConfig::new(interface, connections)
+    }
 }
 
 /// Runs a plain UDP server that polls at a fixed rate. The argument is the rate.
 pub(crate) fn plain(args: &str) -> Result<Counts, String> {
     serve_plain(Pace::Every(interval(arguments(args)?)), Reply::Asked, RECEIVE_BUFFER_BYTES)
-}
-
-/// Messages on further channels are a flood, and have no answer.
-fn echo() -> Echo {
-    let mut echo = Echo::new(SendOptions::unreliable());
-    (echo.channels, echo.reliable_channel) = (CHANNELS.into(), Some(RELIABLE));
-    echo
 }
 
 /// The time between two ticks at this rate per second.
@@ -123,14 +115,9 @@ pub(crate) fn traffic(
 }
 
 impl World {
-    /// Starts a server with this argument of its role. Its clients send `per_second` messages each.
-    pub(crate) fn start(
-        (role, argument): (&'static str, u32),
-        slots: u32,
-        core: Option<usize>,
-        per_second: u64,
-    ) -> Result<Self, String> {
-        let (server, to) = Child::server(role, core, &(argument, slots))?;
+    /// Starts a server. Its clients send `per_second` messages each.
+    pub(crate) fn start(config: EchoConfig, core: Option<usize>, per_second: u64) -> Result<Self, String> {
+        let (server, to) = config.start(core)?;
         let load = Generator::over(traffic(0, BATCH as usize, 0, 0), Vec::new());
         Ok(Self { server, to, load, others: Vec::new(), per_second })
     }

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use drumfire_benches::roles::{Interface, start_echo};
+use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::{Generator, Shape, Traffic, at_intervals};
 use drumfire_benches::{
     Arm, Bench, Child, ClientPool, ClientSettings, Goal, Plan, close, close_server, count, interleave,
@@ -38,7 +38,7 @@ struct Side {
 
 impl Side {
     fn open(clients: u32, core: usize, per_second: u64) -> Result<RefCell<Self>, String> {
-        let (server, to) = start_echo(Interface::Poll, 1, clients, Some(core))?;
+        let (server, to) = EchoConfig::new(Interface::Poll, clients).start(Some(core))?;
         let mut pool = ClientPool::bind(ClientSettings::new(to), SOCKETS, clients)?;
         pool.connect_all(clients)?;
         let traffic = Traffic::echo(Shape::Open { rate: 1 }, pool.peers(), MESSAGE_BYTES);

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use drumfire_benches::roles::{Interface, start_echo};
+use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::Shape;
 use drumfire_benches::{Arm, Bench, Cores, Goal, Outcome, busy_note, interleave};
 use drumfire_tools::report::Report;
@@ -55,7 +55,7 @@ fn round(
     interface: Interface,
     (shape, connections): (Shape, u32),
 ) -> Result<Outcome, String> {
-    let (server, to) = start_echo(interface, 1, connections, Some(cores.server))?;
+    let (server, to) = EchoConfig::new(interface, connections).start(Some(cores.server))?;
     let round = Round::run(load(shape, connections as usize), counted, (&server, to), |_, _| Ok(()))?;
     let has_one_thread = matches!(interface, Interface::Handler | Interface::Inline);
     let (report, _) = round.finish(server, 0, has_one_thread)?;

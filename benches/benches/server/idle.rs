@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_benches::roles::{Interface, start_echo};
+use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
     Bench, Child, ClientPool, ClientSettings, Counts, Extent, Goal, PLAIN_BYTES_MAX, Pace, PlainDatagrams,
@@ -71,7 +71,7 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
         (seconds(20), 5, seconds(30)),
     );
     let core = bench.pin_load()?.server;
-    let (server, to) = start_echo(Interface::Poll, 1, clients, Some(core))?;
+    let (server, to) = EchoConfig::new(Interface::Poll, clients).start(Some(core))?;
     let mut pool = ClientPool::bind(ClientSettings::new(to), SOCKETS, clients)?;
     let memory_now = || resident_bytes(server.id()).ok_or("the server's memory cannot be read");
     let empty = memory_now()?;

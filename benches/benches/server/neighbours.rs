@@ -19,7 +19,7 @@ use drumfire_benches::roles::config;
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
     Arm, Bench, Child, Cores, CostlySender, Counts, FirstTask, Flood, FloodConfig, Goal, HEARD, Measured,
-    Outcome, Pick, Results, arguments, count, interleave, ratio_note, serve_in_tasks, take_from_stalled,
+    Outcome, Pick, Results, arguments, count, interleave, ratio_note, serve_with_first, take_from_stalled,
 };
 
 use crate::round::{Round, load};
@@ -101,7 +101,7 @@ pub(crate) const SERVER: &str = "async-server";
 /// Runs the server. The argument is the [`FirstTask`].
 pub(crate) fn serve(args: &str) -> Result<Counts, String> {
     let config = config(1, CONNECTIONS_MAX).memory_bytes(MEMORY_BYTES, MEMORY_BYTES);
-    serve_in_tasks(config, arguments(args)?)
+    serve_with_first(config, arguments(args)?)
 }
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {

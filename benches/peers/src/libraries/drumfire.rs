@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire::SendOptions;
-use drumfire_benches::roles::{Echo, config, key, serve_in_handler};
+use drumfire_benches::roles::{EchoConfig, Interface, key};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{ClientPool, ClientSettings, Counts, PER_SOCKET};
 use drumfire_crypto::Suite;
@@ -43,23 +43,17 @@ pub(crate) fn libraries() -> Vec<Library> {
     ]
 }
 
-const fn options(setup: &Setup) -> SendOptions {
-    if setup.is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
-}
-
 fn serve(setup: &Setup) -> Result<Counts, String> {
-    let mut config = config(1, CONNECTIONS);
-    if setup.gather_us > 0 {
-        config = config.wait(Wait::Gather(Duration::from_micros(setup.gather_us)));
-    }
-    let mut echo = Echo::new(options(setup));
-    echo.bytes = setup.answer_bytes.into();
-    serve_in_handler(config, echo)
+    let config = EchoConfig::new(Interface::Handler, CONNECTIONS);
+    let gather = (setup.gather_us > 0).then(|| Duration::from_micros(setup.gather_us));
+    let Setup { is_reliable, answer_bytes, .. } = *setup;
+    EchoConfig { gather, is_reliable, answer_bytes, ..config }.serve()
 }
 
 fn connect(server: SocketAddr, count: usize, setup: &Setup) -> Result<Box<dyn Client>, String> {
     let suite = if setup.is_chacha { Suite::ChaCha20Poly1305 } else { Suite::Aes128Gcm };
     let settings = ClientSettings::new((server, key().public())).with_suite(suite)?;
-    let settings = ClientSettings { options: options(setup), each: DATAGRAMS_EACH, ..settings };
+    let options = if setup.is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() };
+    let settings = ClientSettings { options, each: DATAGRAMS_EACH, ..settings };
     Ok(Box::new(ClientPool::on_one_socket(&settings, count)?))
 }
