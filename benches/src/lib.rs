@@ -40,7 +40,7 @@ pub use flood::{CostlySender, Flood, FloodConfig};
 pub use host::{
     Cores, DropWatch, Usage, UsageWatch, WindowUsage, WindowWatch, raise_open_files, resident_bytes,
 };
-pub use plain::{PLAIN_BYTES_MAX, Pace, Reply, bind_mio, serve_plain};
+pub use plain::{PLAIN, PLAIN_BYTES_MAX, Pace, Reply, bind_mio, plain, serve_plain};
 pub use process::{
     Child, Counts, InputLines, ROLE_FLAG, Target, UNPINNED, arguments, counts_from, named_counts, print_json,
     print_line,

@@ -11,9 +11,10 @@ use drumfire_socket::{
 use drumfire_tools::clock;
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, Socket, Type};
 
-use crate::process::{CHECK_INTERVAL, Counts, InputLines, LAST_WAIT, named_counts, print_line};
+use crate::process::{CHECK_INTERVAL, Counts, InputLines, LAST_WAIT, arguments, named_counts, print_line};
 
 /// The size of the largest datagram.
 pub const PLAIN_BYTES_MAX: usize = 1_472;
@@ -28,18 +29,18 @@ const HEAD_BYTES: usize = 32;
 const BUDGET: usize = 256;
 
 /// How a server receives and sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pace {
     /// Through mio, with one `recv_from` and one `send_to` per datagram.
     OneByOne,
-    /// With `recvmmsg` and `sendmmsg`, and a wait of drumfire's workers.
-    Batches(Wait),
+    /// With `recvmmsg` and `sendmmsg`, and the wait of drumfire's workers that gathers for this time, or else the default wait.
+    Batches(Option<Duration>),
     /// The same, once per interval, like a game with ticks.
     Every(Duration),
 }
 
 /// The answer to a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     /// The datagram itself.
     Same,
@@ -104,6 +105,15 @@ impl Counted {
             ("socket sent", self.echoed),
         ])
     }
+}
+
+/// The role of [`plain`].
+pub const PLAIN: &str = "plain-server";
+
+/// Runs a plain server. The arguments are those of [`serve_plain`].
+pub fn plain(args: &str) -> Result<Counts, String> {
+    let (pace, reply, receive_buffer_bytes) = arguments(args)?;
+    serve_plain(pace, reply, receive_buffer_bytes)
 }
 
 /// Runs a server with a receive buffer of this size until the end of its input. It prints its address, and returns its counts.
@@ -186,7 +196,7 @@ fn serve_in_batches(
     };
     let (wait, interval) = match pace {
         Pace::Every(time) => (Wait::Notify, Some(time)),
-        Pace::Batches(wait) => (wait, None),
+        Pace::Batches(gather) => (gather.map_or_else(Wait::best, Wait::Gather), None),
         Pace::OneByOne => (Wait::Notify, None),
     };
     let mut waiter = Waiter::new(wait).map_err(|error| other(&error))?;

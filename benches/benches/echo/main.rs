@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_benches::traffic::Shape;
-use drumfire_benches::{Arm, Bench, Plan, Program, interleave, nbio, part, roles};
+use drumfire_benches::{Arm, Bench, PLAIN, Plan, Program, interleave, nbio, part, plain, roles};
 use drumfire_tools::host;
 
 use format::Rows;
@@ -36,10 +36,8 @@ fn main() -> ExitCode {
         part("BenchEcho", |bench| run(bench, Shape::Closed { outstanding: 1 })),
         part("BenchRate", |bench| run(bench, Shape::Open { rate: 200 })),
     ];
-    let program = Program {
-        roles: &[(roles::ECHO, roles::echo), (subject::RAW, subject::serve_raw)],
-        ..Program::new("echo", &parts)
-    };
+    let program =
+        Program { roles: &[(roles::ECHO, roles::echo), (PLAIN, plain)], ..Program::new("echo", &parts) };
     program.main()
 }
 

@@ -9,13 +9,10 @@ use drumfire::SendOptions;
 use drumfire_benches::roles::{ECHO, EchoConfig, Interface, key};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Child, ClientPool, ClientSettings, Cores, Counts, PER_SOCKET, Pace, PlainDatagrams, RECEIVE_BUFFER_BYTES,
-    Reply, nbio, serve_plain,
+    Child, ClientPool, ClientSettings, Cores, PER_SOCKET, PLAIN, Pace, PlainDatagrams, RECEIVE_BUFFER_BYTES,
+    Reply, nbio,
 };
 use drumfire_crypto::Suite;
-
-/// The role of [`serve_raw`].
-pub(crate) const RAW: &str = "raw-server";
 
 /// Datagrams of each connection that clients receive or send in one pass.
 const DATAGRAMS_EACH: usize = 4;
@@ -86,7 +83,10 @@ impl Subject {
     /// Starts the server on its core. `nbio` is nbio's server.
     pub(crate) fn start(self, connections: u32, cores: Cores, nbio: Option<&Path>) -> Result<Child, String> {
         match self {
-            Self::Raw => Child::role(RAW, Some(cores.server), &()),
+            Self::Raw => {
+                let plain = (Pace::OneByOne, Reply::Same, RECEIVE_BUFFER_BYTES);
+                Child::role(PLAIN, Some(cores.server), &plain)
+            }
             Self::Nbio => nbio::start(nbio.ok_or("nbio's server was not built")?, cores),
             Self::Drumfire(io, _) => {
                 let (interface, gather) = match io {
@@ -112,9 +112,4 @@ impl Subject {
             }
         })
     }
-}
-
-/// Runs a plain UDP server.
-pub(crate) fn serve_raw(_: &str) -> Result<Counts, String> {
-    serve_plain(Pace::OneByOne, Reply::Same, RECEIVE_BUFFER_BYTES)
 }

@@ -11,7 +11,8 @@ use drumfire_benches::{
 };
 
 use crate::world::{
-    BATCH, MESSAGE_BYTES, PER_DROP, PER_SECOND, PLAIN, WARM_UP, World, program_percent, ticking, traffic,
+    BATCH, MESSAGE_BYTES, PER_DROP, PER_SECOND, WARM_UP, World, program_percent, start_plain, ticking,
+    traffic,
 };
 
 /// CPU over that of a plain server which gathers as long, with the clients and answers of [`OVER_PLAIN_AT`].
@@ -45,7 +46,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     for &rate in rates {
         let slots = steps[steps.len() - 1];
         let world = World::start(ticking(rate, slots), Some(cores.server), PER_SECOND)?;
-        let plain = Child::role(PLAIN, Some(cores.server), &rate)?;
+        let plain = start_plain(rate, cores.server)?;
         let plain_address = plain.address()?;
         Ladder { rate, slots, world, plain, plain_address }.climb(bench, steps, counted)?;
     }

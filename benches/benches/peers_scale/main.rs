@@ -26,7 +26,7 @@ mod world;
 
 use std::process::ExitCode;
 
-use drumfire_benches::{Program, part, roles};
+use drumfire_benches::{PLAIN, Program, part, plain, roles};
 
 fn main() -> ExitCode {
     let parts = [
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         part("profile", profile::run),
     ];
     let program = Program {
-        roles: &[(roles::ECHO, roles::echo), (world::PLAIN, world::plain), (join::ANNOUNCER, join::announce)],
+        roles: &[(roles::ECHO, roles::echo), (PLAIN, plain), (join::ANNOUNCER, join::announce)],
         ..Program::new("peers_scale", &parts)
     };
     program.main()

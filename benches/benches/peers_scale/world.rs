@@ -6,8 +6,8 @@ use drumfire::ChannelId;
 use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    Child, ClientPool, ClientSettings, ConnectOutcomes, Counts, Measured, Outcome, Pace, Reply,
-    SocketCounters, Target, Window, arguments, close_server, count, serve_plain,
+    Child, ClientPool, ClientSettings, ConnectOutcomes, Counts, Measured, Outcome, PLAIN, Pace, Reply,
+    SocketCounters, Target, Window, close_server, count,
 };
 use drumfire_tools::clock;
 use drumfire_tools::report::ThreadReport;
@@ -48,9 +48,6 @@ pub(crate) const PER_DROP: u64 = 64 * 4;
 /// The clients limit a round when more than one message in ten leaves later than this.
 const LATE_NS: u64 = 500_000;
 
-/// The role of [`plain`].
-pub(crate) const PLAIN: &str = "plain-server";
-
 /// Room for what all clients send while the server has no core.
 const RECEIVE_BUFFER_BYTES: usize = 8 * 1_024 * 1_024;
 
@@ -74,9 +71,9 @@ fn server(interface: Interface, connections: u32) -> EchoConfig {
     }
 }
 
-/// Runs a plain UDP server that polls at a fixed rate. The argument is the rate.
-pub(crate) fn plain(args: &str) -> Result<Counts, String> {
-    serve_plain(Pace::Every(interval(arguments(args)?)), Reply::Asked, RECEIVE_BUFFER_BYTES)
+/// Starts a plain UDP server that polls at this rate.
+pub(crate) fn start_plain(rate: u32, core: usize) -> Result<Child, String> {
+    Child::role(PLAIN, Some(core), &(Pace::Every(interval(rate)), Reply::Asked, RECEIVE_BUFFER_BYTES))
 }
 
 /// The time between two ticks at this rate per second.

@@ -10,15 +10,10 @@ use std::time::Duration;
 use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Bench, Child, ClientPool, ClientSettings, Counts, Extent, Goal, PLAIN_BYTES_MAX, Pace, PlainDatagrams,
+    Bench, Child, ClientPool, ClientSettings, Extent, Goal, PLAIN, PLAIN_BYTES_MAX, Pace, PlainDatagrams,
     RECEIVE_BUFFER_BYTES, Reply, SocketCounters, Spread, Usage, UsageWatch, close_server, resident_bytes,
-    serve_plain,
 };
-use drumfire_socket::Wait;
 use drumfire_tools::clock;
-
-/// The role of the plain UDP server.
-pub(crate) const PLAIN: &str = "plain-server";
 
 const SOCKETS: u32 = 8;
 
@@ -46,11 +41,6 @@ const DATAGRAMS_EACH: usize = 16;
 /// A datagram to the plain server begins with the length of its answer in two bytes.
 const HEAD_BYTES: usize = 2;
 
-/// Runs the plain UDP server.
-pub(crate) fn plain(_: &str) -> Result<Counts, String> {
-    serve_plain(Pace::Batches(Wait::best()), Reply::Asked, RECEIVE_BUFFER_BYTES)
-}
-
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     for section in [FEW, MANY] {
         // A smoke run leaves out the many clients, unless they are asked for by name.
@@ -76,7 +66,8 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     let memory_now = || resident_bytes(server.id()).ok_or("the server's memory cannot be read");
     let empty = memory_now()?;
     pool.connect_all(clients)?;
-    let plain = Child::role(PLAIN, Some(core), &())?;
+    let plain = (Pace::Batches(None), Reply::Asked, RECEIVE_BUFFER_BYTES);
+    let plain = Child::role(PLAIN, Some(core), &plain)?;
     let mut mirror = Mirror::connect(plain.address()?, SOCKETS)?;
     mirror.follow_for(&mut pool, quiet)?;
     // All memory since no client was connected: tables, queues at their longest, and freed memory that the allocator keeps.

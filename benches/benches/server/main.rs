@@ -21,7 +21,7 @@ mod round;
 
 use std::process::ExitCode;
 
-use drumfire_benches::{Program, part, roles};
+use drumfire_benches::{PLAIN, Program, part, plain, roles};
 
 fn main() -> ExitCode {
     let parts = [
@@ -31,11 +31,7 @@ fn main() -> ExitCode {
         part("faces", faces::run).with_sections(&["steady", "full"]),
     ];
     let program = Program {
-        roles: &[
-            (roles::ECHO, roles::echo),
-            (idle::PLAIN, idle::plain),
-            (neighbours::SERVER, neighbours::serve),
-        ],
+        roles: &[(roles::ECHO, roles::echo), (PLAIN, plain), (neighbours::SERVER, neighbours::serve)],
         ..Program::new("server", &parts)
     };
     program.main()

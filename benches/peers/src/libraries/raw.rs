@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{Counts, PER_SOCKET, Pace, PlainDatagrams, RECEIVE_BUFFER_BYTES, Reply, serve_plain};
-use drumfire_socket::Wait;
 
 use crate::adapter::{DATAGRAMS_EACH, Library, Setup, gathered, version_of};
 
@@ -34,7 +33,7 @@ pub(crate) fn libraries() -> Vec<Library> {
 fn serve(setup: &Setup) -> Result<Counts, String> {
     let pace = match setup.gather_us {
         0 => Pace::OneByOne,
-        micros => Pace::Batches(Wait::Gather(Duration::from_micros(micros))),
+        micros => Pace::Batches(Some(Duration::from_micros(micros))),
     };
     let reply = if setup.answer_bytes == 0 { Reply::Same } else { Reply::Repeated(setup.answer_bytes) };
     serve_plain(pace, reply, RECEIVE_BUFFER_BYTES)
