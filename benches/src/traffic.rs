@@ -210,11 +210,6 @@ impl<C: Client> Generator<C> {
         }
     }
 
-    /// Messages per second of a schedule, over all connections.
-    pub const fn rate(&self) -> u64 {
-        self.rate
-    }
-
     /// Changes the total rate of a schedule and the length of answers, between two windows.
     pub fn change(&mut self, rate: u64, answer_bytes: usize) {
         self.rate = rate;

@@ -33,8 +33,6 @@ const SENT_LEAST: f64 = 0.99;
 pub struct EchoRound {
     /// The traffic.
     pub traffic: Traffic,
-    /// The number of messages offered per second, if there was a schedule.
-    pub rate: Option<u64>,
     /// The window.
     pub window: Window,
     /// The counts of the client.
@@ -97,7 +95,8 @@ impl EchoRound {
             }
             // It sends late, and still sends the whole schedule.
             (Shape::Open { .. }, Polling::Rest) => {
-                let offered = self.rate.unwrap_or(0) as f64 * self.window.length().as_secs_f64();
+                let rate = traffic.shape.rate(traffic.connections).unwrap_or(0);
+                let offered = rate as f64 * self.window.length().as_secs_f64();
                 ((counts.sent + counts.refused) as f64) < offered * SENT_LEAST
             }
             (Shape::Open { .. }, _) => counts.delay.is_some_and(|delay| delay.p90 > traffic.late_ns),
@@ -124,16 +123,8 @@ impl<C: Client> Generator<C> {
             watch.poll(now);
             poll(window, now)
         })?;
-        let (usage, rate) =
-            (watch.finish()?, matches!(self.traffic.shape, Shape::Open { .. }).then_some(self.rate));
-        Ok(EchoRound {
-            traffic: self.traffic,
-            rate,
-            window,
-            counts: self.tally.finish(),
-            turns: self.turns,
-            usage,
-        })
+        let usage = watch.finish()?;
+        Ok(EchoRound { traffic: self.traffic, window, counts: self.tally.finish(), turns: self.turns, usage })
     }
 }
 
@@ -173,7 +164,7 @@ mod tests {
         let cpu = ThreadSample { run_ns: u64::try_from(run).expect("a second"), ..ThreadSample::default() };
         let server = Usage { window: Duration::from_secs(1), cpu };
         let usage = WindowUsage { server, load: server, steal_share: None };
-        EchoRound { traffic, rate: Some(5), window, counts, turns: None, usage }
+        EchoRound { traffic, window, counts, turns: None, usage }
     }
 
     /// Two messages are out when the window begins, three leave and come back in it, one is late, and one never comes.
