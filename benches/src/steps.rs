@@ -1,6 +1,6 @@
 //! The steps of a packet's way between two endpoints in memory. A [`Meter`] measures some of them.
 //!
-//! Packets come in batches, as from one receive call. The work of the other end and the making of packets are no step.
+//! Packets come in batches, as from one receive call. The preparation of input is no step.
 
 use std::net::SocketAddr;
 use std::time::Duration;
