@@ -2,8 +2,9 @@
 
 use clap::ValueEnum as _;
 use drumfire_tools::choices::{Mode, Suite};
+use drumfire_tools::report::{Granted, Report};
 
-use crate::report::{IS_NATIVE, Report, SEVERAL};
+use crate::report::{IS_NATIVE, SEVERAL, messages_of, report_of_run};
 
 const SENDS: [&str; 3] = ["single", "sendmmsg", "gso"];
 
@@ -23,17 +24,17 @@ pub(crate) fn drains() -> &'static [&'static str] {
 
 /// One short run with a sender, whose report has been checked.
 pub(crate) fn run(flags: &str) -> Report {
-    Report::of_run(&format!("--secs 0.1 --flows 8 --threads {SEVERAL} {flags}"))
+    report_of_run(&format!("--secs 0.1 --flows 8 --threads {SEVERAL} {flags}"))
 }
 
 fn assert_granted(report: &Report, drain: &str, steer: &str, flags: &str) {
-    assert!(report.number("/granted/receive_buffer_bytes") > 0, "{flags}");
-    assert!(report.number("/granted/send_buffer_bytes") > 0, "{flags}");
-    let granted = &report.0["granted"];
-    assert!(granted["gso"].is_boolean() && granted["gro"].is_boolean(), "{flags}: {granted}");
-    assert!(!drain.ends_with("on") || granted["gro"] == true, "{flags}: {granted}");
-    assert!(!drain.ends_with("off") || granted["gro"] == false, "{flags}: {granted}");
-    assert_eq!(granted["filter"], if IS_NATIVE { steer } else { "none, for one socket" }, "{flags}");
+    let Granted { receive_buffer_bytes, send_buffer_bytes, gro, gso, filter } = &report.granted;
+    assert!(*receive_buffer_bytes > Some(0) && *send_buffer_bytes > Some(0), "{flags}");
+    assert!(gso.is_some() && gro.is_some(), "{flags}: {gso:?}, {gro:?}");
+    assert!(!drain.ends_with("on") || *gro == Some(true), "{flags}: {gro:?}");
+    assert!(!drain.ends_with("off") || *gro == Some(false), "{flags}: {gro:?}");
+    let expected = if IS_NATIVE { steer } else { "none, for one socket" };
+    assert_eq!(filter.as_deref(), Some(expected), "{flags}");
 }
 
 /// Runs a stage with every drain and send mode. Each drain and each send mode meets both ways to steer.
@@ -43,12 +44,12 @@ fn assert_stage(stage: &str) {
             let steer = ["hash", "tag"][(place + at) % 2];
             let flags = format!("--stage {stage} {drain} --steer {steer} --send {send} --rate 10000");
             let report = run(&flags);
-            assert_eq!(report.0["threads"].as_array().unwrap().len(), SEVERAL as usize, "{flags}");
+            assert_eq!(report.threads.len(), SEVERAL as usize, "{flags}");
             assert_granted(&report, drain, steer, &flags);
             if matches!(stage, "open" | "deliver") {
-                assert_eq!(report.number("/received"), report.number("/sent"), "{flags}");
-                assert_eq!(report.0.get("foreign"), None, "{flags}");
-                assert_eq!(report.0["flags"]["suite"], Suite::best().name(), "{flags}");
+                assert_eq!(report.books.received, report.books.sent, "{flags}");
+                assert!(report.foreign.is_empty(), "{flags}: {:?}", report.foreign);
+                assert_eq!(report.flags["suite"], Suite::best().name(), "{flags}");
             }
         }
     }
@@ -69,16 +70,16 @@ fn every_mode_closes_both_books_with_every_drain() {
             let flags =
                 format!("--stage deliver --mode {mode} {drain} --send {send} --steer {steer} --rate 8000");
             let report = run(&flags);
-            assert_eq!(report.0["flags"]["mode"], mode.name(), "{flags}");
-            assert_eq!(report.0["messages"]["mode"], mode.name(), "{flags}");
-            assert!(report.number("/messages/offered") > 0, "{flags}");
-            assert!(report.number("/messages/received") > 0, "{flags}");
-            assert!(report.number("/messages/answers") > 0, "{flags}: nothing was acknowledged");
+            assert_eq!(report.flags["mode"], mode.name(), "{flags}");
+            let messages = messages_of(&report);
+            assert_eq!(messages.mode, mode, "{flags}");
+            assert!(messages.offered > Some(0) && messages.books.received > 0, "{flags}");
+            assert!(messages.answers > 0, "{flags}: nothing was acknowledged");
             // Each thread measures one message in sixteen.
-            let is_measured = report.number("/messages/received") >= 16 * u64::from(SEVERAL);
-            assert!(!is_measured || report.number("/latency_ns/count") > 0, "{flags}");
+            let is_measured = messages.books.received >= 16 * u64::from(SEVERAL);
+            assert!(!is_measured || report.latency_ns.is_some_and(|latency| latency.count > 0), "{flags}");
             if matches!(mode, Mode::ReliableUnordered | Mode::ReliableOrdered) {
-                assert_eq!(report.number("/messages/received"), report.number("/messages/sent"), "{flags}");
+                assert_eq!(messages.books.received, messages.books.sent, "{flags}");
             }
         }
     }
@@ -97,7 +98,7 @@ fn every_way_to_wait_closes_its_books() {
 fn every_size_closes_its_books_and_a_stamp_needs_29_bytes() {
     for (size, has_latency) in [(28, false), (29, true)] {
         let report = run(&format!("--size {size} --rate 10000"));
-        assert_eq!(report.0.get("latency_ns").is_some(), has_latency, "{size}");
+        assert_eq!(report.latency_ns.is_some(), has_latency, "{size}");
     }
     for (size, send) in [(28, "gso"), (1_200, "gso"), (65_507, "sendmmsg")] {
         run(&format!("--size {size} --send {send} --rate 500"));

@@ -1,14 +1,15 @@
 //! Messages between real endpoints: both books close, and a run that breaks the promise of its mode is refused.
 
 use drumfire_tools::choices::Mode;
+use drumfire_tools::report::Report;
 
 use crate::client::Client;
 use crate::process::{Ended, sender, waiting_receiver};
-use crate::report::Report;
+use crate::report::{messages_of, report_of, report_of_run};
 use crate::sealed::send_junk;
 
 fn run(flags: &str) -> Report {
-    Report::of_run(&format!("--stage deliver {flags}"))
+    report_of_run(&format!("--stage deliver {flags}"))
 }
 
 #[test]
@@ -17,45 +18,47 @@ fn more_flows_than_one_poller_watches_are_all_served() {
     let sent = ["0.2", "2", "20"].into_iter().find_map(|secs| {
         let report =
             run(&format!("--mode reliable-ordered --threads 1 --flows 150 --secs {secs} --rate 6000"));
-        assert_eq!(report.number("/messages/received"), report.number("/messages/sent"));
-        Some(report.number("/messages/sent")).filter(|sent| *sent >= 150)
+        let books = &messages_of(&report).books;
+        assert_eq!(books.received, books.sent);
+        Some(books.sent).filter(|sent| *sent >= 150)
     });
     assert!(sent.is_some(), "no run had a message of each flow");
 }
 
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 mod with_losses {
+    use drumfire_tools::report::{IN_LOST_DATAGRAMS, KERNEL_RECEIVE_QUEUE, Messages, SUPERSEDED};
+
     use super::*;
 
-    /// Sends as fast as possible into a receive buffer for a few packets, until each of these counters has counted. A busy machine may
-    /// need a longer run, because a slow sender does not fill the buffer.
-    fn flood(mode: Mode, flows: u32, counters: &[&str]) -> Report {
-        let counters = [&["/drops/kernel_receive_queue"], counters].concat();
+    /// Sends as fast as possible into a receive buffer for a few packets, until the kernel has dropped some and the books of messages
+    /// show that. A busy machine may need a longer run, because a slow sender does not fill the buffer.
+    fn flood(mode: Mode, flows: u32, shows_drops: fn(&Messages) -> bool) -> Report {
         let mut runs = ["0.3", "3", "30"].into_iter().map(|secs| {
             run(&format!(
                 "--mode {mode} --threads 1 --flows {flows} --secs {secs} --rate 0 --send gso --receive-buffer 4096"
             ))
         });
-        let has_counted = |report: &Report, counter: &str| {
-            report.0.pointer(counter).and_then(serde_json::Value::as_u64) > Some(0)
-        };
-        let report = runs.find(|report| counters.iter().all(|counter| has_counted(report, counter)));
-        report.unwrap_or_else(|| panic!("{mode}: no run had all of {counters:?}"))
+        let report = runs.find(|report| {
+            report.books.drops.get(KERNEL_RECEIVE_QUEUE) > Some(&0) && shows_drops(messages_of(report))
+        });
+        report.unwrap_or_else(|| panic!("{mode}: the books of no run show the kernel's drops"))
     }
 
     #[test]
     fn reliable_messages_that_a_full_buffer_drops_are_resent() {
         for mode in [Mode::ReliableUnordered, Mode::ReliableOrdered] {
-            let report = flood(mode, 8, &["/messages/resent", "/messages/packets_lost"]);
-            assert_eq!(report.number("/messages/received"), report.number("/messages/sent"), "{mode}");
+            let report = flood(mode, 8, |messages| messages.resent > 0 && messages.packets_lost > 0);
+            let books = &messages_of(&report).books;
+            assert_eq!(books.received, books.sent, "{mode}");
         }
     }
 
     #[test]
     fn unreliable_messages_that_a_full_buffer_drops_are_counted() {
         for mode in [Mode::Unreliable, Mode::UnreliableSequenced] {
-            let report = flood(mode, 8, &["/messages/drops/in_lost_datagrams"]);
-            assert_eq!(report.number("/messages/resent"), 0, "{mode}");
+            let report = flood(mode, 8, |messages| messages.books.drops.get(IN_LOST_DATAGRAMS) > Some(&0));
+            assert_eq!(messages_of(&report).resent, 0, "{mode}");
         }
     }
 
@@ -63,8 +66,8 @@ mod with_losses {
     fn the_newest_message_arrives_through_a_full_buffer() {
         for mode in [Mode::ReliableSequenced, Mode::ReliableLatest] {
             // Each flow has one message in flight, so only many flows fill the buffer.
-            let report = flood(mode, 256, &["/messages/drops/superseded"]);
-            assert_eq!(report.0.get("limited_by"), None, "{mode}: acks set the pace");
+            let report = flood(mode, 256, |messages| messages.books.drops.get(SUPERSEDED) > Some(&0));
+            assert_eq!(report.limited_by, None, "{mode}: acks set the pace");
         }
     }
 }
@@ -103,9 +106,8 @@ fn junk_amid_messages_is_foreign_and_both_books_close() {
     let received = client.finish_messages(40, 0);
     assert_eq!((received.books.received, received.books.unexplained()), (packets, 0));
     assert_eq!(received.foreign, strays);
-    let report = Report::of(&receiver.end().with_code(0));
-    assert_eq!(report.number("/messages/received"), 40);
-    assert_eq!(report.0["foreign"], serde_json::to_value(&strays).unwrap());
+    let report = report_of(&receiver.end().with_code(0));
+    assert_eq!((messages_of(&report).books.received, &report.foreign), (40, &strays));
 }
 
 #[track_caller]

@@ -4,11 +4,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use drumfire_tools::table;
 use prometheus_parse::{Scrape, Value};
 
 use crate::client::Client;
-use crate::process::{Ended, Folder, RECEIVER, receiver, waiting_receiver};
-use crate::report::{IS_NATIVE, Report, SEVERAL};
+use crate::process::{Folder, RECEIVER, receiver, waiting_receiver};
+use crate::report::{IS_NATIVE, SEVERAL, read_report, report_of};
 
 const RUN: &str = "--with-sender --secs 0.1 --rate 5000 --flows 8";
 
@@ -27,7 +28,7 @@ fn by_default_only_the_table_is_on_standard_output() {
 #[test]
 fn json_on_standard_output_moves_the_table_to_standard_error() {
     let ended = receiver(&format!("{RUN} --json -")).end().with_code(0);
-    Report::of(&ended);
+    report_of(&ended);
     assert!(has_table(&ended.stderr), "{ended:#?}");
     assert!(ended.stderr.iter().any(|line| line.contains("kernel drops")), "the live line too: {ended:#?}");
 }
@@ -42,28 +43,13 @@ fn json_csv_and_plot_go_to_files_and_the_table_stays() {
     let ended = ended.with_code(0);
     assert!(has_table(&ended.stdout), "{ended:#?}");
     let [json, csv, plot] = [json, csv, plot].map(|path| std::fs::read_to_string(path).unwrap());
-    let report = Report::read(&json, &ended.what);
-    assert_csv(&csv, &ended);
+    let report = read_report(&json, &ended.what);
+    let rates = &report.pps_per_second;
+    assert!(!rates.is_empty() && rates.iter().all(|rates| rates.len() == SEVERAL as usize), "{rates:?}");
+    assert!(rates.iter().flatten().sum::<u64>() > 0, "{rates:?}");
+    assert_eq!(csv, table::csv(rates));
     assert!(plot.starts_with("<svg") && plot.trim_end().ends_with("</svg>"), "{plot}");
-    assert_eq!(report.0["flags"]["rate"], 5_000);
-    assert_eq!(report.0["flags"]["with_sender"], "on");
-}
-
-/// Checks the format of the article: a heading, then a row of whole numbers for each second and thread.
-fn assert_csv(text: &str, ended: &Ended) {
-    let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("run,thread,pps"), "{text}");
-    let rows: Vec<[u64; 3]> = lines
-        .map(|line| {
-            let fields: Vec<u64> = line.split(',').map(|field| field.parse().unwrap()).collect();
-            fields.try_into().unwrap_or_else(|fields| panic!("{fields:?} in {ended:#?}"))
-        })
-        .collect();
-    assert!(!rows.is_empty(), "{ended:#?}");
-    for (place, [second, thread, _]) in (0..).zip(&rows) {
-        assert_eq!((*second, *thread), (place / u64::from(SEVERAL), place % u64::from(SEVERAL)), "{text}");
-    }
-    assert!(rows.iter().map(|[.., pps]| pps).sum::<u64>() > 0, "{text}");
+    assert_eq!((&report.flags["rate"], &report.flags["with_sender"]), (&5_000.into(), &"on".into()));
 }
 
 #[test]
@@ -105,10 +91,9 @@ fn cpu_time_before_the_start_is_not_in_the_report() {
     let mut client = Client::begin_after(address, 1, || receiver.wait_for_cpu(BEFORE));
     client.send(0, 5);
     client.finish();
-    let report = Report::of(&receiver.end().with_code(0));
-    let used = ["cpu_user_s", "cpu_sys_s"].map(|key| report.0["threads"][0][key].as_f64().unwrap());
+    let report = report_of(&receiver.end().with_code(0));
     // With what it used before the start, it would be more.
-    assert!(used.iter().sum::<f64>() < BEFORE.as_secs_f64(), "{:#}", report.0);
+    assert!(report.threads[0].cpu_s().unwrap() < BEFORE.as_secs_f64(), "{report:#?}");
 }
 
 /// The page at this address, without its head.
@@ -150,9 +135,8 @@ fn a_scrape_shows_part_of_a_run() {
     }
     // Some more is received before it ends.
     program.error_line_with("   2 s  ");
-    program.interrupt_group();
-    let report = Report::of(&program.end().with_code(0));
-    let in_all = report.number("/received") as f64;
+    program.interrupt();
+    let in_all = report_of(&program.end().with_code(0)).books.received as f64;
     let so_far: f64 = received.iter().sum();
     assert!(so_far > 0.0 && so_far < in_all, "{so_far} of {in_all}");
 }

@@ -1,14 +1,17 @@
 //! A receive buffer that overflows: the kernel's drops are named, and nothing else is missing.
 
-use crate::report::Report;
+use drumfire_tools::report::{KERNEL_RECEIVE_QUEUE, Report};
+
+use crate::report::report_of_run;
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
 use crate::{
     client::{Client, foreign_socket},
     process::waiting_receiver,
+    report::report_of,
 };
 
 fn flood(flags: &str) -> Report {
-    Report::of_run(&format!("--secs 0.3 --rate 0 --send gso --receive-buffer 4096 {flags}"))
+    report_of_run(&format!("--secs 0.3 --rate 0 --send gso --receive-buffer 4096 {flags}"))
 }
 
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
@@ -16,10 +19,10 @@ fn flood(flags: &str) -> Report {
 fn overflows_without_gro_are_counted_to_the_datagram() {
     for flags in ["--threads 1", "--threads 4", "--threads 1 --stage raw", "--threads 1 --drain recv"] {
         let report = flood(&format!("--gro off {flags}"));
-        assert!(report.number("/drops/kernel_receive_queue") > 0, "{flags}: {:#}", report.0);
-        let by_thread = report.0["threads"].as_array().unwrap().iter();
-        let by_thread: u64 = by_thread.map(|thread| thread["kernel_drops"].as_u64().unwrap()).sum();
-        assert_eq!(by_thread, report.number("/drops/kernel_receive_queue"), "{flags}");
+        let drops = report.books.drops[KERNEL_RECEIVE_QUEUE];
+        assert!(drops > 0, "{flags}: {report:#?}");
+        let by_thread = report.threads.iter().map(|thread| thread.kernel_drops);
+        assert_eq!(by_thread.sum::<Option<u64>>(), Some(drops), "{flags}");
     }
 }
 
@@ -30,7 +33,7 @@ fn overflows_with_gro_are_counted_by_the_gaps_in_flows() {
         ["--gro on --threads 1", "--gro on --threads 4", "--gro on --threads 1 --stage raw", "--gro auto"]
     {
         let report = flood(flags);
-        assert!(report.number("/drops/kernel_receive_queue") > 0, "{flags}: {:#}", report.0);
+        assert!(report.books.drops[KERNEL_RECEIVE_QUEUE] > 0, "{flags}: {report:#?}");
     }
 }
 
@@ -52,16 +55,15 @@ fn foreign_datagrams_that_fill_a_buffer_leave_the_books_closed() {
     assert_eq!(received.books.unexplained(), 0);
     assert!(received.foreign.contains_key("kernel_receive_queue"), "{received:?}");
     assert_eq!(received.foreign.values().sum::<u64>(), FOREIGN, "{received:?}");
-    Report::of(&receiver.end().with_code(0));
+    report_of(&receiver.end().with_code(0));
 }
 
 #[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
 #[test]
 fn without_kernel_drop_counts_losses_are_called_unknown() {
     let report = flood("");
-    assert!(report.number("/unexplained") > 0, "{:#}", report.0);
-    let notes = report.0["notes"].as_array().unwrap();
+    assert!(report.books.unexplained() > 0, "{report:#?}");
     let said = "the kernel's drops are not known on this platform";
-    assert!(notes.iter().any(|note| note.as_str().unwrap().starts_with(said)), "{notes:?}");
-    assert!(report.0["threads"][0]["kernel_drops"].is_null());
+    assert!(report.notes.iter().any(|note| note.starts_with(said)), "{:?}", report.notes);
+    assert_eq!(report.threads[0].kernel_drops, None);
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use drumfire_tools::{clock, host::ProcessClock};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 /// No wait is longer. A program that needs more time hangs, even on a busy machine.
@@ -96,18 +96,13 @@ impl Program {
         rest.split(',').next().unwrap().parse().unwrap()
     }
 
-    /// Sends Ctrl-C to this process only.
+    /// Sends Ctrl-C as a terminal does: to the whole process group.
     pub(crate) fn interrupt(&self) {
-        kill_process(self.pid(), Signal::INT).unwrap();
-    }
-
-    /// Sends Ctrl-C as a terminal does: to the program and to its child processes.
-    pub(crate) fn interrupt_group(&self) {
         kill_process_group(self.pid(), Signal::INT).unwrap();
     }
 
     pub(crate) fn kill(&self) {
-        kill_process(self.pid(), Signal::KILL).unwrap();
+        kill_process_group(self.pid(), Signal::KILL).unwrap();
     }
 
     /// Waits until it has used this CPU time.

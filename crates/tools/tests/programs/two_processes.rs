@@ -3,17 +3,19 @@
 
 use std::net::UdpSocket;
 
+use drumfire_tools::report::Report;
+
 use crate::process::{Ended, Program, receiver, sender, waiting_receiver};
-use crate::report::{Report, SEVERAL};
+use crate::report::{SEVERAL, report_of};
 
 /// Checks that both reports agree, and returns the receiver's.
-pub(crate) fn assert_agree(received: &Ended, sent: &Ended) -> Report {
-    let (receiver, sender) = (Report::of(received), Report::of(sent));
-    assert_eq!((&receiver.0["name"], &sender.0["name"]), (&"receiver".into(), &"sender".into()));
-    let keys = "sent received drops unexplained foreign duplicated reordered offered messages limited_by";
-    for key in keys.split(' ') {
-        assert_eq!(receiver.0.get(key), sender.0.get(key), "{key}: {received:#?} {sent:#?}");
-    }
+fn assert_agree(received: &Ended, sent: &Ended) -> Report {
+    let (receiver, sender) = (report_of(received), report_of(sent));
+    assert_eq!((receiver.name.as_str(), sender.name.as_str()), ("receiver", "sender"));
+    assert_eq!((&receiver.books, &receiver.foreign), (&sender.books, &sender.foreign));
+    assert_eq!((receiver.duplicated, receiver.reordered), (sender.duplicated, sender.reordered));
+    assert_eq!((receiver.offered, &receiver.limited_by), (sender.offered, &sender.limited_by));
+    assert_eq!(receiver.messages, sender.messages);
     receiver
 }
 
@@ -22,8 +24,8 @@ const STAGES: [&str; 2] = ["parse", "deliver --mode reliable-ordered"];
 
 /// Checks that all messages arrived, if there are some.
 fn assert_delivered(report: &Report) {
-    if report.0.get("messages").is_some() {
-        assert_eq!(report.number("/messages/received"), report.number("/messages/sent"));
+    if let Some(messages) = &report.messages {
+        assert_eq!(messages.books.received, messages.books.sent);
     }
 }
 
@@ -101,8 +103,8 @@ fn ctrl_c_ends_a_receiver_without_a_sender() {
 fn ctrl_c_ends_a_run_with_its_report() {
     let mut program = receiver(&format!("--with-sender --threads {SEVERAL} {FOREVER}"));
     program.error_line_with("pps");
-    program.interrupt_group();
-    Report::of(&program.end().with_code(0));
+    program.interrupt();
+    report_of(&program.end().with_code(0));
 }
 
 #[test]
