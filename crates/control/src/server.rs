@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::local::{self, Listener, SocketFile, Stream};
-use super::message::{Answer, Ask, REQUEST_BYTES_MAX, Reply, Request, VERSION};
+use super::message::{Answer, REQUEST_BYTES_MAX, Reply, Request, VERSION};
 use super::source::Source;
 
 /// The largest number of clients that are connected at a time. Further clients are rejected with an error.
@@ -254,25 +254,16 @@ fn answer(source: &mut impl Source, request: &[u8], start: Instant) -> Result<An
             return fatal("not a request: it is not a JSON object with a version".to_owned());
         }
     }
-    let done = |done: Result<String, String>| match done {
-        Ok(text) => Answer::Done { text },
-        Err(text) => Answer::Error { text },
-    };
-    Ok(match serde_json::from_slice::<Request>(request).map(|request| request.ask) {
-        Ok(Ask::Snapshot { order, most }) => {
-            let mut snapshot = source.snapshot(order, most);
-            let since = now().saturating_duration_since(start);
-            snapshot.taken_at_nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-            Answer::Snapshot(snapshot)
-        }
-        Ok(Ask::Close { peer, text }) => done(source.close(&peer, &text)),
-        Ok(Ask::Ban { peer, seconds }) => done(source.ban(&peer, Duration::from_secs(seconds))),
-        Ok(Ask::Trace { peer }) => match source.trace(&peer) {
-            Ok(text) => Answer::Record { text },
-            Err(text) => Answer::Error { text },
-        },
+    let request: Request = match serde_json::from_slice(request) {
+        Ok(request) => request,
         Err(error) => return fatal(format!("not a request: {error}")),
-    })
+    };
+    let mut answer = source.answer(request.ask);
+    if let Answer::Snapshot(snapshot) = &mut answer {
+        let since = now().saturating_duration_since(start);
+        snapshot.taken_at_nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+    }
+    Ok(answer)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]

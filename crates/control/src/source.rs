@@ -8,7 +8,7 @@ use drumfire::control::{PeerSample, SurveyOrder, WorkerSample};
 use drumfire::stats::DropReason;
 use drumfire::{Control, Error, PeerId};
 
-use super::message::{PeerRow, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
+use super::message::{Answer, Ask, PeerRow, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
 
 /// The longest wait for the workers. A snapshot leaves out the connections of workers that do not answer in time.
 const WORKER_TIMEOUT: Duration = Duration::from_millis(500);
@@ -19,11 +19,15 @@ const OPERATOR_CODE: u32 = 0;
 /// The text that a banned peer receives.
 const BAN_TEXT: &str = "banned by the operator";
 
+/// The error of a command about a connection, in a program without connections.
+const NO_CONNECTIONS: &str = "this program has no connections";
+
 /// The program that a control socket shows. The thread of the socket calls one method at a time, so a method may wait briefly.
 ///
-/// The returned texts are for people: one line that says what was done, or why not.
+/// The returned texts are for people: one line that says what was done, or why not. A program without connections implements
+/// [`snapshot`](Self::snapshot) alone, and refuses the commands about connections.
 pub trait Source: Send + 'static {
-    /// Returns the state of the program. The caller fills in the time.
+    /// Returns the state of the program. A control socket replaces the time by its own.
     fn snapshot(&mut self, order: SurveyOrder, most: usize) -> Snapshot;
 
     /// Closes the connection of a peer.
@@ -31,21 +35,39 @@ pub trait Source: Send + 'static {
     /// # Errors
     ///
     /// The reason in one line.
-    fn close(&mut self, peer: &str, text: &str) -> Result<String, String>;
+    fn close(&mut self, _peer: &str, _text: &str) -> Result<String, String> {
+        Err(NO_CONNECTIONS.to_owned())
+    }
 
     /// Bans a peer for this duration, and closes its connection.
     ///
     /// # Errors
     ///
     /// The reason in one line.
-    fn ban(&mut self, peer: &str, duration: Duration) -> Result<String, String>;
+    fn ban(&mut self, _peer: &str, _duration: Duration) -> Result<String, String> {
+        Err(NO_CONNECTIONS.to_owned())
+    }
 
     /// Returns the flight record of a connection as text.
     ///
     /// # Errors
     ///
     /// The reason in one line.
-    fn trace(&mut self, peer: &str) -> Result<String, String>;
+    fn trace(&mut self, _peer: &str) -> Result<String, String> {
+        Err(NO_CONNECTIONS.to_owned())
+    }
+
+    /// Answers a request by the method for it.
+    fn answer(&mut self, ask: Ask) -> Answer {
+        let done = |text| Answer::Done { text };
+        let answer = match ask {
+            Ask::Snapshot { order, most } => Ok(Answer::Snapshot(self.snapshot(order, most))),
+            Ask::Close { peer, text } => self.close(&peer, &text).map(done),
+            Ask::Ban { peer, seconds } => self.ban(&peer, Duration::from_secs(seconds)).map(done),
+            Ask::Trace { peer } => self.trace(&peer).map(|text| Answer::Record { text }),
+        };
+        answer.unwrap_or_else(|text| Answer::Error { text })
+    }
 }
 
 impl Source for Control {

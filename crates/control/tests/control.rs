@@ -268,14 +268,6 @@ impl Source for Numbering {
         Snapshot::default()
     }
 
-    fn close(&mut self, peer: &str, _: &str) -> Result<String, String> {
-        Err(peer.to_owned())
-    }
-
-    fn ban(&mut self, peer: &str, _: Duration) -> Result<String, String> {
-        Err(peer.to_owned())
-    }
-
     fn trace(&mut self, _: &str) -> Result<String, String> {
         let number = self.request_count.fetch_add(1, Ordering::AcqRel);
         if number == 0 {
@@ -384,17 +376,5 @@ struct EmptySource;
 impl Source for EmptySource {
     fn snapshot(&mut self, _: SurveyOrder, _: usize) -> Snapshot {
         Snapshot::default()
-    }
-
-    fn close(&mut self, peer: &str, _: &str) -> Result<String, String> {
-        Err(peer.to_owned())
-    }
-
-    fn ban(&mut self, peer: &str, _: Duration) -> Result<String, String> {
-        Err(peer.to_owned())
-    }
-
-    fn trace(&mut self, peer: &str) -> Result<String, String> {
-        Err(peer.to_owned())
     }
 }

@@ -17,6 +17,4 @@ mod state;
 pub use outcome::Outcome;
 pub use plan::Plan;
 pub use session::{BoundReceiver, Observer, Second};
-#[cfg(feature = "top")]
-pub(crate) use state::NO_PEERS;
 pub use state::ReceiverSource;

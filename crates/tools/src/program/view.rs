@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Answer, Ask, OpenError};
+use drumfire_control::{Answer, Ask, Connection, OpenError, Source as _};
 
 use super::{IS_INTERRUPTED, is_interrupted, watch_for_interrupt, write_stdout};
 use crate::cli::TopArgs;
 use crate::error::Error;
 use crate::receiver::ReceiverSource;
-use crate::top::{self, ControlSocket, Theme};
+use crate::top::{self, Theme};
 
 pub(super) fn run(args: &TopArgs) -> Result<(), Error> {
     let path = args.socket();
@@ -20,20 +20,20 @@ pub(super) fn run(args: &TopArgs) -> Result<(), Error> {
         Error::usage(&format!("--control {}", path.display()), problem, advice)
     };
     let unanswered = |why: String| refused(&why, "give the control socket of a server of this version");
-    let mut source = ControlSocket::open(&path).map_err(|error| refused(&error, advice(&error)))?;
+    let connection = Connection::open(&path).map_err(|error| refused(&error, advice(&error)))?;
+    let mut source = top::reconnecting(path.clone(), connection);
     if args.once {
-        let state = top::once(&mut source, args.order).map_err(unanswered)?;
+        let state = top::once(source, args.order).map_err(unanswered)?;
         return write_stdout(&top::plain(&state));
     }
     check_terminal("give --once for one snapshot as text")?;
     // A first request finds out whether a server of this version listens, before the screen is cleared.
-    let answer = source.ask(Ask::Snapshot { order: args.order, most: 0 }).map_err(unanswered)?;
+    let answer = source(Ask::Snapshot { order: args.order, most: 0 }).map_err(unanswered)?;
     if let Answer::Error { text } = answer {
         return Err(unanswered(text));
     }
     watch_for_interrupt();
-    top::run(move |ask| source.ask(ask), args.order, theme(args.no_color), &is_interrupted)
-        .map_err(|error| terminal(&error))
+    top::run(source, args.order, theme(args.no_color), &is_interrupted).map_err(|error| terminal(&error))
 }
 
 fn advice(error: &OpenError) -> &'static str {
@@ -52,7 +52,7 @@ pub(super) fn start(mut source: ReceiverSource) -> Result<impl FnOnce() -> Resul
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
     let show = move || {
-        let answer = move |ask| Ok(top::answer(&mut source, &ask));
+        let answer = move |ask| Ok(source.answer(ask));
         let shown = top::run(answer, SurveyOrder::Rate, theme(false), &|| over.load(Ordering::Acquire));
         IS_INTERRUPTED.store(true, Ordering::Release);
         shown

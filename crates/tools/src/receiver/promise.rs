@@ -6,7 +6,7 @@
 
 use drumfire_proto::limits::DATAGRAM_SENT_MAX_BYTES;
 use drumfire_proto::{DropReason, Stats};
-use drumfire_puppet::PacketSealer;
+use drumfire_puppet::{PacketSealer, Random};
 
 use crate::choices::Mode;
 use crate::cli::Traffic;
@@ -110,13 +110,9 @@ const fn place(flow: usize, sequence: u64) -> usize {
     flow * keys() + (sequence % Mode::KEYS) as usize
 }
 
-/// Scatters a number, so that different sets of numbers are unlikely to have the same sum (the finalizer of SplitMix64, Steele
-/// et al. 2014).
-const fn scattered(number: u64) -> u64 {
-    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
+/// Scatters a number, so that different sets of numbers are unlikely to have the same sum.
+fn scattered(number: u64) -> u64 {
+    Random(number).bits()
 }
 
 /// The reasons to drop a packet after it was opened. Only the sender can have sealed such a packet, so the packet

@@ -112,9 +112,6 @@ impl GroupSample {
     }
 }
 
-/// The error for commands about connections.
-pub(crate) const NO_PEERS: &str = "a receiver has flows of a sender and no players";
-
 /// A running receiver as the source of a control socket or a live view, which shows its threads. Flows are not listed, closed, or
 /// traced.
 pub struct ReceiverSource {
@@ -168,19 +165,8 @@ impl Source for ReceiverSource {
                 kernel_dropped: queue.map(|queue| queue.drops),
                 dropped: BTreeMap::new(),
             });
-        Snapshot { what: "receiver".to_owned(), workers: rows.collect(), ..Snapshot::default() }
-    }
-
-    fn close(&mut self, _: &str, _: &str) -> Result<String, String> {
-        Err(NO_PEERS.to_owned())
-    }
-
-    fn ban(&mut self, _: &str, _: Duration) -> Result<String, String> {
-        Err(NO_PEERS.to_owned())
-    }
-
-    fn trace(&mut self, _: &str) -> Result<String, String> {
-        Err(NO_PEERS.to_owned())
+        let (what, taken_at_nanos) = ("receiver".to_owned(), clock::host_ns());
+        Snapshot { what, taken_at_nanos, workers: rows.collect(), ..Snapshot::default() }
     }
 }
 

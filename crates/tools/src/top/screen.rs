@@ -78,7 +78,7 @@ fn show(
         let now = clock::now();
         // One request at a time, however slow the answers are.
         let is_due = now >= due && source.open_count == 0;
-        let event = if is_due { Some(Event::Due) } else { source.next_event() };
+        let event = if is_due { Some(Event::Due) } else { source.next_answer().map(Event::Answer) };
         if is_due {
             due = now + SNAPSHOT_INTERVAL;
         }
@@ -95,9 +95,7 @@ fn show(
             None => None,
         };
         let Some(event) = event else { continue };
-        let (next, effect) = state.update(event);
-        state = next;
-        match effect {
+        match state.update(event) {
             Some(Effect::Quit) => return Ok(()),
             Some(Effect::Ask(ask)) => source.ask(ask),
             None => {}

@@ -1,4 +1,4 @@
-//! The state of the view. [`State::update`] is a pure function of an event: it reads no clock and uses no socket.
+//! The state of the view. [`State::update`] handles an event: it reads no clock and uses no socket.
 
 use drumfire::control::SurveyOrder;
 use drumfire_control::{Answer, Ask, Snapshot};
@@ -59,8 +59,6 @@ pub(crate) enum Event {
     /// Ctrl-C was pressed, which ends the view from every screen.
     Interrupt,
     Answer(Answer),
-    /// The server did not answer, with the reason.
-    Failed(String),
 }
 
 /// A request of the view to its loop.
@@ -78,9 +76,9 @@ impl State {
         Self { order, ..Self::default() }
     }
 
-    /// Returns the view after an event, and the action that it requires.
-    pub(crate) fn update(mut self, event: Event) -> (Self, Option<Effect>) {
-        let effect = match event {
+    /// Handles an event. Returns the action that it requires.
+    pub(crate) fn update(&mut self, event: Event) -> Option<Effect> {
+        match event {
             Event::Due => self.due(),
             Event::Interrupt => Some(Effect::Quit),
             Event::Key(key) => self.press(key),
@@ -88,12 +86,7 @@ impl State {
                 self.on_answer(answer);
                 None
             }
-            Event::Failed(why) => {
-                self.notice = printable(&why);
-                None
-            }
-        };
-        (self, effect)
+        }
     }
 
     fn due(&self) -> Option<Effect> {

@@ -48,12 +48,9 @@ fn snapshot(workers: u64, peers: u64, seconds: u64) -> Snapshot {
     }
 }
 
-fn after(state: State, events: impl IntoIterator<Item = Event>) -> (State, Vec<Effect>) {
-    events.into_iter().fold((state, Vec::new()), |(state, mut effects), event| {
-        let (state, effect) = state.update(event);
-        effects.extend(effect);
-        (state, effects)
-    })
+fn after(mut state: State, events: impl IntoIterator<Item = Event>) -> (State, Vec<Effect>) {
+    let effects = events.into_iter().filter_map(|event| state.update(event)).collect();
+    (state, effects)
 }
 
 fn shown(workers: u64, peers: u64) -> State {
@@ -230,22 +227,22 @@ fn a_trace_follows_the_newest_until_it_is_scrolled() {
 #[test]
 fn a_paused_view_sends_no_requests() {
     let (held, effects) = press(shown(2, 4), &[KeyCode::Char(' ')]);
-    assert!(effects.is_empty() && held.clone().update(Event::Due).1.is_none());
+    assert!(effects.is_empty() && held.clone().update(Event::Due).is_none());
     assert!(screen(&held, (80, 24)).contains("HELD"));
-    let (state, _) = press(held, &[KeyCode::Char(' ')]);
-    assert!(matches!(state.update(Event::Due).1, Some(Effect::Ask(Ask::Snapshot { .. }))));
+    let mut state = press(held, &[KeyCode::Char(' ')]).0;
+    assert!(matches!(state.update(Event::Due), Some(Effect::Ask(Ask::Snapshot { .. }))));
 }
 
 #[test]
 fn q_and_control_c_end_every_screen() {
     for keys in [&[][..], &[KeyCode::Char('?')], &[KeyCode::Char('t')]] {
         for last in [Event::Key(KeyCode::Char('q')), Event::Interrupt] {
-            let state = press(shown(1, 1), keys).0;
-            assert_eq!(state.update(last).1, Some(Effect::Quit), "{keys:?}");
+            let mut state = press(shown(1, 1), keys).0;
+            assert_eq!(state.update(last), Some(Effect::Quit), "{keys:?}");
         }
     }
-    let asked = press(shown(1, 1), &[KeyCode::Char('k')]).0;
-    assert_eq!(asked.update(Event::Interrupt).1, Some(Effect::Quit));
+    let mut asked = press(shown(1, 1), &[KeyCode::Char('k')]).0;
+    assert_eq!(asked.update(Event::Interrupt), Some(Effect::Quit));
     let help = press(shown(1, 1), &[KeyCode::Char('?')]).0;
     assert_is("help_80x24.txt", &screen(&help, (80, 24)));
     assert_eq!(press(help, &[KeyCode::Esc]).0.mode, ViewMode::List);
@@ -255,7 +252,8 @@ fn q_and_control_c_end_every_screen() {
 fn wrong_or_missing_answers_do_not_break_the_screen() {
     let empty = State::new(SurveyOrder::Rate);
     assert!(screen(&empty, (80, 24)).contains("waiting for the first answer"));
-    let failed = after(shown(2, 4), [Event::Failed("no answer: gone\u{1b}]0;x\u{7}".into())]).0;
+    let answer = Answer::Error { text: "no answer: gone\u{1b}]0;x\u{7}".into() };
+    let failed = after(shown(2, 4), [Event::Answer(answer)]).0;
     let text = screen(&failed, (80, 24));
     assert!(text.contains("no answer: gone") && text.contains("192.0.2.1:7777") && text.is_ascii(), "{text}");
     let mut odd = snapshot(1, 1, 3);
