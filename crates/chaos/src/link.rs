@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Link, LinkConfig, LinkCounts, Moment};
 use drumfire_tools::clock::{now, pause};
+use tun_rs::SyncDevice;
 
 use crate::error::{Error, ErrorContext};
 use crate::host::{BackgroundThread, call, call_in, locked};
 use crate::net::{INSIDE, NAT_NETWORK, NatRouter, without_checksum};
-use crate::platform::TunDevice;
+use crate::platform::open_tun;
 
 /// The address of the other end.
 pub(crate) const FAR_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 214, 0, 2));
@@ -59,7 +60,7 @@ impl EmulatedLink {
     /// # Errors
     /// [`Error::Unsupported`] if the system has no TUN devices.
     pub(crate) fn start(namespace: u32, config: &LinkConfig) -> Result<Self, Error> {
-        let devices = [TunDevice::open(NEAR_DEVICE, MTU)?, TunDevice::open(FAR_DEVICE, MTU)?];
+        let devices = [open_tun(NEAR_DEVICE, MTU)?, open_tun(FAR_DEVICE, MTU)?];
         // The descriptor stays here when the device moves.
         call("ip", &format!("link set {FAR_DEVICE} netns {namespace}"))?;
         call("ip", &format!("link set {NEAR_DEVICE} mtu {MTU} up"))?;
@@ -105,7 +106,7 @@ impl Path {
     /// Carries packets from one device to the other. Returns whether there were any.
     fn carry(
         &mut self,
-        devices: &[TunDevice; 2],
+        devices: &[SyncDevice; 2],
         from: usize,
         to: usize,
         moment: Moment,
@@ -115,11 +116,12 @@ impl Path {
         let mut has_carried = false;
         for _ in 0..BATCH {
             // A device that fails has no packets, like one that is idle.
-            let Ok(Some(packet)) = devices[from].receive(memory) else { break };
-            let mut packet = without_checksum(packet.to_vec());
+            let Ok(length) = devices[from].recv(memory) else { break };
+            let mut packet = without_checksum(memory[..length].to_vec());
             let longest = links[from].config().datagram_max_bytes.unwrap_or(usize::MAX);
             if let Some(message) = router.on_length(&packet, longest) {
-                devices[from].send(&message);
+                // A packet that a device refuses is lost, as on any path.
+                let _ = devices[from].send(&message);
             }
             let copy = if from == NEAR { router.on_leaving(&mut packet) } else { None };
             for packet in [Some(packet), copy].into_iter().flatten() {
@@ -130,7 +132,7 @@ impl Path {
         while let Some(mut arrived) = links[from].poll(moment) {
             if from == NEAR || router.on_arriving(&mut arrived.bytes) {
                 // The system drops packets whose IP header was corrupted.
-                devices[to].send(&arrived.bytes);
+                let _ = devices[to].send(&arrived.bytes);
             }
             has_carried = true;
         }

@@ -1,66 +1,49 @@
-//! TUN devices, through which this program forwards packets, and seccomp filters, which make system calls fail. A
-//! filter applies to the thread that installs it, and stays until the thread ends.
+//! TUN devices, through which this program forwards packets, the processes of the system, and seccomp filters, which make system calls
+//! fail. A filter applies to the thread that installs it, and stays until the thread ends.
 
 use std::collections::BTreeMap;
-use std::fs::{DirEntry, read_dir, read_link};
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 
+use procfs::process::{FDInfo, FDTarget, Process};
 use seccompiler::{apply_filter, compile_from_json};
 use serde_json::{Value, json};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 use crate::error::{Error, ErrorContext};
 
-/// A TUN device. This program receives and sends its packets.
-pub(crate) struct TunDevice(SyncDevice);
-
-impl TunDevice {
-    /// Makes a device in the program's network namespace.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] if the system has no such devices or the privilege is missing.
-    pub(crate) fn open(name: &str, mtu: u16) -> Result<Self, Error> {
-        let device =
-            DeviceBuilder::new().name(name).mtu(mtu).build_sync().map_err(|error| match error.kind() {
-                ErrorKind::NotFound | ErrorKind::PermissionDenied => {
-                    Error::Unsupported(format!("TUN devices, and the privilege to make them: {error}"))
-                }
-                _ => Error::failed("a TUN device", error),
-            })?;
-        device.set_nonblocking(true).context("a nonblocking TUN device")?;
-        Ok(Self(device))
-    }
-
-    /// Returns the next packet that the system sends through the device, or `None` if there is none now.
-    pub(crate) fn receive<'a>(&self, memory: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
-        match self.0.recv(memory) {
-            Ok(length) => Ok(memory.get(..length)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
+/// Makes a TUN device in the program's network namespace. This program receives and sends its packets without waiting.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the system has no such devices or the privilege is missing.
+pub(crate) fn open_tun(name: &str, mtu: u16) -> Result<SyncDevice, Error> {
+    let device = DeviceBuilder::new().name(name).mtu(mtu).build_sync();
+    let device = device.map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::PermissionDenied => {
+            Error::Unsupported(format!("TUN devices, and the privilege to make them: {error}"))
         }
-    }
-
-    /// Passes a packet to the system as if the device had received it. Returns whether the system accepted it.
-    pub(crate) fn send(&self, packet: &[u8]) -> bool {
-        self.0.send(packet).is_ok()
-    }
+        _ => Error::failed("a TUN device", error),
+    })?;
+    device.set_nonblocking(true).context("a nonblocking TUN device")?;
+    Ok(device)
 }
 
-/// Returns the target of each open descriptor of a process. A descriptor that was closed in between has no target.
-pub(crate) fn open_files(process: u32) -> Result<BTreeMap<u32, String>, Error> {
-    let files = read_dir(format!("/proc/{process}/fd")).context("the open files")?.flatten();
-    let target = |file: DirEntry| {
-        let target = read_link(file.path()).ok()?;
-        Some((file.file_name().to_str()?.parse().ok()?, target.to_string_lossy().into_owned()))
+/// Returns the system's view of a process.
+pub(crate) fn process(id: u32) -> Result<Process, Error> {
+    Process::new(id.try_into().context("a process id")?).context("a process")
+}
+
+/// Returns the open descriptors of a process, except for those that were closed in between.
+pub(crate) fn open_files(id: u32) -> Result<impl Iterator<Item = FDInfo>, Error> {
+    Ok(process(id)?.fd().context("the open files")?.flatten())
+}
+
+/// Returns the open descriptors of a process that are sockets, and the inode of each socket.
+pub(crate) fn open_sockets(id: u32) -> Result<BTreeMap<u32, u64>, Error> {
+    let socket = |file: FDInfo| match file.target {
+        FDTarget::Socket(inode) => Some((file.fd.try_into().ok()?, inode)),
+        _ => None,
     };
-    Ok(files.filter_map(target).collect())
-}
-
-/// Returns the open descriptors of a process that are sockets, and the name of each socket.
-pub(crate) fn open_sockets(process: u32) -> Result<BTreeMap<u32, String>, Error> {
-    let mut files = open_files(process)?;
-    files.retain(|_, target| target.starts_with("socket:"));
-    Ok(files)
+    Ok(open_files(id)?.filter_map(socket).collect())
 }
 
 /// Makes these system calls of the thread fail with an error number, for the given descriptors or for all.

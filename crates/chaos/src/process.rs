@@ -1,10 +1,9 @@
-//! The server of a run in its own process, and another process's socket on its port.
+//! The server of a run in its own process.
 //!
 //! The server's keys belong to the run, so that a killed server can be started again with them.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -14,10 +13,10 @@ use drumfire_tools::clock::{now, pause};
 use drumfire_tools::host::ProcessClock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use socket2::{Domain, Socket, Type};
 
 use crate::error::{Error, ErrorContext};
 use crate::host::entry;
+use crate::platform::process;
 
 /// The time between two checks of a process that is about to end.
 const POLL_PERIOD: Duration = Duration::from_millis(1);
@@ -154,11 +153,8 @@ impl ServerProcess {
 
     /// Returns the server's resident memory in bytes.
     pub(crate) fn memory_bytes(&self) -> Result<u64, Error> {
-        const WHAT: &str = "the server's memory";
-        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).context(WHAT)?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()).context(WHAT)?;
-        Ok(kib.parse::<u64>().context(WHAT)? * 1_024)
+        let status = process(self.id())?.status().context("the server's memory")?;
+        Ok(status.vmrss.context("the server's memory")? * 1_024)
     }
 
     /// Returns the id of the process.
@@ -224,6 +220,11 @@ impl Report {
         self.0[name].as_u64().unwrap_or(u64::MAX)
     }
 
+    /// Returns the sum of all numbers at `path`.
+    pub(crate) fn total(&self, path: &str) -> u64 {
+        self.0.pointer(path).map_or(0, total)
+    }
+
     /// Returns the worker that serves a player.
     pub(crate) fn worker_of(&self, player: usize) -> Option<u64> {
         self.0["players"][player.to_string()]["worker"].as_u64()
@@ -243,7 +244,7 @@ impl Report {
 
     /// Returns the number of workers that a thread drives.
     pub(crate) fn driven_workers(&self) -> u64 {
-        total(&self.0["stats"]["threads"])
+        self.total("/stats/threads")
     }
 
     /// Returns the sum of the granted setting `name` of the workers' sockets. A `true` counts as 1.
@@ -260,30 +261,5 @@ fn total(value: &Value) -> u64 {
         Value::Array(list) => list.iter().map(total).sum(),
         Value::Bool(is_true) => (*is_true).into(),
         other => other.as_u64().unwrap_or(0),
-    }
-}
-
-/// A socket of this process on the server's port, which belongs to another process.
-pub(crate) struct PortIntruder {
-    socket: UdpSocket,
-    received: u64,
-}
-
-impl PortIntruder {
-    /// Binds the socket.
-    pub(crate) fn bind(address: SocketAddr) -> Result<Self, Error> {
-        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None).context("a socket")?;
-        socket.set_reuse_port(true).context("a shared port")?;
-        socket.bind(&address.into()).context("the shared port")?;
-        socket.set_nonblocking(true).context("a nonblocking socket")?;
-        Ok(Self { socket: socket.into(), received: 0 })
-    }
-
-    /// Returns the number of datagrams that the socket has received.
-    pub(crate) fn received(&mut self) -> u64 {
-        while self.socket.recv(&mut [0; 2_048]).is_ok() {
-            self.received += 1;
-        }
-        self.received
     }
 }

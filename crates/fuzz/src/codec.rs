@@ -1,7 +1,8 @@
 //! F1 and F2: the headers of datagrams and the frames of packets, without keys.
 
 use allocation_counter::measure;
-use drumfire_wire::{ConnectionIdLength, EncodeError, Frames, Refuse, Reset, TransportHeader};
+use drumfire_puppet::encoded;
+use drumfire_wire::{ConnectionIdLength, Frames, Refuse, Reset, TransportHeader};
 
 use crate::samples::{packet, walk};
 use crate::soundness::{assert_decoders_agree, assert_walk_is_sound};
@@ -20,13 +21,6 @@ pub(crate) fn datagram(data: &[u8]) {
     if let Ok(reset) = Reset::decode(data) {
         assert_eq!(Reset::decode(&encoded(|again| reset.encode(again))), Ok(reset));
     }
-}
-
-/// Returns the bytes that `encode` writes into a vector, which always has room.
-pub(crate) fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    encode(&mut bytes).expect("a vector has room");
-    bytes
 }
 
 /// F2: the frames of a packet. Frames that were decoded can be encoded, and decode to the same.

@@ -11,10 +11,9 @@ use drumfire_proto::{
     Access, ClientConfig, Config, Endpoint, IssuedToken, Refusal, RefuseReason, Secret, SendOptions,
     SingleWorker, Token, TokenAccess, TokenError, TokenKey, TokenKind,
 };
-use drumfire_puppet::answer_hello;
+use drumfire_puppet::{answer_hello, encoded};
 use drumfire_wire::{ClientId, ConnectionId, Hello, Refuse, Reset, Retry, Welcome, limits};
 
-use crate::codec::encoded;
 use crate::harness::{CLEAN, CLIENT, SERVER, World, address, server_config, server_keys};
 use crate::input::Input;
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use drumfire_crypto::{ReplayError, ReplayWindow};
 use drumfire_proto::{AckError, CloseReason, ProtocolError};
+use drumfire_puppet::encoded;
 use drumfire_wire::{
     AckDelay, AckRange, Frame, FrameWriter, Frames, PacketNumber, PacketNumberLength, limits,
 };
 
-use crate::codec::encoded;
 use crate::input::Input;
 use crate::puppet::Puppet;
 

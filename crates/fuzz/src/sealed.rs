@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use drumfire_proto::{CloseReason, ProtocolError, SendOptions, limits};
+use drumfire_puppet::encoded;
 use drumfire_wire::{ChannelId, Delivery, Fragment, Frame, FrameWriter, Frames, Message, MessageId};
 
-use crate::codec::encoded;
 use crate::counted::{BOTH_BYTES, RECEIVE_BYTES};
 use crate::harness::SERVER;
 use crate::input::Input;

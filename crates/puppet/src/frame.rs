@@ -192,7 +192,11 @@ impl DrawnFrame {
 }
 
 /// Returns the bytes that `encode` writes into a vector, which always has room.
-pub(crate) fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>) -> Vec<u8> {
+///
+/// # Panics
+///
+/// If `encode` fails for another reason.
+pub fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(&mut bytes).expect("a vector has room");
     bytes

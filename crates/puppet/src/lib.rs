@@ -24,7 +24,7 @@ mod swarm;
 
 pub use connection::{Connection, OpenedPacket, PacketOpener, PacketSealer};
 pub use flood::{DrawnHello, HelloFlood};
-pub use frame::DrawnFrame;
+pub use frame::{DrawnFrame, encoded};
 pub use handshake::{Connector, Handshake, HelloError, accept_hello, answer_hello, default_parameters};
 pub use hostile::HostileEnd;
 pub use random::Random;

@@ -30,7 +30,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (start, mut memory, mut files) = (now(), Vec::new(), Vec::new());
     while now().duration_since(start) < time - warm_up {
         memory.push((now().duration_since(start), bed.server.memory_bytes()?));
-        files.push(open_files(bed.server.id())?.len() as u64);
+        files.push(open_files(bed.server.id())?.count() as u64);
         bed.players.play(SAMPLE_PERIOD.min(time / 10));
     }
     let growth = growth_per_minute(&memory);

@@ -4,13 +4,11 @@
 use std::time::Duration;
 
 use drumfire_tools::clock::now;
-use serde_json::Value;
 
 use super::{Setting, Testbed, WORKERS};
-use crate::error::{Error, ErrorContext};
+use crate::error::Error;
 use crate::marks::Marks;
-use crate::players::Players;
-use crate::process::ServerSpec;
+use crate::process::{Report, ServerSpec};
 use crate::traffic::{MESSAGE_BYTES, millis};
 
 const PLAYERS: usize = 20;
@@ -75,34 +73,23 @@ fn drain(totals: &mut DrainTotals) -> Result<(), Error> {
     let ordered_at = now();
     server.command(&format!("drain {}", DEADLINE.as_millis()))?;
     let server = std::thread::spawn(move || {
-        let answer = server.answer();
-        (answer, server.wait(Duration::from_secs(10)), now())
+        let records = server.answer().map(Report);
+        (records, server.wait(Duration::from_secs(10)), now())
     });
     players.until("all noticed the end", |player| player.is_paused || player.ended.is_some())?;
-    let (answer, status, ended_at) = server.join().map_err(|_| Error::failed("a thread", "it panicked"))?;
+    let (records, status, ended_at) = server.join().map_err(|_| Error::failed("a thread", "it panicked"))?;
     totals.failed += u64::from(!status?.success());
     totals.slowest = totals.slowest.max(ended_at.duration_since(ordered_at));
     totals.wrong += players.wrong();
-    totals.add(&answer?, &players)
-}
-
-impl DrainTotals {
-    /// Adds the server's records, compared with what the players received.
-    fn add(&mut self, records: &Value, players: &Players) -> Result<(), Error> {
-        for (player, account) in records["players"].as_object().context("accounts")? {
-            let count = |name: &str| account[name].as_u64().context(name);
-            let index: usize = player.parse().context("a player")?;
-            let received = players.list.get(index).context("a player")?.down.received;
-            let acknowledged = count("acknowledged")?;
-            self.sent += count("sent")?;
-            self.acknowledged += acknowledged;
-            self.lost += count("lost")?;
-            // Messages arrive in order, so the first ones are those that have arrived.
-            self.acknowledged_and_missing += acknowledged.saturating_sub(received);
-        }
-        let bytes = records["undelivered_bytes"].as_array().context("a list")?;
-        let bytes: u64 = bytes.iter().filter_map(Value::as_u64).sum();
-        self.undelivered += bytes / (MESSAGE_BYTES as u64 + CHARGE_BYTES);
-        Ok(())
+    let records = records?;
+    totals.sent += records.of_players("sent");
+    totals.acknowledged += records.of_players("acknowledged");
+    totals.lost += records.of_players("lost");
+    for (index, player) in players.list.iter().enumerate() {
+        // Messages arrive in order, so the first ones are those that have arrived.
+        let acknowledged = records.total(&format!("/players/{index}/acknowledged"));
+        totals.acknowledged_and_missing += acknowledged.saturating_sub(player.down.received);
     }
+    totals.undelivered += records.total("/undelivered_bytes") / (MESSAGE_BYTES as u64 + CHARGE_BYTES);
+    Ok(())
 }

@@ -2,19 +2,20 @@
 //! existing connections. Then a worker's descriptor is lost, and the worker continues with another one. Then connection
 //! tags: the kernel steers each to the socket that the filter's model selects.
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use drumfire::conditioner::Random;
 use drumfire_socket::{Gro, GroupConfig, Receiver, ReceiverConfig, ReuseportGroup, Socket, SteeringFilter};
 use drumfire_tools::clock::{now, pause};
+use socket2::{Domain, Type};
 
 use super::c10::{BAD_DESCRIPTOR, RECEIVE, SEND};
 use super::{KERNEL_COUNTERS, NEWCOMERS, Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
 use crate::flood::{FloodClass, FloodPlan};
 use crate::marks::Marks;
-use crate::process::{PortIntruder, Report, ServerSpec};
+use crate::process::{Report, ServerSpec};
 
 const PLAYERS: usize = 20;
 
@@ -40,16 +41,16 @@ fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     bed.until_foreign_sockets(0)?;
 
     let joined_at = now();
-    let mut intruder = PortIntruder::bind(bed.spec.config.address)?;
+    let intruder = share_address(bed.spec.config.address)?;
     bed.until_foreign_sockets(1)?;
     let alarm = now().duration_since(joined_at);
     bed.players.play(setting.size.secs(2, 10, 60));
     bed.players.settle()?;
-    let of_players = intruder.received();
+    let of_players = received(&intruder);
 
     let flood = FloodPlan { class: FloodClass::Junk, rate: None, time: ALARM_GOAL, count: UNCONNECTED };
     let sent = flood.send(bed.spec.config.address)?;
-    let unconnected = intruder.received() - of_players;
+    let unconnected = received(&intruder);
     drop(intruder);
     let report = bed.until_foreign_sockets(0)?;
     marks.within("the alarm", alarm, ALARM_GOAL);
@@ -61,6 +62,20 @@ fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         "the other process received {unconnected} of {sent} datagrams without a connection"
     ));
     Ok(())
+}
+
+/// Binds a socket of this process to the server's port, which belongs to another process.
+fn share_address(address: SocketAddr) -> Result<UdpSocket, Error> {
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::DGRAM, None).context("a socket")?;
+    socket.set_reuse_port(true).context("a shared port")?;
+    socket.bind(&address.into()).context("the shared port")?;
+    socket.set_nonblocking(true).context("a nonblocking socket")?;
+    Ok(socket.into())
+}
+
+/// Returns the number of datagrams that a socket has received since the last call.
+fn received(socket: &UdpSocket) -> u64 {
+    std::iter::from_fn(|| socket.recv(&mut [0; 2_048]).ok()).count() as u64
 }
 
 impl Testbed {

@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig};
+use procfs::FromBufRead as _;
+use procfs::net::Snmp;
 
 use super::{Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
@@ -126,8 +128,8 @@ fn send_singly(setting: &Setting, lengths: &[usize], marks: &mut Marks) -> Resul
     const UNFRAGMENTED_MAX: usize = MTU - 28;
     set_link(setting, &format!("mtu {MTU}"))?;
     let fragments = || {
-        let text = setting.call_far("cat", "/proc/net/snmp")?;
-        reassembled(&text).context("a count of the kernel")
+        let counts = Snmp::from_buf_read(setting.call_far("cat", "/proc/net/snmp")?.as_bytes());
+        Ok::<_, Error>(counts.context("the kernel's counts")?.ip_reasm_oks)
     };
     let before = fragments()?;
     let mut test = LengthTest::new(setting.far_server(1)?)?;
@@ -227,14 +229,6 @@ impl LengthTest {
         marks.books(&after);
         Ok(())
     }
-}
-
-/// Returns the kernel's number of reassembled datagrams, from the table that proc_net_snmp(5) describes.
-fn reassembled(text: &str) -> Option<u64> {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Ip: "));
-    let (names, counts) = (lines.next()?, lines.next()?);
-    let index = names.split_whitespace().position(|name| name == "ReasmOKs")?;
-    counts.split_whitespace().nth(index)?.parse().ok()
 }
 
 /// Packets that must follow one of another connection in their train.
