@@ -57,7 +57,7 @@ pub trait Source: Send + 'static {
         Err(NO_CONNECTIONS.to_owned())
     }
 
-    /// Answers a request by the method for it.
+    /// Calls the method for a request, and returns the answer.
     fn answer(&mut self, ask: Ask) -> Answer {
         let done = |text| Answer::Done { text };
         let answer = match ask {

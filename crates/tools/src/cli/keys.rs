@@ -7,14 +7,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser};
 use drumfire::control::SurveyOrder;
 use drumfire::{PlayerId, ServerPublicKey};
 
 use crate::values::{number, seconds};
 
-/// A command of `drumfire`.
-#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+/// Keys and tokens for drumfire servers, and a view of running ones.
+#[derive(Clone, Debug, PartialEq, Eq, Parser)]
+#[command(name = "drumfire", version, arg_required_else_help = true)]
 pub(crate) enum KeysArgs {
     /// Makes a new key and writes it to a file that only its owner can read
     Keygen(Keygen),
@@ -110,18 +111,10 @@ pub(crate) struct Token {
     pub user_data: String,
 }
 
-/// Keys and tokens for drumfire servers, and a view of running ones.
-#[derive(Debug, Parser)]
-#[command(name = "drumfire", version, arg_required_else_help = true)]
-struct CommandLine {
-    #[command(subcommand)]
-    command: KeysArgs,
-}
-
 impl KeysArgs {
     /// Reads the command line, without the name of the program.
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        super::parse::<CommandLine>(args).map(|(line, _)| line.command)
+        super::parse(args).map(|(args, _)| args)
     }
 }
 

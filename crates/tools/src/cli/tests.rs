@@ -7,8 +7,7 @@ use drumfire_socket::Wait;
 use serde_json::json;
 
 use super::*;
-use crate::choices::{Drain, Gro, SendMode, Stage, Steer};
-use crate::receiver::Plan;
+use crate::choices::SendMode;
 
 fn words(line: &str) -> Vec<OsString> {
     // Only an empty value needs quotes here.
@@ -182,19 +181,14 @@ fn every_flag_of_a_receiver_is_read() {
          --control a.sock --tui",
     )
     .unwrap();
-    let expected = Plan {
-        threads: 6,
-        drain: Drain::Recv,
-        gro: Gro::Off,
-        wait: Wait::Gather(Duration::from_micros(9_999)),
-        steer: Steer::Hash,
-        secs: Some(Duration::from_millis(2_500)),
-        stage: Stage::Raw,
-        receive_buffer_bytes: Some(65_536),
-        cores: crate::host::allowed_cores().unwrap_or_default(),
-        ..Plan::new("[::1]:9001".parse().unwrap())
-    };
-    assert_eq!((&args.plan, args.pin, args.tui), (&expected, true, true));
+    assert_eq!(
+        serde_json::to_value(args.flags()).unwrap(),
+        json!({
+            "bind": "[::1]:9001", "threads": 6, "drain": "recv", "gro": "off", "wait": "gather=9999", "steer": "hash",
+            "pin": "on", "secs": 2.5, "stage": "raw", "receive_buffer": 65_536, "with_sender": "off",
+        })
+    );
+    assert_eq!((args.plan.cores, args.tui), (crate::host::allowed_cores().unwrap_or_default(), true));
     let paths = [args.csv, args.json, args.plot, args.control].map(Option::unwrap);
     assert_eq!(paths, ["a.csv", "-", "b/a.SVG", "a.sock"].map(std::path::PathBuf::from));
     assert_eq!(args.metrics_address.unwrap().port(), 9_464);

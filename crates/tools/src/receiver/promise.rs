@@ -229,7 +229,7 @@ mod tests {
         let mut totals = [FlowCount::default()];
         let mut whole = Promise::new(mode, 1);
         for delivered in threads {
-            let mut table = FlowTable::new(ids.as_slice().into()).unwrap();
+            let mut table = FlowTable::new(ids.as_slice().into());
             let mut promise = Promise::new(mode, 1);
             for &sequence in delivered {
                 let header = Header { id: ids[0], flow: 0, sequence, stamp: None };

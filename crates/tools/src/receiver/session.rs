@@ -176,12 +176,12 @@ impl BoundReceiver {
         // A spinning thread used CPU time while the sender opened its sockets. That time is not part of the window.
         first.cpu = self.group.shared.cpu();
         let ticks = host::cpu_ticks();
-        let mut sampler = RateSampler::new(self.plan.sample_interval, started, &first);
+        let mut sampler = RateSampler::new(self.plan.sample_interval, started, first.clone());
         let finished = self.watch_session(&mut end, observer, &mut sampler, started)?;
         let last = self.drain(scope);
         let window = Duration::from_nanos(self.group.last_receive_ns().saturating_sub(host_start_ns));
         // The silence after the last datagram belongs to no rate.
-        sampler.finish(started + window, &last, observer);
+        sampler.finish(started + window, last.clone(), observer);
         let steal = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
         let measured = Measured {
             traffic: end.hello.traffic.clone(),
@@ -227,7 +227,7 @@ impl BoundReceiver {
             let finished = end.wait_for_finish(|| {
                 let now = clock::now();
                 if sampler.is_due(now) {
-                    sampler.sample(now, &group.shared.sample(), observer);
+                    sampler.sample(now, group.shared.sample(), observer);
                 }
                 port.refuse_all(now, BUSY);
                 deadline.is_none_or(|deadline| now < deadline) && (is_stopping || !(observer.is_stopped)())
@@ -321,51 +321,41 @@ impl IdGenerator {
 /// Makes samples from the counters of all threads, one for each interval.
 struct RateSampler {
     interval: Duration,
-    since: Instant,
     due: Instant,
-    received: Vec<u64>,
-    drops: Option<u64>,
+    /// The last sample, and its time.
+    before: (Instant, GroupSample),
     /// Packets per second by thread, for each interval.
     rates: Vec<Vec<u64>>,
 }
 
 impl RateSampler {
-    fn new(interval: Duration, now: Instant, sample: &GroupSample) -> Self {
-        Self {
-            interval,
-            since: now,
-            due: now + interval,
-            received: sample.received.clone(),
-            drops: sample.kernel_drops(),
-            rates: Vec::new(),
-        }
+    fn new(interval: Duration, now: Instant, sample: GroupSample) -> Self {
+        Self { interval, due: now + interval, before: (now, sample), rates: Vec::new() }
     }
 
     fn is_due(&self, now: Instant) -> bool {
         now >= self.due
     }
 
-    fn sample(&mut self, now: Instant, sample: &GroupSample, observer: &mut Observer<'_>) {
-        let elapsed = now.saturating_duration_since(self.since).as_secs_f64();
-        let drops = sample.kernel_drops();
-        let before = self.received.iter().chain(std::iter::repeat(&0));
-        let news = sample.received.iter().zip(before).map(|(now, then)| now.saturating_sub(*then));
+    fn sample(&mut self, now: Instant, sample: GroupSample, observer: &mut Observer<'_>) {
+        let (then, before) = &self.before;
+        let elapsed = now.saturating_duration_since(*then).as_secs_f64();
+        let news = sample.received.iter().zip(&before.received);
+        let drops = sample.kernel_drops().zip(before.kernel_drops());
         let second = Second {
             second: self.rates.len() as u64,
-            pps_per_thread: news.map(|count| rate(count, elapsed)).collect(),
-            kernel_drops: drops.zip(self.drops).map(|(now, then)| now.saturating_sub(then)),
+            pps_per_thread: news.map(|(now, then)| rate(now.saturating_sub(*then), elapsed)).collect(),
+            kernel_drops: drops.map(|(now, then)| now.saturating_sub(then)),
         };
         (observer.on_second)(&second);
         self.rates.push(second.pps_per_thread);
-        self.since = now;
+        self.before = (now, sample);
         self.due += self.interval;
-        self.received.clone_from(&sample.received);
-        self.drops = drops;
     }
 
     /// Adds the last, shorter interval if it is at least half of a whole one, or the only one. A rate over less says little.
-    fn finish(&mut self, now: Instant, sample: &GroupSample, observer: &mut Observer<'_>) {
-        if self.rates.is_empty() || now.saturating_duration_since(self.since) >= self.interval / 2 {
+    fn finish(&mut self, now: Instant, sample: GroupSample, observer: &mut Observer<'_>) {
+        if self.rates.is_empty() || now.saturating_duration_since(self.before.0) >= self.interval / 2 {
             self.sample(now, sample, observer);
         }
     }
@@ -418,13 +408,13 @@ mod tests {
         let start = clock::now();
         let at = |millis| start + Duration::from_millis(millis);
         let mut observer = Observer { on_second: &mut |_| {}, on_note: &mut |_| {}, is_stopped: &|| false };
-        let mut sampler = RateSampler::new(Duration::from_secs(1), start, &sample(0));
+        let mut sampler = RateSampler::new(Duration::from_secs(1), start, sample(0));
         let (end, seconds) = looks.split_last().expect("a run has an end");
         for (millis, received) in seconds {
             assert!(sampler.is_due(at(*millis)));
-            sampler.sample(at(*millis), &sample(*received), &mut observer);
+            sampler.sample(at(*millis), sample(*received), &mut observer);
         }
-        sampler.finish(at(end.0), &sample(end.1), &mut observer);
+        sampler.finish(at(end.0), sample(end.1), &mut observer);
         sampler.rates
     }
 

@@ -121,8 +121,7 @@ impl ThreadBook {
     /// Begins a session. Latency is measured only on one host, because the clocks of two hosts differ.
     pub(super) fn begin(&mut self, session: &Session) {
         let Session { ids, is_one_host } = session;
-        // The control connection refuses more flows than a table can have.
-        self.flows = FlowTable::new(Arc::clone(ids));
+        self.flows = Some(FlowTable::new(Arc::clone(ids)));
         self.latency =
             if *is_one_host { Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).ok() } else { None };
         self.ours = 0;

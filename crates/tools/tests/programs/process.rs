@@ -101,10 +101,6 @@ impl Program {
         kill_process_group(self.pid(), Signal::INT).unwrap();
     }
 
-    pub(crate) fn kill(&self) {
-        kill_process_group(self.pid(), Signal::KILL).unwrap();
-    }
-
     /// Waits until it has used this CPU time.
     #[cfg(target_os = "linux")]
     pub(crate) fn wait_for_cpu(&self, time: Duration) {

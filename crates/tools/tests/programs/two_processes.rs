@@ -65,10 +65,15 @@ fn a_sender_without_a_receiver_says_so_in_one_line() {
 }
 
 #[test]
-fn a_receiver_with_a_time_limit_ends_without_a_sender() {
-    let (receiver, _) = waiting_receiver("--secs 0.1");
-    let ended = receiver.end().with_code(1);
-    assert!(ended.only_error_line().contains("no sender connected: start `sender --to`"), "{ended:#?}");
+fn a_time_limit_and_ctrl_c_end_a_receiver_without_a_sender() {
+    for (flags, is_interrupted) in [("--secs 0.1", false), ("", true)] {
+        let (receiver, _) = waiting_receiver(flags);
+        if is_interrupted {
+            receiver.interrupt();
+        }
+        let ended = receiver.end().with_code(1);
+        assert!(ended.only_error_line().contains("no sender connected: start `sender --to`"), "{ended:#?}");
+    }
 }
 
 #[test]
@@ -89,14 +94,6 @@ fn running() -> (Program, Program) {
     let sender = sender(address, FOREVER);
     receiver.error_line_with("pps");
     (receiver, sender)
-}
-
-#[test]
-fn ctrl_c_ends_a_receiver_without_a_sender() {
-    let (receiver, _) = waiting_receiver("");
-    receiver.interrupt();
-    let ended = receiver.end().with_code(1);
-    assert!(ended.only_error_line().contains("no sender connected"), "{ended:#?}");
 }
 
 #[test]
@@ -128,19 +125,19 @@ fn ctrl_c_ends_a_sender_without_a_receiver() {
 }
 
 #[test]
-fn a_sender_that_is_killed_leaves_the_receiver_with_one_line() {
-    let (receiver, sender) = running();
-    sender.kill();
-    let ended = receiver.end().with_code(1);
-    assert_eq!(ended.stdout, [""; 0]);
-    assert!(ended.error_line().contains("closed the control connection before `finished`"), "{ended:#?}");
-}
-
-#[test]
-fn a_receiver_that_is_killed_leaves_the_sender_with_one_line() {
-    let (receiver, sender) = running();
-    receiver.kill();
-    let ended = sender.end().with_code(1);
-    assert!(ended.only_error_line().contains("closed the control connection"), "{ended:#?}");
-    assert_eq!(ended.stdout, [""; 0]);
+fn a_program_that_is_killed_leaves_the_other_with_one_error() {
+    for is_receiver in [true, false] {
+        let (receiver, sender) = running();
+        let (killed, other) = if is_receiver { (receiver, sender) } else { (sender, receiver) };
+        drop(killed);
+        let ended = other.end().with_code(1);
+        assert_eq!(ended.stdout, [""; 0]);
+        // The receiver has printed its rates before.
+        let (line, awaited) = if is_receiver {
+            (ended.only_error_line(), "")
+        } else {
+            (ended.error_line(), " before `finished`")
+        };
+        assert!(line.contains(&format!("closed the control connection{awaited}")), "{ended:#?}");
+    }
 }
