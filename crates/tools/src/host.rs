@@ -114,32 +114,18 @@ impl ThreadSample {
 }
 
 /// The CPU clock of a thread of this process.
+///
+/// The kernel brings the clock of a running thread forward at each tick and at each switch, so a sample may be one tick (1 to
+/// 10 ms) behind.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadClock;
 
-impl ThreadClock {
-    /// The CPU time that the thread has used so far; `None` if there is no such thread.
-    ///
-    /// `tid` is the kernel's number of the thread: [`current_thread_id`]. The kernel brings the clock of a
-    /// running thread forward at each tick and at each switch, so a sample may be one tick (1 to 10 ms) behind.
-    pub fn sample(tid: u32) -> Option<ThreadSample> {
-        calls::thread_sample(tid)
-    }
-}
-
 /// The CPU clock of a whole process.
+///
+/// `run_ns` is the sum over its running threads (the first 4,096), unless the ticks are more: they include threads that have
+/// ended. `run_delay_ns` includes running threads only.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessClock;
-
-impl ProcessClock {
-    /// The CPU time that the process has used so far; `None` if there is no such process.
-    ///
-    /// `run_ns` is the sum over its running threads (the first 4,096), unless the ticks are more: they include threads that have
-    /// ended. `run_delay_ns` includes running threads only.
-    pub fn sample(pid: u32) -> Option<ThreadSample> {
-        calls::process_sample(pid)
-    }
-}
 
 /// Restricts the calling thread to one core.
 ///

@@ -248,6 +248,12 @@ fn ns_per_packet(cpu_s: f64, packets: u64) -> Option<f64> {
     (packets > 0).then(|| cpu_s * 1e9 / packets as f64)
 }
 
+/// Returns the whole number below a number that is not negative. A number that does not fit becomes the largest.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "float casts saturate")]
+pub(crate) const fn whole(number: f64) -> u64 {
+    number as u64
+}
+
 fn per_second(count: u64, window_s: f64) -> f64 {
     if window_s > 0.0 { count as f64 / window_s } else { 0.0 }
 }

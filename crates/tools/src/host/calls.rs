@@ -3,8 +3,8 @@
 //! On other systems, every function returns `None`, an error, or an empty value.
 
 pub(crate) use system::drops;
+pub(super) use system::pin_current_thread;
 pub use system::{allowed_cores, cpu_ticks, current_thread_id, machine};
-pub(super) use system::{pin_current_thread, process_sample, thread_sample};
 
 #[cfg(target_os = "linux")]
 mod system {
@@ -15,7 +15,7 @@ mod system {
     use procfs::{CpuInfo, Current, CurrentSI, KernelStats, Meminfo};
     use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 
-    use super::super::{CpuTicks, ThreadSample};
+    use super::super::{CpuTicks, ProcessClock, ThreadClock, ThreadSample};
     use crate::report::Machine;
     use crate::table::plain_ascii;
 
@@ -45,22 +45,29 @@ mod system {
         Ok(sched_setaffinity(None, &cores)?)
     }
 
-    pub(in super::super) fn thread_sample(tid: u32) -> Option<ThreadSample> {
-        let thread = Process::myself().ok()?.task_from_tid(tid.try_into().ok()?).ok()?;
-        let stat = thread.stat().ok()?;
-        let run_and_delay_ns = thread.schedstat().ok().as_ref().map(run_and_delay);
-        Some(ThreadSample::of(stat.utime, stat.stime, run_and_delay_ns))
+    impl ThreadClock {
+        /// Returns the CPU time that a thread has used so far, or `None` if there is no such thread. `tid` is the kernel's number of
+        /// the thread: [`current_thread_id`].
+        pub fn sample(tid: u32) -> Option<ThreadSample> {
+            let thread = Process::myself().ok()?.task_from_tid(tid.try_into().ok()?).ok()?;
+            let stat = thread.stat().ok()?;
+            let run_and_delay_ns = thread.schedstat().ok().as_ref().map(run_and_delay);
+            Some(ThreadSample::of(stat.utime, stat.stime, run_and_delay_ns))
+        }
     }
 
-    pub(in super::super) fn process_sample(pid: u32) -> Option<ThreadSample> {
-        let process = Process::new(pid.try_into().ok()?).ok()?;
-        let stat = process.stat().ok()?;
-        // A thread may end between the listing and the reading.
-        let threads = process.tasks().ok().into_iter().flatten().take(TASK_LIMIT).flatten();
-        let times = threads.filter_map(|thread| thread.schedstat().ok().as_ref().map(run_and_delay));
-        let run_and_delay_ns =
-            times.reduce(|sum, one| (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1)));
-        Some(ThreadSample::of(stat.utime, stat.stime, run_and_delay_ns))
+    impl ProcessClock {
+        /// Returns the CPU time that a process has used so far, or `None` if there is no such process.
+        pub fn sample(pid: u32) -> Option<ThreadSample> {
+            let process = Process::new(pid.try_into().ok()?).ok()?;
+            let stat = process.stat().ok()?;
+            // A thread may end between the listing and the reading.
+            let threads = process.tasks().ok().into_iter().flatten().take(TASK_LIMIT).flatten();
+            let times = threads.filter_map(|thread| thread.schedstat().ok().as_ref().map(run_and_delay));
+            let run_and_delay_ns =
+                times.reduce(|sum, one| (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1)));
+            Some(ThreadSample::of(stat.utime, stat.stime, run_and_delay_ns))
+        }
     }
 
     fn run_and_delay(times: &Schedstat) -> (u64, u64) {
@@ -121,7 +128,7 @@ mod system {
     use std::collections::BTreeMap;
     use std::io;
 
-    use super::super::{CpuTicks, ThreadSample};
+    use super::super::{CpuTicks, ProcessClock, ThreadClock, ThreadSample};
     use crate::report::Machine;
 
     /// The kernel's number of the calling thread; not known on this system.
@@ -138,12 +145,18 @@ mod system {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this system does not pin threads"))
     }
 
-    pub(in super::super) fn thread_sample(_tid: u32) -> Option<ThreadSample> {
-        None
+    impl ThreadClock {
+        /// The CPU time of a thread; not known on this system.
+        pub fn sample(_tid: u32) -> Option<ThreadSample> {
+            None
+        }
     }
 
-    pub(in super::super) fn process_sample(_pid: u32) -> Option<ThreadSample> {
-        None
+    impl ProcessClock {
+        /// The CPU time of a process; not known on this system.
+        pub fn sample(_pid: u32) -> Option<ThreadSample> {
+            None
+        }
     }
 
     /// The system's counters of drops, of all interfaces and programs.

@@ -15,7 +15,6 @@ use super::service::{StagePart, now};
 use super::stages::{BUDGET, ThreadBook, ThreadStage};
 use super::state::WorkerState;
 use crate::choices::Mode;
-use crate::table::thousands;
 
 /// Datagrams written together.
 const BATCH: usize = 64;
@@ -31,7 +30,6 @@ pub(super) struct DeliverStage {
     batch: SendBatch,
     sender: Sender,
     scratch: Box<[u8]>,
-    forwarded_in: u64,
 }
 
 impl DeliverStage {
@@ -47,7 +45,6 @@ impl DeliverStage {
             batch: SendBatch::new(BATCH, BATCH * DATAGRAM_SENT_MAX_BYTES),
             sender: Sender::new(SendMode::best(has_gso)),
             scratch: vec![0; DATAGRAM_SENT_MAX_BYTES].into(),
-            forwarded_in: 0,
         })
     }
 
@@ -69,7 +66,7 @@ impl DeliverStage {
     /// Handles timeouts and sends everything that is ready.
     fn finish_pass(&mut self, socket: &mut Socket) {
         let now = now();
-        self.forwarded_in += self.ring.receive(&mut self.endpoint, now);
+        self.ring.receive(&mut self.endpoint, now);
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now.monotonic) {
             self.endpoint.handle_timeout(now);
         }
@@ -111,7 +108,7 @@ impl ThreadStage for DeliverStage {
     }
 
     fn finish(self: Box<Self>, book: &mut ThreadBook) {
-        let Self { promise, endpoint, before, forwarded_in, .. } = *self;
+        let Self { promise, endpoint, before, .. } = *self;
         let stats = endpoint.stats();
         for reason in DropReason::ALL {
             if promise.is_none() || !OPENED_DROPS.contains(&reason) {
@@ -119,11 +116,5 @@ impl ThreadStage for DeliverStage {
             }
         }
         book.delivery = promise.map(|promise| Delivery { promise, before, now: *stats });
-        book.note = Some(format!(
-            "{} connections, {} acks sent alone, {} datagrams from other threads",
-            thousands(endpoint.connection_count() as u64),
-            thousands(stats.acks_sent_alone),
-            thousands(forwarded_in),
-        ));
     }
 }

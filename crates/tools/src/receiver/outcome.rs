@@ -91,10 +91,6 @@ impl Outcome {
         let limit = limit.filter(|_| !is_held_back);
         notes.extend(sender_notes(finished));
         notes.extend(plan.may_see_trains().then(|| TRAINS.to_owned()));
-        notes.extend(totals.iter().flat_map(|totals| {
-            let index = totals.index;
-            totals.book.note.iter().map(move |note| format!("thread {index}: {note}"))
-        }));
         let run_delays = cpu.iter().filter_map(|cpu| cpu.as_ref()?.run_delay_share(*window));
         let report = Report {
             name: "receiver".to_owned(),

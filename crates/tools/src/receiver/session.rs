@@ -22,7 +22,7 @@ use crate::datagram::RouteId;
 use crate::error::Error;
 use crate::host;
 use crate::limits::DESCRIPTORS;
-use crate::report::Scope;
+use crate::report::{Scope, whole};
 use crate::table::thousands;
 
 /// The interval of the control loop.
@@ -362,13 +362,8 @@ impl RateSampler {
 }
 
 /// A rate per second; 0 over no time.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "float casts saturate; rates are positive"
-)]
 fn rate(count: u64, seconds: f64) -> u64 {
-    if seconds > 0.0 { (count as f64 / seconds).round() as u64 } else { 0 }
+    if seconds > 0.0 { whole((count as f64 / seconds).round()) } else { 0 }
 }
 
 #[cfg(test)]

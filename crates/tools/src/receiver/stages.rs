@@ -99,8 +99,6 @@ pub(super) struct ThreadBook {
     until_latency: u32,
     /// Set after the end if messages were delivered by mode. It counts packets.
     pub(super) delivery: Option<Delivery>,
-    /// A note for the reader of the report, set after the end.
-    pub(super) note: Option<String>,
 }
 
 impl ThreadBook {

@@ -13,6 +13,7 @@ use drumfire_socket::{DropMeter, QueueState, Waker};
 use crate::clock;
 use crate::datagram::RouteId;
 use crate::host::{ThreadClock, ThreadSample};
+use crate::report::whole;
 
 /// The state of one thread that other threads can read, on its own cache lines. Only its own thread writes it, once per pass.
 #[derive(Debug, Default)]
@@ -140,15 +141,10 @@ impl ReceiverSource {
 
 /// Returns the share of a core, from the CPU times of a thread in nanoseconds. A thread without a time in the last snapshot had not
 /// started then, so it used all of its time since.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "float casts saturate; shares are positive"
-)]
 fn busy_percent(used: Option<u64>, before: Option<u64>, elapsed: Duration) -> Option<u64> {
     let run_ns = used?.saturating_sub(before.unwrap_or(0));
     let share = run_ns as f64 / elapsed.as_nanos() as f64;
-    share.is_finite().then(|| (100.0 * share).round() as u64)
+    share.is_finite().then(|| whole((100.0 * share).round()))
 }
 
 impl Source for ReceiverSource {

@@ -19,7 +19,7 @@ use crate::control::{Finished, Sealed, SentMessages};
 use crate::datagram::RouteId;
 use crate::error::Error;
 use crate::host::{self, ThreadClock, ThreadSample};
-use crate::report::{self, ThreadReport};
+use crate::report::{self, ThreadReport, whole};
 
 /// The maximum number of datagrams of one `sendmmsg` call.
 const BATCH: usize = 32;
@@ -254,16 +254,14 @@ impl Schedule {
     }
 
     /// How many datagrams are due in this time; `None` without a rate.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "float casts saturate")]
     pub(super) fn due(&self, elapsed: Duration) -> Option<u64> {
         let time = elapsed.min(self.length).as_secs_f64();
-        (self.rate > 0.0).then(|| (time * self.rate).round() as u64)
+        (self.rate > 0.0).then(|| whole((time * self.rate).round()))
     }
 
     /// The intended time of the `n`-th datagram, from 0; without a rate it is now.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "float casts saturate")]
     pub(super) fn stamp_ns(&self, n: u64) -> u64 {
-        if self.rate > 0.0 { self.start_ns + (n as f64 * 1e9 / self.rate) as u64 } else { clock::host_ns() }
+        if self.rate > 0.0 { self.start_ns + whole(n as f64 * 1e9 / self.rate) } else { clock::host_ns() }
     }
 
     /// Whether the run's time has passed.
