@@ -10,13 +10,14 @@ mod thread;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::cli::Traffic;
 use crate::clock;
-use crate::control::{self, Finished, Hello, SenderEnd, Welcome};
+use crate::control::{self, Finished, Hello, SenderEnd};
+use crate::datagram::RouteId;
 use crate::error::Error;
 use crate::host;
 use crate::limits::{DESCRIPTORS, SEALED_MIN_SIZE};
@@ -59,9 +60,11 @@ pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) 
         return Err(Error::usage("--size", problem, format!("give --size {range}")));
     }
     let _ = host::raise_open_files(DESCRIPTORS);
-    let threads = SenderThreads::open(traffic, end.peer, &welcome)?;
-    end.start()?;
-    let (finished, threads) = threads.run(&mut end, is_stopped);
+    let run = Arc::new(SenderRun::new(traffic.clone(), end.peer, welcome.sealed));
+    let opened = open_threads(&run, &welcome.ids).and_then(|threads| end.start().map(|()| threads));
+    // Threads that wait for a start that does not come end now.
+    let _ = run.has_started.set(opened.is_ok());
+    let (finished, threads) = join_threads(&run, opened?, &mut end, is_stopped);
     // The books are compared even if the run was stopped.
     let received = end.finish(finished.clone(), clock::within(RESPONSE_TIMEOUT * 2))?;
     Ok(Report { host_drops: host::growth(&drops, host::drops()), ..report(threads, finished, received) })
@@ -92,69 +95,58 @@ fn report(threads: Vec<ThreadReport>, finished: Finished, received: Report) -> R
     report.derived()
 }
 
-struct SenderThreads {
-    run: Arc<SenderRun>,
-    threads: Vec<JoinHandle<()>>,
-    start_signals: Vec<Outbox<()>>,
+/// Starts the threads and waits until all sockets are ready. `ids` has the id of each flow.
+fn open_threads(run: &Arc<SenderRun>, ids: &[RouteId]) -> Result<Vec<JoinHandle<()>>, Error> {
+    let Traffic { threads: count, pin, .. } = run.traffic;
+    let cores = pin.map_or_else(Vec::new, |first| cores_from(first as usize));
+    let (ready, answers) = channel();
+    let mut threads = Vec::new();
+    for index in 0..count {
+        let flows = (0_u32..).zip(ids.iter().copied());
+        let flows = flows.filter(|(flow, _)| *flow % count.max(1) == index).collect();
+        let core = cores.get(index as usize % cores.len().max(1)).copied();
+        let thread = SenderThread::new(Arc::clone(run), index, flows, core);
+        let ready = ready.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("sender-{index}"))
+            .spawn(move || thread.run(&ready))
+            .map_err(|error| Error::run(format!("a thread cannot be started: {error}")))?;
+        threads.push(thread);
+    }
+    // Without this end, a thread that panics before it is ready ends the wait.
+    drop(ready);
+    answers.iter().take(threads.len()).collect::<Result<(), _>>()?;
+    Ok(threads)
 }
 
-impl SenderThreads {
-    /// Starts the threads and waits until all sockets are ready.
-    fn open(traffic: &Traffic, to: SocketAddr, welcome: &Welcome) -> Result<Self, Error> {
-        let cores = traffic.pin.map_or_else(Vec::new, |first| cores_from(first as usize));
-        let run = Arc::new(SenderRun::new(traffic.clone(), to, welcome.sealed));
-        let (ready, answers) = channel();
-        let mut opened = Self { run, threads: Vec::new(), start_signals: Vec::new() };
-        for index in 0..traffic.threads {
-            let flows = (0_u32..).zip(welcome.ids.iter().copied());
-            let flows = flows.filter(|(flow, _)| *flow % traffic.threads.max(1) == index).collect();
-            let core = cores.get(index as usize % cores.len().max(1)).copied();
-            let thread = SenderThread::new(Arc::clone(&opened.run), index, flows, core);
-            let (signal, go): (Outbox<()>, Inbox<()>) = channel();
-            let ready = ready.clone();
-            let thread = std::thread::Builder::new()
-                .name(format!("sender-{index}"))
-                .spawn(move || thread.run(&ready, &go))
-                .map_err(|error| Error::run(format!("a thread cannot be started: {error}")))?;
-            opened.threads.push(thread);
-            opened.start_signals.push(signal);
+/// Waits for the threads, which the receiver or the caller may end early. Returns the book and the counters of each thread.
+fn join_threads(
+    run: &SenderRun,
+    threads: Vec<JoinHandle<()>>,
+    end: &mut SenderEnd,
+    is_stopped: &dyn Fn() -> bool,
+) -> (Finished, Vec<ThreadReport>) {
+    let mut is_connected = true;
+    while threads.iter().any(|thread| !thread.is_finished()) {
+        let is_asked = if is_connected {
+            let asked = end.is_asked_to_stop();
+            // The receiver may be gone. Sending the book returns the error.
+            is_connected = asked.is_ok();
+            asked.unwrap_or(true)
+        } else {
+            clock::pause(STEP);
+            true
+        };
+        if is_asked || is_stopped() {
+            run.is_stopping.store(true, Ordering::Relaxed);
         }
-        drop(ready);
-        for answer in answers.iter().take(opened.threads.len()) {
-            answer?;
-        }
-        Ok(opened)
     }
-
-    /// Starts sending and waits for the threads, which the receiver or the caller may end early. Returns the book.
-    fn run(self, end: &mut SenderEnd, is_stopped: &dyn Fn() -> bool) -> (Finished, Vec<ThreadReport>) {
-        let Self { run, threads, start_signals } = self;
-        for signal in start_signals {
-            // A thread that has ended is found when it is joined.
-            let _ = signal.send(());
-        }
-        let mut is_connected = true;
-        while threads.iter().any(|thread| !thread.is_finished()) {
-            let is_asked = if is_connected {
-                let asked = end.is_asked_to_stop();
-                // The receiver may be gone. Sending the book returns the error.
-                is_connected = asked.is_ok();
-                asked.unwrap_or(true)
-            } else {
-                clock::pause(STEP);
-                true
-            };
-            if is_asked || is_stopped() {
-                run.is_stopping.store(true, Ordering::Relaxed);
-            }
-        }
-        threads.into_iter().for_each(|thread| drop(thread.join()));
-        let (mut finished, threads) = run.take_totals();
-        let done = finished.messages.as_ref().map_or(finished.sent, |messages| messages.sent);
-        let offered = finished.messages.as_ref().map_or(finished.offered, |messages| messages.offered);
-        finished.late = run.traffic.rate > 0 && (done as f64) < offered as f64 * ON_TIME_SHARE;
-        (finished, threads)
-    }
+    threads.into_iter().for_each(|thread| drop(thread.join()));
+    let (mut finished, threads) = run.take_totals();
+    let done = finished.messages.as_ref().map_or(finished.sent, |messages| messages.sent);
+    let offered = finished.messages.as_ref().map_or(finished.offered, |messages| messages.offered);
+    finished.late = run.traffic.rate > 0 && (done as f64) < offered as f64 * ON_TIME_SHARE;
+    (finished, threads)
 }
 
 /// The cores that this process may use, rotated so that the `first`-th comes first.

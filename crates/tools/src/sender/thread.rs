@@ -4,8 +4,8 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::Sender as Outbox;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use drumfire_socket::{Fault, Granted, Parker, Poller, SendBatch, SendMode, Sender, Socket};
@@ -36,6 +36,8 @@ pub(super) struct SenderRun {
     to: SocketAddr,
     /// Set if every flow has to be a connection.
     sealed: Option<Sealed>,
+    /// Whether the threads begin to send, once that is known.
+    pub(super) has_started: OnceLock<bool>,
     pub(super) is_stopping: AtomicBool,
     /// The sums of all threads that have ended, and the counters of each.
     totals: Mutex<(Finished, Vec<ThreadReport>)>,
@@ -53,6 +55,7 @@ impl SenderRun {
             traffic,
             to,
             sealed,
+            has_started: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
             totals: (finished, Vec::new()).into(),
         }
@@ -99,14 +102,14 @@ impl SenderThread {
         Self { run, index, flows, rate, burst: burst(mode, rate, size as usize), mode, core }
     }
 
-    /// Opens the sockets, reports that, waits for the start signal, sends, and adds its counters to those of the run.
-    pub(super) fn run(self, ready: &Outbox<Result<(), Error>>, go: &Inbox<()>) {
+    /// Opens the sockets, reports that, waits for the start, sends, and adds its counters to those of the run.
+    pub(super) fn run(self, ready: &Outbox<Result<(), Error>>) {
         let send = match self.prepare() {
             Ok(send) => send,
             Err(error) => return drop(ready.send(Err(error))),
         };
         let _ = ready.send(Ok(()));
-        if go.recv().is_ok() {
+        if *self.run.has_started.wait() {
             send(&Schedule::begin(self.rate, self.run.traffic.secs));
         }
     }
