@@ -27,7 +27,7 @@ const REASON_CHARS: usize = 100;
 /// the peers of `hostile::crowd`, and copies of an endpoint.
 const TESTS: [&str; 3] = [
     "test --profile sim -p drumfire-crypto --lib --test audit_nonce -- audit_nonce:: keys_that_outlive",
-    "test --profile sim -p drumfire-proto --test core -- --skip hostile::crowd:: --skip copies_that_go_on_seal_two_packets_under_one_number",
+    "test --profile sim -p drumfire-proto --test core -- --skip hostile::crowd:: --skip copied_processes_seal_two_packets_under_one_number",
     "test --profile sim -p drumfire --lib -- worker::tests::panics::",
 ];
 

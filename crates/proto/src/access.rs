@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn one_to_eight_keys_with_different_ids_are_taken() {
+    fn one_to_eight_keys_with_distinct_ids_are_accepted() {
         for (ids, fits) in [(0..0, false), (1..2, true), (1..9, true), (1..10, false)]
             .map(|(ids, fits)| (ids.collect(), fits))
         {

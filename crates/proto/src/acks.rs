@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_too_many_ranges_is_forgotten() {
+    fn the_oldest_range_is_dropped_above_the_limit() {
         let mut acks = Acks::default();
         for number in 0..65 {
             acks.insert(2 * number);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_known_to_the_peer_are_forgotten_except_the_newest() {
+    fn ranges_known_to_the_peer_are_dropped_except_the_newest() {
         let mut acks = Acks::default();
         for number in [0, 2, 3, 5, 6, 9] {
             acks.insert(number);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn without_gaps_nothing_is_kept_on_the_heap() {
+    fn received_numbers_without_gaps_use_no_heap() {
         let mut acks = Acks::default();
         for number in [0, 3, 5] {
             acks.on_packet(ms(1), number, AckUrgency::High, TRIP);

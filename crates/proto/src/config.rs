@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_fine() {
+    fn the_defaults_are_valid() {
         assert_eq!(field(&Config::default()), None);
         let server = ServerConfig::new(
             ServerKeyPair::from_secret(Secret::new([1; 32])),

@@ -462,7 +462,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_does_not_grow_unnoticed() {
+    fn the_size_of_a_connection_is_bounded() {
         // An idle connection holds nothing else on the heap.
         let bytes = size_of::<Connection>();
         assert!(bytes <= 680, "{bytes}");

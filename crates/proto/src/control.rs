@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn late_ids_are_retired_once_and_nine_at_a_time_are_too_many() {
+    fn late_ids_are_retired_once_and_nine_at_once_close() {
         let mut queue = ControlQueue::default();
         queue.push(new_id(100));
         for _ in 0..1_000 {

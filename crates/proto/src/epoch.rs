@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_ends_by_packets_or_by_age_and_not_one_before() {
+    fn an_epoch_ends_exactly_at_its_packet_or_age_limit() {
         let mut epoch = KeyEpoch::new(ms(0));
         epoch.on_acked(ms(10), 0, || DELAY);
         for (at, next, is_over) in [
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ack_that_comes_after_months_counts_too() {
+    fn an_ack_after_months_still_counts() {
         let mut epoch = KeyEpoch::new(ms(0));
         let day = 24 * 60 * 60 * 1_000;
         epoch.on_acked(ms(100 * day), 0, || DELAY);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn old_keys_are_forgotten_some_time_after_the_new_ones_are_met() {
+    fn old_keys_are_dropped_some_time_after_the_first_new_packet() {
         let mut epoch = KeyEpoch::new(ms(0));
         assert_eq!(epoch.forget_at(), None);
         epoch.on_met(ms(50), DELAY);

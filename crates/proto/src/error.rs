@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_token_names_the_problem_and_the_way_out() {
+    fn a_refused_token_names_the_problem_and_the_remedy() {
         let text = |reason| {
             let (version_min, version_max) = (VERSION, VERSION);
             let refusal = Refusal { reason, version_min, version_max, retry_after: None, address: None };

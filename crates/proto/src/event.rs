@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_in_the_order_they_happened_with_their_bytes() {
+    fn events_are_in_order_and_carry_their_bytes() {
         let (mut events, peer) = (Events::new(1_000), peer());
         events.connected(peer, "192.0.2.1:9".parse().unwrap(), None, b"");
         events.message(peer, ChannelId(3), b"one");
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_takes_all_of_them_and_new_ones_wait_behind_it() {
+    fn a_batch_takes_all_events_and_new_ones_wait() {
         let (mut events, mut batch, peer) = (Events::new(1_000), EventBatch::default(), peer());
         events.message(peer, ChannelId(1), b"one");
         events.message(peer, ChannelId(2), b"two");
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn the_messages_of_a_run_come_alone_or_together() {
+    fn messages_of_a_run_are_taken_singly_or_together() {
         let (mut events, peer, mut bytes) = (Events::new(1_000), peer(), Vec::new());
         [&b"one"[..], b"", b"three"].iter().for_each(|payload| Bodies::put(payload, &mut bytes));
         let (bodies, _) = Bodies::parse(&bytes).unwrap();
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn room_ends_at_the_limit() {
+    fn a_full_event_queue_has_no_room() {
         let mut events = Events::new(200);
         events.message(peer(), ChannelId(0), &[0; 36]);
         for (charge, fits) in [(99, true), (100, true), (101, false)] {
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_does_not_grow_while_events_are_taken_as_they_come() {
+    fn memory_is_constant_while_events_are_taken_promptly() {
         let (mut events, peer) = (Events::new(usize::MAX), peer());
         for _ in 0..20 {
             events.message(peer, ChannelId(0), &[1; 100]);
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn events_take_no_more_memory_than_they_are_charged_and_a_tenth() {
+    fn events_take_at_most_a_tenth_more_than_their_charge() {
         let peer = peer();
         for payload_bytes in [0, 1, 20, 1_000, 65_536] {
             let mut events = Events::new(usize::MAX);

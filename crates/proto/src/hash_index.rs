@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_asked_whether_it_is_the_one_that_is_looked_for() {
+    fn a_lookup_compares_every_candidate() {
         let mut table = table();
         table.insert(7, 1);
         table.insert(7, 2);
@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_map_whatever_comes_and_goes(
+        fn the_index_agrees_with_a_hash_map(
             steps in prop::collection::vec((any::<bool>(), 0_u64..60), 0..400)
         ) {
             let (mut table, mut map) = (table(), HashMap::new());
@@ -291,7 +291,7 @@ mod tests {
         }
 
         #[test]
-        fn a_table_with_one_slot_for_many_hashes_closes_its_gaps(
+        fn removals_close_the_gaps_of_colliding_entries(
             hashes in prop::collection::vec(0_u32..16, 1..12), gone in any::<prop::sample::Index>()
         ) {
             let mut table = table();

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_takes_back_what_it_gave_once_and_never_the_last() {
+    fn an_issued_id_is_retired_once_and_never_the_last() {
         let mut issued = IssuedIds::new(id(7));
         assert_eq!([issued.issue(id(8)), issued.issue(id(9))], [Some(1), None]);
         assert_eq!(issued.retire(2), Err(ProtocolError::ConnectionIds), "never given");
@@ -285,12 +285,12 @@ mod tests {
     }
 
     #[test]
-    fn at_a_server_they_take_32_bytes() {
+    fn connection_ids_of_a_server_take_32_bytes() {
         assert_eq!(size_of::<ConnectionIdState>(), 32);
     }
 
     #[test]
-    fn a_client_keeps_four_ids_and_hears_of_each_once() {
+    fn a_client_keeps_four_ids_and_accepts_each_once() {
         let mut known = KnownIds::new(id(0), [0; 16]);
         for sequence in [3, 1, 3, 1, 0] {
             assert_eq!(known.add(new(sequence)), Ok(None));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_must_fit_an_id_in_use_and_every_bit_of_its_token() {
+    fn a_reset_must_match_an_id_in_use_and_its_whole_token() {
         let mut known = KnownIds::new(id(5), [1; 16]);
         known.add(new(1)).unwrap();
         assert!(known.is_reset(id(5), &[1; 16]) && known.is_reset(id(1), &[1; 16]));

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drawn_id_is_ours_and_elsewhere_to_every_other_shard() {
+    fn every_shard_knows_the_owner_of_an_issued_id() {
         let mut entropy = Entropy::from_seed(Secret::new([1; 32]));
         for shard in 0..6 {
             let id = ids(shard, 6).draw(&mut entropy, |_| false).unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_in_sequence_do_not_pile_up_whatever_the_secret() {
+    fn sequential_keys_do_not_cluster_under_any_secret() {
         const KEYS: u64 = 4_096;
         for secret in [0, 1, UNLIKELY, 0x9e37_79b9_7f4a_7c15, u64::MAX, 0x1234_5678_9abc_def1] {
             for stride in [1, 2, 16, 1 << 12, 1 << 32] {

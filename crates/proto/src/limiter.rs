@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_gives_its_burst_and_then_its_rate() {
+    fn a_bucket_allows_its_burst_and_then_its_rate() {
         let mut bucket = TokenBucket::new(20, 20);
         let taken = (0..30).filter(|_| bucket.take(ms(1_000))).count();
         assert_eq!(taken, 20);
@@ -208,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_of_nothing_gives_nothing() {
+    fn an_empty_bucket_allows_nothing() {
         assert!(!TokenBucket::new(0, 0).take(ms(5)));
         assert!(!TokenBucket::new(5, 0).take(ms(5)));
     }
 
     #[test]
-    fn a_source_has_its_half_open_connections_and_its_rate() {
+    fn a_source_is_limited_in_half_open_connections_and_rate() {
         let mut sources = Sources::new(KeyedBuildHasher::new(7), 20, 20, 16);
         let one = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 1));
         let same = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped(), 2));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_exempt_and_uses_up_no_bucket() {
+    fn loopback_is_exempt_and_uses_no_bucket() {
         let mut sources = Sources::new(KeyedBuildHasher::new(7), 1, 1, 1);
         for loopback in ["127.0.0.1:1", "127.1.2.3:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             let loopback = loopback.parse().unwrap();
@@ -350,7 +350,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_rate_gives_exactly_its_burst_and_its_refill(
+        fn every_rate_allows_exactly_its_burst_and_refill(
             (bits, shift) in (any::<u32>(), 0_u32..32), burst in prop_oneof![0_u32..20, any::<u32>()], start in 0_u64..1 << 62,
             gaps in prop::collection::vec(prop_oneof![9 => 0_u64..40, 1 => 0_u64..1 << 20], 1..50),
         ) {

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_each_holds_now_is_what_counts() {
+    fn only_memory_held_now_counts() {
         let mut budget = MemoryBudget::new(3_072);
         let (mut one, mut other) = (BudgetShare::default(), BudgetShare::default());
         budget.count(&mut one, 1_023);

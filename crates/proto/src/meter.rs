@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_come_is_counted_and_what_was_skipped_is_not() {
+    fn missing_packets_are_counted_and_skipped_numbers_are_not() {
         let mut meter = Meter::new();
         for number in (1_000..11_000_u64).filter(|number| number % 10 != 0 && number % 250 != 1) {
             meter.on_received(number, 50);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_cannot_be_do_no_harm() {
+    fn impossible_timestamps_are_ignored() {
         let mut meter = Meter::new();
         for peer_micros in [0, u64::MAX, u64::MAX / 1_000] {
             let waited = Duration::MAX;

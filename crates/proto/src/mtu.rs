@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_size_that_passes_is_found() {
+    fn the_search_finds_the_largest_size_that_passes() {
         for (carries, limit, found) in [
             (1_500, 1_472, (1_472, 1)),
             (1_471, 1_472, (1_452, 4)),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_packet_lets_smaller_sizes_be_tried_at_once() {
+    fn a_refused_packet_size_speeds_up_the_search() {
         let mut mtu = MtuSearch::new();
         mtu.on_full();
         mtu.on_probe_sent();

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_parsed_from_its_text_and_from_no_other() {
+    fn an_id_is_parsed_only_from_its_own_text() {
         let last = CONNECTIONS_MAX - 1;
         for (worker, slot, number) in [(0, 0, 0), (2, 17, 4_711), (1_023, last, u32::MAX)] {
             let mut ids = PeerIds { next_number: number, ..PeerIds::new(worker) };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_on_after_a_restart_and_repeat_only_after_all() {
+    fn numbers_continue_after_a_restart_and_wrap_last() {
         let mut earlier = PeerIds { next_number: u32::MAX, ..PeerIds::new(3) };
         let last = earlier.draw(5);
         let mut later = PeerIds::new(3);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_gets_one_reset_in_100_ms_and_all_ids_5000_per_second() {
+    fn resets_are_limited_per_id_and_to_5000_per_second() {
         let mut resets = Resets::new(KeyedBuildHasher::new(0x1234_5678_9abc_def1));
         let id = |number: u64| ConnectionId::from_bytes(number.to_be_bytes());
         let ms = |milliseconds: u64| Moment::from_nanos(milliseconds * 1_000_000);

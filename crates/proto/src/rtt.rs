@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_of_no_time_is_measured_too() {
+    fn a_round_trip_of_zero_is_measured() {
         let mut trip = RoundTrip::default();
         trip.on_sample(Duration::ZERO, Duration::ZERO);
         assert_eq!(trip.measured(), Some(Duration::ZERO));

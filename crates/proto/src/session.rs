@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_skipped_after_128_to_383_others() {
+    fn a_number_is_skipped_after_128_to_383_packets() {
         let (mut client, _) = pair();
         let mut entropy = Entropy::from_seed(Secret::new([5; 32]));
         let (mut last, mut gaps) = (0, Vec::new());

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stay_where_they_are_and_are_found_in_whatever_block() {
+    fn values_never_move_and_are_found_in_any_block() {
         for limit in [1, 1_000] {
             let mut slab = Slab::new(0, limit);
             slab.set_limit(100);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_is_dropped_at_once() {
+    fn removed_values_are_dropped_immediately() {
         let value = std::rc::Rc::new(());
         let mut slab = Slab::new(0, 10);
         let id = slab.insert(std::rc::Rc::clone(&value)).unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vacated_place_is_kept_for_its_id() {
+    fn a_vacated_slot_is_kept_for_its_id() {
         let mut slab = Slab::new(0, 2);
         let (first, second) = (slab.insert('a').unwrap(), slab.insert('b').unwrap());
         slab.vacate(first);

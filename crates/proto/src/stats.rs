@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn the_books_close_or_say_by_how_much_they_do_not() {
+    fn the_accounting_balances_or_names_the_difference() {
         let mut stats =
             Stats { datagrams_received: 5, packets_received: 2, forwarded: 1, ..Stats::default() };
         stats.on_drop(DropReason::Empty);

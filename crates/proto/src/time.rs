@@ -145,7 +145,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn short_lengths_of_time_are_rounded_up_and_bounded() {
+    fn short_durations_are_rounded_up_and_bounded() {
         for (nanos, micros, millis) in [(0, 0, 0), (1, 1, 1), (30_000_000_000, 30_000_000, 30_000)] {
             let duration = Duration::from_nanos(nanos);
             assert_eq!(Micros::new(duration).to_duration(), Duration::from_micros(micros));
@@ -157,7 +157,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn moments_saturate_at_both_ends() {
+    fn moments_saturate_at_both_limits() {
         let last = Moment::from_nanos(u64::MAX);
         assert_eq!(last.after(Duration::from_nanos(1)), last);
         assert_eq!(Moment::ORIGIN.after(Duration::MAX), last);
@@ -170,7 +170,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn the_time_between_two_moments_is_what_was_added(
+        fn the_difference_of_two_moments_is_the_added_time(
             start in any_time(), added in any_time(), shorter in any_time(),
         ) {
             let start = Moment::ORIGIN.after(start);

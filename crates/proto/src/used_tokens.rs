@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_its_first_hellos_until_that_comes_to_nothing() {
+    fn a_token_belongs_to_its_first_hello_until_that_fails() {
         let mut tokens = UsedTokens::new(10);
         assert_eq!(tokens.claim(NOW, &claim(1, 1), hello(1)), Ok(()));
         assert_eq!(tokens.claim(NOW, &claim(1, 1), hello(1)), Ok(()), "the same Hello again");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_used_token_opens_nothing_even_for_its_own_hello() {
+    fn a_used_token_is_refused_even_for_its_own_hello() {
         let mut tokens = UsedTokens::new(10);
         tokens.claim(NOW, &claim(1, 1), hello(1)).unwrap();
         assert_eq!(tokens.confirm(NOW, hello(1)), None);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_record_a_resume_token_is_taken_once() {
+    fn a_resume_token_without_a_record_is_accepted_once() {
         let mut tokens = UsedTokens::new(10);
         assert_eq!(open(&mut tokens, NOW, &resume(9, 7, 20), 1), Ok(()), "the server was restarted");
         tokens.release(hello(1));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connect_token_ends_older_resume_tokens_that_follow_one() {
+    fn a_new_connect_token_invalidates_older_resume_tokens() {
         let mut tokens = UsedTokens::new(10);
         open(&mut tokens, NOW, &resume(9, 7, 20), 1).unwrap();
         open(&mut tokens, NOW, &claim(2, 7), 2).unwrap();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_players_connect_tokens_the_newest_are_remembered() {
+    fn the_newest_connect_tokens_of_a_player_are_remembered() {
         let mut tokens = UsedTokens::new(10);
         let issued = |second: u8| TokenClaim { issued_at: seconds(second.into()), ..claim(second, 7) };
         let newest = 2 * u8::try_from(USED_TOKENS_PER_PLAYER).unwrap() + 1;
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_went_forward_and_back_opens_no_forgotten_token() {
+    fn a_clock_that_jumps_back_reopens_no_forgotten_token() {
         let mut tokens = UsedTokens::new(2);
         open(&mut tokens, NOW, &claim(1, 1), 1).unwrap();
         tokens.release(hello(1));
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_player_who_comes_again_replaces_the_older_session_once() {
+    fn a_returning_player_replaces_the_older_session_once() {
         let mut tokens = UsedTokens::new(10);
         for number in 1..=3 {
             tokens.claim(NOW, &claim(number, 7), hello(number)).unwrap();

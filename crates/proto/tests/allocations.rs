@@ -174,7 +174,7 @@ fn datagrams_that_are_dropped_allocate_nothing() {
 }
 
 #[test]
-fn a_flood_of_strangers_leaves_no_byte_behind() {
+fn a_flood_of_unknown_sources_retains_no_memory() {
     let mut pair = Pair::connected();
     let mut hello = [0; 1_200];
     hello[0] = 0x89;

@@ -107,7 +107,7 @@ fn address(number: u8) -> SocketAddr {
 }
 
 #[test]
-fn used_channels_hold_no_memory_when_all_is_quiet() {
+fn used_channels_hold_no_memory_when_idle() {
     let held = [1, CHANNELS].map(|channels| {
         let mut pair = Pair::connected();
         // The events of an endpoint keep the memory of the largest batch. A run is one event, and messages of several

@@ -135,7 +135,7 @@ fn grown_by_proved(
 }
 
 #[test]
-fn invalid_hellos_from_proved_addresses_leave_no_memory() {
+fn invalid_hellos_from_proved_addresses_retain_no_memory() {
     let mut open = Server::new(Access::Open);
     assert_eq!(grown_by_proved(&mut open, &hello(None), hellos() / 2, DropReason::BadMac1), 0);
     let key = || -> TokenKey { TokenMasterKey::new(Secret::new([7; 32])).token_key(1, b"eu-1").unwrap() };

@@ -163,7 +163,7 @@ mod tests {
     use crate::channel::Mode;
 
     #[test]
-    fn a_block_is_full_at_its_limits_and_returns_its_payloads() {
+    fn a_full_block_returns_the_payloads_it_rejects() {
         for (payload_bytes, fitting) in [(0, 256), (62, 256), (63, 256), (64, 252), (127, 128), (1_000, 16)] {
             let (mut block, mut pushed) = (MessageBlock::new(), Vec::new());
             for number in 0..=u16::MAX {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_without_runs_and_long_messages_stay_out() {
+    fn blocks_reject_long_messages_and_modes_without_runs() {
         let can_hold = |mode, bytes| {
             MessageBlock::can_hold(&Message::new(ChannelId(0), vec![0; bytes], SendOptions::new(mode)))
         };

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_window_doubles_when_a_whole_one_arrives_within_two_round_trips() {
+    fn the_window_doubles_when_consumed_within_two_round_trips() {
         let (mut window, trip) = (CreditWindow::new(1_000), Duration::from_millis(50));
         let at = |milliseconds| Moment::ORIGIN.after(Duration::from_millis(milliseconds));
         window.on_received(at(1_000), 5_000, trip, 3_000);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_count_the_same() {
+    fn sender_and_receiver_count_the_same_credit() {
         let (mut out, mut into) = (SendCredit::new(), ReceiveCredit::default());
         assert!(!out.has(1), "nothing before the parameters");
         out.agree(2_000, 4_000);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_is_never_taken_back() {
+    fn granted_credit_is_never_revoked() {
         let mut into = ReceiveCredit::default();
         into.agree(4_000);
         assert_eq!(into.extend(4_000, 4_000), None);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_at_the_end_do_no_harm() {
+    fn credit_limits_saturate_at_the_largest_value() {
         let mut out = SendCredit::new();
         assert!(out.on_credit(u64::MAX) && out.has(u32::MAX as usize));
         out.spend(u32::MAX as usize);

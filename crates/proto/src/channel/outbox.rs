@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_credit_go_on_after_the_queue_was_given_back() {
+    fn ids_and_credit_continue_after_the_queue_is_released() {
         let mut outbox = SendState::new();
         outbox.agree(2_000, 400);
         for round in 0..2 {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_a_channel_are_not_given_back() {
+    fn channel_options_survive_the_release_of_the_queue() {
         let mut outbox = SendState::new();
         let options = ChannelOptions { when_full: WhenFull::DropNewest, ..Default::default() };
         outbox.set_options(KeyedBuildHasher::new(7), CHANNEL, options);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_sends_nothing_keeps_24_bytes() {
+    fn an_idle_send_state_takes_24_bytes() {
         assert_eq!(size_of::<SendState>(), 24);
     }
 }

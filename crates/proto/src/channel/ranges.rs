@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_a_set_of_bytes(steps in prop::collection::vec((any::<bool>(), 0_u32..64, 0_u32..20), 0..60)) {
+        fn ranges_agree_with_a_set_of_bytes(steps in prop::collection::vec((any::<bool>(), 0_u32..64, 0_u32..20), 0..60)) {
             let (mut ranges, mut set) = (Ranges::default(), BTreeSet::new());
             for (is_insert, begin, length) in steps {
                 let end = begin + length;
@@ -215,7 +215,7 @@ mod tests {
         }
 
         #[test]
-        fn without_others_means_without_their_bytes(
+        fn insert_without_leaves_out_the_excluded_bytes(
             holes in prop::collection::vec((0_u32..64, 0_u32..10), 0..8), begin in 0_u32..64, length in 0_u32..40,
         ) {
             let (mut others, mut ranges) = (Ranges::default(), Ranges::default());

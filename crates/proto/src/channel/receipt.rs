@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_on_a_message_is_the_only_one() {
+    fn only_the_first_outcome_of_a_message_is_reported() {
         let mut receipts = Receipts::default();
         let ids = [1, 2, 3].map(|number| receipts.on_sent(receipt(number)));
         receipts.on_fate(PacketFate::Lost, ids[1]);

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_what_was_acknowledged_over_time() {
+    fn the_estimate_is_acknowledged_bytes_per_time() {
         let mut bandwidth = Bandwidth::default();
         assert_eq!(bandwidth.bytes_per_second(), 0);
         ack(&mut bandwidth, 0..200, 12_000, false);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_curve_is_that_of_the_rfc() {
+    fn the_curve_follows_rfc_9438() {
         // From 70 segments to a plateau of 100: K = cbrt(30 / 0.4) = 4.217 s.
         let epoch = Epoch::new(Moment::ORIGIN, Window::new(70 * SEGMENT_BYTES), 100 * SEGMENT_BYTES);
         assert_eq!(epoch.rise_millis, 4_217);

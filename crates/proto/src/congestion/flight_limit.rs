@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_twice_what_the_path_delivers_in_a_round_trip_and_a_stall() {
+    fn the_limit_is_twice_the_delivery_of_a_round_trip_and_stall() {
         let mut limit = FlightLimit::new(&(131_072..=4_194_304));
         let rates = [(125_000, 131_072), (12_500_000, 1_875_000), (125_000_000, 4_194_304)];
         for (step, (rate, bytes)) in (1..).zip(rates) {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overflow_soon_after_growth_halves_the_limit_and_stops_its_growth_for_ten_round_trips() {
+    fn an_overflow_after_growth_halves_and_freezes_the_limit() {
         let mut limit = FlightLimit::new(&(131_072..=4_194_304));
         follow(&mut limit, 1_000, 6_000_000);
         limit.on_acked(at(2_000), 12_500_000, TRIP);

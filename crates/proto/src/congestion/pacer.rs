@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_goes_at_once_and_then_the_rate() {
+    fn a_burst_goes_immediately_and_the_rest_at_the_rate() {
         let mut pacer = Pacer::new(1_000_000);
         assert_eq!(send(&mut pacer, micros(7), micros(8), 1_200), BURST_BYTES);
         let sent = send(&mut pacer, micros(8), micros(1_000_007), 1_200);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_counts_from_now_on() {
+    fn a_new_rate_applies_from_its_change() {
         let mut pacer = Pacer::new(1_000_000);
         pacer.on_sent(micros(0), BURST_BYTES + 10_000);
         assert_eq!(pacer.next_at(micros(0)), Some(Moment::from_nanos(10_000_001)));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extremes_neither_panic_nor_block_for_good() {
+    fn extreme_rates_neither_panic_nor_block_forever() {
         let mut pacer = Pacer::new(0);
         assert_eq!(pacer.bytes_per_second, RATE_MIN);
         pacer.on_sent(Moment::LAST, u64::MAX);

@@ -20,7 +20,7 @@ fn bulk(link: SimulatedLink, source: Source) -> Sim {
 }
 
 #[test]
-fn a_rate_is_small() {
+fn a_congestion_controller_is_small() {
     assert!(size_of::<Rate>() <= 296, "{}", size_of::<Rate>());
 }
 
@@ -38,7 +38,7 @@ fn one_flow_fills_the_link() {
 }
 
 #[test]
-fn other_links_are_filled_too_and_with_the_rarest_acks() {
+fn other_links_are_filled_with_the_rarest_acks() {
     for (megabits, trip, buffer) in [(1, 50, 200), (10, 5, 100), (10, 150, 300), (50, 20, 200)] {
         for choice in WINDOWED {
             let mut link = SimulatedLink::new(megabits, ms(trip), ms(buffer));
@@ -104,7 +104,7 @@ fn random_loss_and_jitter_do_not_starve_delay() {
 }
 
 #[test]
-fn delay_takes_up_room_that_comes_free() {
+fn delay_uses_capacity_that_becomes_free() {
     let mut sim = Sim::new(SimulatedLink::new(5, ms(50), ms(200)), &[Source::bulk(Congestion::Delay)]);
     sim.run(ms(10_000));
     sim.link.bytes_per_second *= 8;
@@ -129,7 +129,7 @@ fn a_game_is_never_blocked_on_an_idle_link() {
 }
 
 #[test]
-fn a_game_is_not_starved_by_who_fills_the_queue() {
+fn a_game_is_not_starved_by_a_queue_filling_flow() {
     let game = Source::game(Congestion::Delay).after(ms(2_000));
     let mut sim = Sim::new(SimulatedLink::new(5, ms(40), ms(400)), &[Source::bulk(Congestion::Cubic), game]);
     sim.run(ms(62_000));
@@ -138,7 +138,7 @@ fn a_game_is_not_starved_by_who_fills_the_queue() {
 }
 
 #[test]
-fn a_game_feels_no_queue_beside_a_download_by_delay() {
+fn a_game_next_to_a_delay_based_download_sees_no_queue() {
     let game = Source::game(Congestion::Delay).after(ms(2_000));
     let mut sim = Sim::new(SimulatedLink::new(5, ms(40), ms(400)), &[Source::bulk(Congestion::Delay), game]);
     sim.run(ms(32_000));
@@ -160,7 +160,7 @@ fn an_outage_restarts_the_window_and_it_recovers() {
 }
 
 #[test]
-fn a_window_grows_only_as_far_as_it_is_used() {
+fn a_window_grows_only_while_it_is_used() {
     for choice in WINDOWED {
         let mut sim = Sim::new(SimulatedLink::new(10, ms(50), ms(50)), &[Source::game(choice)]);
         sim.run(ms(20_000));
@@ -169,7 +169,7 @@ fn a_window_grows_only_as_far_as_it_is_used() {
 }
 
 #[test]
-fn losses_of_one_round_trip_are_one_congestion() {
+fn losses_of_one_round_trip_are_one_congestion_event() {
     let mut rate = Rate::new(Congestion::Cubic, &UNLIMITED);
     let lose = |rate: &mut Rate, now, sent| {
         let (now, sent_at) = (at(now), at(sent));
@@ -205,7 +205,7 @@ fn after_an_outage_the_window_grows_from_the_first_ack() {
 }
 
 #[test]
-fn a_fixed_rate_has_all_of_its_limit_from_the_start() {
+fn a_fixed_rate_has_its_full_limit_from_the_start() {
     let fixed = Congestion::Fixed { bytes_per_second: 125_000_000 };
     let mut rate = Rate::new(fixed, &(131_072..=4_194_304));
     assert_eq!(rate.window_bytes(), 4_194_304);
@@ -214,7 +214,7 @@ fn a_fixed_rate_has_all_of_its_limit_from_the_start() {
 }
 
 #[test]
-fn a_fixed_rate_is_kept_whatever_is_lost() {
+fn a_fixed_rate_ignores_losses() {
     for bytes_per_second in [2_000, 500_000, 5_000_000] {
         for (loss_per_mille, packet_bytes) in [(0, 1_200), (0, 200), (200, 1_200)] {
             let mut link = SimulatedLink::new(100, ms(50), ms(50));
@@ -278,7 +278,7 @@ fn take(rate: &mut Rate, now: Moment, step: &Step) {
 
 proptest! {
     #[test]
-    fn bounds_hold_whatever_happens(
+    fn bounds_hold_under_random_events(
         which in 0_usize..4,
         fixed in magnitude(),
         steps in prop::collection::vec((prop_oneof![0_u64..50_000_000, magnitude()], step()), 0..200),

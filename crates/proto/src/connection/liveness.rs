@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_given_back_once_after_five_idle_seconds() {
+    fn memory_is_released_once_after_five_idle_seconds() {
         let mut liveness = liveness(false);
         assert!(liveness.on_received(ms(100)));
         assert_eq!(liveness.next_at(), Some(ms(5_100)));

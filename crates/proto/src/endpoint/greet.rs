@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_connections_get_one_id() {
+    fn connection_ids_are_unique() {
         let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
         let public_key = *keys.public();
         let config = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_used_at_once_and_the_next_one_100_ms_later() {
+    fn the_second_cookie_is_tried_100_ms_after_the_first() {
         let mut attempt = attempt();
         sent_until(&mut attempt, 0);
         for byte in 1..=3 {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_cookies_are_kept_and_only_a_tried_one_makes_room() {
+    fn eight_cookies_are_kept_and_only_tried_ones_replaced() {
         let mut attempt = attempt();
         sent_until(&mut attempt, 0);
         for byte in 1..=8 {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_told_only_where_the_refusal_proved_itself() {
+    fn only_a_proved_refusal_may_redirect() {
         let psk = Secret::new([6; 32]);
         for has_mac in [false, true] {
             let mut attempt = attempt();
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_welcome_of_nonsense_leaves_the_attempt_as_it_was() {
+    fn an_invalid_welcome_does_not_change_the_attempt() {
         let mut attempt = attempt();
         let client_id = attempt.client_id();
         for bytes in [48, 83, 300] {

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unproved_address_gets_its_welcomes_only_if_it_asked_first() {
+    fn only_the_first_unproved_address_gets_welcomes() {
         let mut half_open = half_open(unproved(1));
         assert!(!half_open.take_welcome(unproved(2)));
         assert!((1..5).all(|_| half_open.take_welcome(unproved(1))));

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn always_is_always() {
+    fn cookies_can_be_required_always() {
         assert!(Load::new(Cookie::Always).wants_cookie(ms(5_000), 0));
     }
 
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn load_that_goes_on_keeps_the_cookie_wanted() {
+    fn cookies_stay_required_while_the_load_lasts() {
         let mut load = Load::new(Cookie::UnderLoad);
         let wanted = (0..5_000).filter(|at| {
             let is_wanted = load.wants_cookie(ms(*at), 0);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_128th_half_open_connection_is_load() {
+    fn the_128th_half_open_connection_requires_cookies() {
         let mut load = Load::new(Cookie::UnderLoad);
         assert!(!load.wants_cookie(ms(5_000), 127));
         assert!(load.wants_cookie(ms(5_000), 128));

@@ -62,7 +62,7 @@ fn ack(
 }
 
 #[test]
-fn an_acked_packet_settles_its_messages_and_gives_a_sample() {
+fn an_acked_packet_resolves_its_messages_and_gives_a_sample() {
     let mut loss = Loss::default();
     send(&mut loss, 0..2);
     let (fates, outcome) = ack(&mut loss, 41, &[(0, 1)], 2).unwrap();
@@ -92,7 +92,7 @@ fn a_clock_jump_with_packets_in_flight_gives_no_sample() {
 }
 
 #[test]
-fn a_packet_is_lost_when_one_three_later_arrived() {
+fn a_packet_is_lost_when_a_packet_three_later_arrived() {
     for (later, lost) in [(2, 0), (3, 1), (4, 2)] {
         let mut loss = Loss::default();
         send(&mut loss, 0..10);
@@ -103,7 +103,7 @@ fn a_packet_is_lost_when_one_three_later_arrived() {
 }
 
 #[test]
-fn lost_packets_are_large_if_they_exceed_what_every_path_carries() {
+fn lost_packets_above_the_minimum_mtu_count_as_large() {
     let mut loss = Loss::default();
     for (number, bytes) in
         [Path::START_BYTES - 1, Path::START_BYTES, Path::START_BYTES + 1, 60].into_iter().enumerate()
@@ -140,7 +140,7 @@ fn a_packet_is_lost_by_time_after_nine_eighths_of_a_round_trip() {
 }
 
 #[test]
-fn a_packet_is_settled_once_however_often_it_is_acknowledged() {
+fn a_packet_acked_twice_is_resolved_once() {
     let mut loss = Loss::default();
     send(&mut loss, 0..8);
     ack(&mut loss, 20, &[(1, 2)], 8).unwrap();
@@ -192,7 +192,7 @@ fn one_long_round_trip_does_not_slow_down_probes() {
 }
 
 #[test]
-fn an_ack_of_what_was_never_sent_or_skipped_is_an_error() {
+fn an_ack_of_an_unsent_or_skipped_number_is_an_error() {
     let mut loss = Loss::default();
     send(&mut loss, 0..5);
     loss.on_skipped(5);
@@ -252,7 +252,7 @@ fn acks_of_other_packets_do_not_postpone_a_probe() {
 }
 
 #[test]
-fn packets_without_reliable_data_do_not_hasten_a_probe() {
+fn packets_without_reliable_data_hasten_no_probe() {
     let mut loss = Loss::default();
     send(&mut loss, 0..1);
     ack(&mut loss, 40, &[(0, 0)], 1).unwrap();
@@ -268,7 +268,7 @@ fn reliable_timeout(loss: &Loss) -> Duration {
 }
 
 #[test]
-fn probing_restarts_when_the_cause_of_the_losses_is_gone() {
+fn the_probe_back_off_restarts_after_an_outage() {
     let mut loss = Loss::default();
     send(&mut loss, 0..1);
     for _ in 0..20 {
@@ -302,7 +302,7 @@ fn the_ring_holds_packets_in_flight_and_at_most_three_more() {
 }
 
 #[test]
-fn the_newest_acked_ack_is_what_the_peer_knows() {
+fn the_peer_knows_the_newest_acknowledged_ack() {
     let mut loss = Loss::default();
     for (number, acks_up_to) in [(0, None), (1, Some(PacketNumber(40))), (2, Some(PacketNumber(44)))] {
         loss.on_sent(SentPacket {

@@ -59,14 +59,14 @@ fn a_newer_packet_from_elsewhere_challenges_both_addresses() {
 }
 
 #[test]
-fn older_packets_move_nothing() {
+fn older_packets_start_no_migration() {
     let mut bench = Bench::new();
     bench.hear(0, 2, 1_200, false);
     assert_eq!(bench.send(0), (vec![], address(1)));
 }
 
 #[test]
-fn a_candidate_gets_three_times_what_came_from_it() {
+fn a_candidate_gets_three_times_the_bytes_it_sent() {
     let mut bench = Bench::new();
     bench.hear(0, 2, 150, true);
     let mut sent = 0;
@@ -91,7 +91,7 @@ fn without_a_response_data_returns_after_three_probe_timeouts() {
 }
 
 #[test]
-fn a_newer_packet_from_the_known_address_ends_it_at_once() {
+fn a_newer_packet_from_the_old_address_ends_the_migration() {
     let mut bench = Bench::new();
     bench.hear(0, 2, 1_000, true);
     assert_eq!(bench.send(0).1, address(2));
@@ -100,7 +100,7 @@ fn a_newer_packet_from_the_known_address_ends_it_at_once() {
 }
 
 #[test]
-fn an_answering_known_address_keeps_the_data() {
+fn a_known_address_that_responds_keeps_the_data() {
     let mut bench = Bench::new();
     bench.hear(0, 2, 1_000, true);
     let (challenges, _) = bench.send(0);
@@ -120,7 +120,7 @@ fn an_answering_known_address_keeps_the_data() {
 }
 
 #[test]
-fn an_address_without_an_answer_is_challenged_once_a_second() {
+fn an_unresponsive_address_is_challenged_once_a_second() {
     let mut bench = Bench::new();
     let mut count = 0;
     for at in 0..10_000 {
@@ -183,7 +183,7 @@ fn two_candidates_are_kept_and_the_older_makes_room() {
 }
 
 #[test]
-fn unsolicited_responses_move_nothing() {
+fn unsolicited_responses_validate_no_path() {
     let mut bench = Bench::new();
     assert!(!bench.path.on_response(PathData([0; 8])));
     bench.hear(0, 2, 1_000, true);
@@ -193,7 +193,7 @@ fn unsolicited_responses_move_nothing() {
 }
 
 #[test]
-fn all_addresses_of_a_hello_are_challenged_until_one_answers() {
+fn all_addresses_of_a_hello_are_challenged_until_a_response() {
     let mut bench = Bench::new();
     bench.path.contest(ms(0), [address(2)].into_iter(), 1_200, &mut bench.entropy);
     let (first, data_to) = bench.send(0);

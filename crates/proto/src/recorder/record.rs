@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wanted_ends_are_not_abnormal() {
+    fn intended_ends_are_not_abnormal() {
         let application_code = 0;
         for code in (0..=u8::MAX).filter_map(CloseCode::from_byte) {
             let is_wanted = matches!(code, CloseCode::Application | CloseCode::Shutdown);

@@ -33,7 +33,7 @@ fn a_much_later_deadline_moves_its_timer_after_half_the_time() {
 }
 
 #[test]
-fn the_front_is_the_earliest_of_few_and_can_be_put_off() {
+fn the_earliest_of_few_timers_can_be_postponed() {
     let mut timers = Timers::default();
     assert_eq!(timers.front(), None);
     for (index, at) in [(0, 700), (1, 300), (2, 500)] {
@@ -67,7 +67,7 @@ fn a_later_deadline_changes_nothing_and_an_earlier_one_counts() {
 }
 
 #[test]
-fn disarming_what_is_not_armed_changes_nothing() {
+fn disarming_an_unarmed_timer_has_no_effect() {
     let mut timers = Timers::default();
     timers.disarm(7);
     timers.arm(ms(0), 0, ms(1));
@@ -92,7 +92,7 @@ fn within_one_tick_deadlines_are_exact() {
 }
 
 #[test]
-fn the_last_moment_there_is_has_a_slot_too() {
+fn the_largest_moment_has_a_slot() {
     let mut timers = Timers::default();
     let last = Moment::LAST;
     timers.arm(ms(0), 0, last);
@@ -104,7 +104,7 @@ fn the_last_moment_there_is_has_a_slot_too() {
 }
 
 #[test]
-fn a_deadline_that_has_passed_is_due_at_once() {
+fn a_past_deadline_is_due_immediately() {
     let mut timers = Timers::default();
     timers.arm(ms(0), 0, ms(500));
     assert!(due(&mut timers, ms(400)).is_empty());
@@ -131,7 +131,7 @@ fn the_next_of_many_timers_is_no_later_than_the_earliest() {
 }
 
 #[test]
-fn who_is_woken_for_the_next_finds_it_due_or_closer() {
+fn a_wake_up_finds_a_due_timer_or_a_closer_deadline() {
     let mut timers = Timers::default();
     for index in 0..20 {
         timers.arm(ms(0), index, Moment::ORIGIN.after(TICK * index * 977));

@@ -17,7 +17,7 @@ fn heard<T>(puppet: &mut Puppet, pick: impl Fn(Frame<'_>) -> Option<T>) -> Vec<T
 }
 
 #[test]
-fn no_credit_goes_below_one_that_was_given() {
+fn granted_credit_never_decreases() {
     let mut puppet = Puppet::connected(1);
     // Messages that wait for id 0 use up most of the credit.
     for id in 1..=135 {
@@ -43,7 +43,7 @@ fn no_credit_goes_below_one_that_was_given() {
 }
 
 #[test]
-fn of_two_path_challenges_the_last_is_answered() {
+fn the_last_of_two_path_challenges_is_answered() {
     let mut puppet = Puppet::connected(2);
     puppet.hear();
     let data = [PathData([1; 8]), PathData([2; 8])];
@@ -54,7 +54,7 @@ fn of_two_path_challenges_the_last_is_answered() {
 }
 
 #[test]
-fn one_unreliable_message_in_pieces_begins_in_a_packet() {
+fn one_unreliable_fragmented_message_begins_per_packet() {
     let mut puppet = Puppet::connected(3);
     let peer = puppet.world.peers(SERVER)[0];
     let (mut begun_count, mut random) = (0, Random(3));
@@ -83,7 +83,7 @@ fn one_unreliable_message_in_pieces_begins_in_a_packet() {
 }
 
 #[test]
-fn a_packet_taken_as_lost_does_not_end_the_connection() {
+fn a_spuriously_lost_packet_keeps_the_connection() {
     let mut puppet = Puppet::connected(4);
     let peer = puppet.world.peers(SERVER)[0];
     puppet.hear();

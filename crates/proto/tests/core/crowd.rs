@@ -84,7 +84,7 @@ impl World {
 }
 
 #[test]
-fn a_crowd_is_served_as_a_few_are() {
+fn many_connections_are_served_like_a_few() {
     let mut world = World::new();
     for _ in 0..400 {
         world.step();

@@ -163,7 +163,7 @@ fn change(bytes: &mut [u8], changes: &[(usize, &str)]) {
 }
 
 #[test]
-fn malformed_vectors_are_those_of_the_table() {
+fn malformed_vectors_match_the_table() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/vectors/malformed.json");
     let cases = cases();
     let entries: Map<String, Value> =
@@ -178,7 +178,7 @@ fn malformed_vectors_are_those_of_the_table() {
 }
 
 #[test]
-fn malformed_input_ends_as_its_vector_says() {
+fn malformed_input_has_the_outcome_of_its_vector() {
     for case in cases() {
         let outcome = match (case.input, case.to) {
             (Input::Datagram(bytes), End::Server) => to_server(&from_hex(bytes)),
@@ -200,7 +200,7 @@ fn malformed_input_ends_as_its_vector_says() {
 }
 
 #[test]
-fn the_reasons_in_the_text_are_those_of_the_vectors() {
+fn reasons_in_the_text_match_the_vectors() {
     const STANDARD: &str = include_str!("../../../wire/PROTOCOL.md");
     let rows = STANDARD.lines().skip_while(|line| !line.starts_with("| reason | the packet |")).skip(2);
     let named: Vec<_> = rows

@@ -60,7 +60,7 @@ fn a_sealed_packet_has_the_requested_length() {
 }
 
 #[test]
-fn a_payload_of_another_length_is_not_sealed() {
+fn a_payload_of_a_wrong_length_is_not_sealed() {
     let (_, mut sealer) = connected([2; 32]);
     assert_eq!(PacketSealer::payload_bytes(31), None);
     assert_eq!(PacketSealer::payload_bytes(32), Some(0));

@@ -112,7 +112,7 @@ fn run_seed(seed: u64, all: &mut Coverage) -> Result<(), Violation> {
     flood.coverage.on_stats(flood.world.server.stats());
     all.merge(&flood.coverage);
     ended.map_err(|what| Violation {
-        test: "hostile_hellos_take_no_more_than_their_source_may",
+        test: "hostile_hellos_stay_within_the_limits_of_their_source",
         seed,
         packet: flood.sent,
         what,
@@ -122,7 +122,7 @@ fn run_seed(seed: u64, all: &mut Coverage) -> Result<(), Violation> {
 }
 
 #[test]
-fn hostile_hellos_take_no_more_than_their_source_may() {
+fn hostile_hellos_stay_within_the_limits_of_their_source() {
     let seeds = seeds(SEEDS);
     let count = seeds.end - seeds.start;
     let coverage = run_all(seeds, run_seed);

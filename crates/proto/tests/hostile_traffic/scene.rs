@@ -399,7 +399,7 @@ fn run_seed(seed: u64, all: &mut Coverage) -> Result<(), Violation> {
     scene.cover();
     all.merge(&scene.coverage);
     ended.map_err(|what| Violation {
-        test: "hostile_traffic_holds_no_more_than_it_may",
+        test: "hostile_traffic_stays_within_its_memory",
         seed,
         packet: scene.packet,
         what,
@@ -409,7 +409,7 @@ fn run_seed(seed: u64, all: &mut Coverage) -> Result<(), Violation> {
 }
 
 #[test]
-fn hostile_traffic_holds_no_more_than_it_may() {
+fn hostile_traffic_stays_within_its_memory() {
     let seeds = usual_seeds();
     let count = seeds.end - seeds.start;
     let coverage = run_all(seeds, run_seed);

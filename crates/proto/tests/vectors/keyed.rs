@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{Inputs, check, to_hex};
 
 #[test]
-fn macs_are_as_in_their_vectors() {
+fn macs_match_their_vectors() {
     check("macs.json", |inputs| {
         let (psk, covered) = (Secret::new(inputs.array("psk")), inputs.bytes("covered"));
         let mac = match inputs.text("kind") {
@@ -24,7 +24,7 @@ fn macs_are_as_in_their_vectors() {
 }
 
 #[test]
-fn cookies_are_as_in_their_vectors() {
+fn cookies_match_their_vectors() {
     check("cookies.json", |inputs| {
         let source: SocketAddr = inputs.text("address").parse().unwrap();
         let scope = CookieScope { source, client_id: inputs.array("client_id"), mac1: &inputs.array("mac1") };
@@ -34,7 +34,7 @@ fn cookies_are_as_in_their_vectors() {
 }
 
 #[test]
-fn refusals_are_as_in_their_vectors() {
+fn refusals_match_their_vectors() {
     check("refusals.json", |inputs| {
         let retry_after = Some(inputs.number("retry_after_s")).filter(|s| *s > 0).map(Duration::from_secs);
         let refusal = Refusal {
@@ -63,7 +63,7 @@ fn encoded(refuse: &Refuse) -> Vec<u8> {
 }
 
 #[test]
-fn resets_are_as_in_their_vectors() {
+fn resets_match_their_vectors() {
     check("resets.json", |inputs| Some(reset(inputs)));
 }
 

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::{Inputs, check, to_hex};
 
 #[test]
-fn sessions_are_as_in_their_vectors() {
+fn sessions_match_their_vectors() {
     check("sessions.json", |inputs| {
         // One entry uses a suite that not every build has.
         Suite::from_id(inputs.number("suite")).unwrap().is_supported().then(|| outputs(inputs))

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{Inputs, check, to_hex};
 
 #[test]
-fn tokens_are_as_in_their_vectors() {
+fn tokens_match_their_vectors() {
     check("tokens.json", |inputs| Some(outputs(inputs)));
 }
 

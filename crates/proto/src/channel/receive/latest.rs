@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_again_is_heard_too_and_without_a_key_nothing_was() {
+    fn duplicate_values_refresh_their_key() {
         let mut keys = LatestKeys::new(KeyedBuildHasher::new(7));
         assert_eq!(keys.heard_at(), None);
         for nanos in [5, 9] {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_2048th_key_has_room_and_the_2049th_none() {
+    fn the_2049th_key_has_no_room() {
         let mut keys = LatestKeys::new(KeyedBuildHasher::new(7));
         assert!(keys.has_room(2_048) && !keys.has_room(2_049));
         for key in 0..2_048 {

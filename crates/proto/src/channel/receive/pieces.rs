@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_in_any_order_cut_in_any_way_are_the_message() {
+    fn pieces_of_any_size_in_any_order_form_the_message() {
         let whole: Vec<u8> = (0..100).collect();
         let mut pieces = ReassemblyTable::new();
         let cut = |from: u32, to: u32| piece(100, from, &whole[from as usize..to as usize]);
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_disagrees_with_those_received_and_in_its_packet() {
+    fn a_piece_must_agree_with_received_and_pending_pieces() {
         let mut pieces = ReassemblyTable::new();
         for other in &disagreeing() {
             assert_eq!(pieces.survey(ID, &piece(100, 0, &[1])), FragmentCheck::Fits);
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declared_length_takes_no_memory_before_its_bytes_come() {
+    fn a_declared_length_allocates_nothing_before_its_bytes() {
         let mut pieces = ReassemblyTable::new();
         pieces.put(ID, &piece(1 << 24, 0, &[1; 1_000]));
         assert!(pieces.reliable[&7].bytes.capacity() < 2_001);
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn of_unreliable_messages_the_newest_are_kept() {
+    fn the_newest_unreliable_messages_are_kept() {
         let mut pieces = ReassemblyTable::new();
         for number in 10..18 {
             assert_eq!(loose_alone(&mut pieces, &loose(number, 20, 0, &[1])), Some(84));
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn older_unreliable_messages_make_room_and_newer_ones_do_not() {
+    fn only_older_unreliable_messages_are_evicted() {
         let mut pieces = ReassemblyTable::new();
         for number in 10..12 {
             pieces.put_loose(&loose(number, 20, 0, &[1]));

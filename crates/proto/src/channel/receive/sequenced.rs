@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn older_messages_are_dropped_for_each_channel_separately() {
+    fn older_messages_are_dropped_per_channel() {
         let mut newest = SequencedChannels::new(KeyedBuildHasher::new(7));
         for (channel, number, is_fresh) in [
             (1, 5, true),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_kept_outlast_the_channels() {
+    fn retained_keys_outlast_their_channels() {
         let (channel, now) = (ChannelId(1), Moment::from_nanos(7));
         let mut newest = SequencedChannels::new(KeyedBuildHasher::new(7));
         assert!(take(&mut newest, 1, 5) && newest.keys_mut().take(now, channel, 3, 5));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_1024th_channel_is_remembered_and_the_1025th_makes_room() {
+    fn the_1025th_channel_evicts_another() {
         let mut newest = SequencedChannels::new(KeyedBuildHasher::new(7));
         for channel in 0..1_024 {
             assert!(newest.take(ChannelId(channel), 7, 7));

@@ -75,7 +75,7 @@ fn note(delivered: &mut Vec<(u16, u8)>) -> impl FnMut(ChannelId, Contents<'_>) {
 }
 
 #[test]
-fn messages_wait_for_the_one_before_and_then_come_in_order() {
+fn messages_wait_for_their_predecessor() {
     let mut world = World::new();
     assert!(world.arrive(0, 2, Some(1)));
     assert!(world.arrive(0, 1, Some(0)));
@@ -96,7 +96,7 @@ fn messages_that_arrive_in_order_need_no_window() {
 }
 
 #[test]
-fn a_key_is_remembered_until_there_is_no_room_for_more() {
+fn a_key_is_remembered_until_its_room_is_needed() {
     let mut queue = ReceiveQueue::new(KeyedBuildHasher::new(7));
     let channel = ChannelId(0);
     for key in 0..KEYS_REMEMBERED as u64 {
@@ -131,7 +131,7 @@ fn every_other_id_of_the_window_takes_two_bits_for_each_id() {
 }
 
 #[test]
-fn a_skip_takes_its_place_in_the_order_and_revokes_no_message() {
+fn a_skip_is_ordered_and_revokes_no_delivered_message() {
     let mut world = World::new();
     world.arrive(0, 3, Some(2));
     assert!(world.skip(2, Some(1)));
@@ -144,7 +144,7 @@ fn a_skip_takes_its_place_in_the_order_and_revokes_no_message() {
 }
 
 #[test]
-fn a_message_is_taken_once() {
+fn a_message_is_accepted_once() {
     let mut world = World::new();
     assert!(world.arrive(0, 1, Some(0)));
     assert!(!world.arrive(0, 1, Some(0)));
@@ -156,7 +156,7 @@ fn a_message_is_taken_once() {
 }
 
 #[test]
-fn one_channel_does_not_hold_up_another() {
+fn one_channel_does_not_block_another() {
     let mut world = World::new();
     world.arrive(7, 1, Some(0));
     world.arrive(8, 2, None);
@@ -167,7 +167,7 @@ fn one_channel_does_not_hold_up_another() {
 }
 
 #[test]
-fn messages_that_become_due_together_come_by_ascending_id() {
+fn messages_due_together_are_delivered_by_ascending_id() {
     let mut world = World::new();
     // 5 and 6 arrived and were acknowledged while 4 was missing, so 7 names 4.
     world.arrive(0, 6, Some(5));
@@ -178,7 +178,7 @@ fn messages_that_become_due_together_come_by_ascending_id() {
 }
 
 #[test]
-fn ids_end_16384_beyond_the_floor() {
+fn ids_beyond_16384_after_the_floor_are_rejected() {
     let mut world = World::new();
     for (id, is_in_reach) in [(16_383, true), (16_384, true), (16_385, false)] {
         assert_eq!(world.queue.is_in_reach(MessageId(id)), is_in_reach);
@@ -190,7 +190,7 @@ fn ids_end_16384_beyond_the_floor() {
 }
 
 #[test]
-fn what_is_kept_is_charged_and_set_free() {
+fn held_messages_are_charged_and_released() {
     let mut world = World::new();
     world.arrive(0, 1, Some(0));
     assert_eq!(world.queue.kept_bytes(), 65);
@@ -201,7 +201,7 @@ fn what_is_kept_is_charged_and_set_free() {
 }
 
 #[test]
-fn a_message_that_waits_for_one_never_sent_is_harmless() {
+fn a_message_may_wait_for_one_that_was_never_sent() {
     let mut world = World::new();
     for id in 1..200 {
         world.arrive(0, id, Some(0));
@@ -240,7 +240,7 @@ fn a_run_waits_as_one_and_is_charged_for_each_message() {
 }
 
 #[test]
-fn each_gap_that_a_run_fills_is_one_delivery() {
+fn each_gap_filled_by_a_run_is_one_delivery() {
     let mut world = World::new();
     for id in [10, 100, 101, 300] {
         assert!(world.arrive(1, id, None));
@@ -268,7 +268,7 @@ fn each_gap_that_a_run_fills_is_one_delivery() {
 }
 
 #[test]
-fn a_run_that_overlaps_brings_only_what_is_new() {
+fn an_overlapping_run_delivers_only_new_messages() {
     let mut world = World::new();
     world.arrive_run(0, (2, 3), Some(1), false);
     world.arrive_run(0, (4, 4), Some(3), false);
@@ -287,7 +287,7 @@ fn a_run_that_overlaps_brings_only_what_is_new() {
 proptest! {
     /// Runs that are cut, repeated, and reordered at random give the deliveries of single messages.
     #[test]
-    fn runs_give_the_deliveries_of_their_messages(
+    fn a_run_delivers_the_same_as_its_single_messages(
         cuts in prop::collection::vec((0_u64..200, 1_u16..80, any::<bool>()), 1..60),
     ) {
         let (mut runs, mut singles) = (World::new(), World::new());

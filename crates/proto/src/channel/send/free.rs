@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emptied_list_hands_out_indices_from_zero_again() {
+    fn an_emptied_list_reuses_indices_from_zero() {
         let (mut free, mut memory) = (Free::new(), Memory::default());
         let mut queue = std::collections::VecDeque::new();
         for turn in 0..50 {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_released_index_is_handed_out_first() {
+    fn the_last_released_index_is_reused_first() {
         let (mut free, mut memory) = (Free::new(), Memory::default());
         let places: Vec<u32> = (0..4).map(|_| memory.take(&mut free)).collect();
         memory.release(&mut free, places[1]);

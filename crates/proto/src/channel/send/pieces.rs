@@ -179,7 +179,7 @@ mod tests {
     use drumfire_wire::{ChannelId, Delivery, Frame, Frames};
 
     #[test]
-    fn ids_of_fragments_are_between_those_of_messages_and_values() {
+    fn fragment_ids_are_between_message_and_value_ids() {
         let end = FIRST_ID << 1;
         for (id, expected) in [(FIRST_ID - 1, false), (FIRST_ID, true), (end - 1, true), (end, false)] {
             assert_eq!(is_piece(MessageId(id)), expected, "{id:#x}");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_bytes_go_where_they_fit() {
+    fn the_last_bytes_go_into_any_packet_with_room() {
         let payload = [7; 1_000];
         let whole = Message { channel: ChannelId(1), delivery: Delivery::Unreliable, payload: &payload };
         let mut memory = [0; 20];
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_settled_once_and_a_repeated_one_is_not_lost() {
+    fn a_piece_is_resolved_once_and_a_resent_one_is_not_lost() {
         let mut book = FragmentTable::default();
         let ids = [0, 1, 2].map(|at| book.on_sent(9, at, at + 1));
         assert!(ids.into_iter().all(is_piece));

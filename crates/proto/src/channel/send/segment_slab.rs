@@ -294,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_place_keeps_what_was_put_there_whatever_comes_and_goes(
+        fn the_slab_agrees_with_a_map(
             acts in prop::collection::vec((0_u8..4, 0_u64..3, any::<prop::sample::Index>()), 1..200),
         ) {
             let (mut places, mut model) = (SegmentSlab::new(), Vec::<(u32, u16, u64)>::new());

@@ -144,7 +144,7 @@ fn a_full_channel_drops_no_more_than_the_new_message_needs() {
 }
 
 #[test]
-fn what_does_not_fit_waits_for_the_next_packet() {
+fn messages_that_do_not_fit_wait_for_the_next_packet() {
     let mut queue = queue();
     for byte in 0..3 {
         reliable(&mut queue, 0, byte);
@@ -309,7 +309,7 @@ fn a_half_sent_message_keeps_its_receipt_id_while_the_connection_is_idle() {
 }
 
 #[test]
-fn a_message_that_expires_in_fragments_is_given_up_once() {
+fn a_fragmented_message_that_expires_is_abandoned_once() {
     let mut queue = open();
     let message = Message::reliable_ordered(ChannelId(0), vec![7; 3_000]).lifetime(Duration::from_millis(10));
     assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, None, IfFull::Notify)));
@@ -323,7 +323,7 @@ fn a_message_that_expires_in_fragments_is_given_up_once() {
 }
 
 #[test]
-fn ids_go_on_after_memory_was_given_back() {
+fn ids_continue_after_memory_is_released() {
     let mut queue = queue();
     reliable(&mut queue, 0, 1);
     packet(&mut queue, 0, 100);
@@ -438,7 +438,7 @@ fn a_short_message_is_repeated_as_often_as_configured() {
 }
 
 #[test]
-fn a_long_message_and_those_of_other_channels_ride_once() {
+fn only_short_messages_of_the_channel_are_copied() {
     let mut queue = queue();
     queue.set_options(ChannelId(1), ChannelOptions::default().redundancy(Redundancy::Three));
     for (channel, bytes) in [(1, 129), (2, 1), (1, 128)] {
@@ -470,7 +470,7 @@ fn orders_of_all(queue: &mut SendQueue, number: u64) -> Vec<u64> {
 }
 
 #[test]
-fn copies_for_which_full_packets_never_had_room_do_not_pile_up() {
+fn copies_without_room_do_not_accumulate() {
     let mut queue = queue();
     queue.set_options(ChannelId(1), ChannelOptions::default().redundancy(Redundancy::Three));
     for number in 0..1_000 {

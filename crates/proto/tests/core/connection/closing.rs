@@ -65,7 +65,7 @@ fn no_receipt_follows_the_end_of_a_connection() {
 }
 
 #[test]
-fn every_code_arrives_as_itself() {
+fn every_close_code_arrives_unchanged() {
     for code in (0..8).filter_map(CloseCode::from_byte) {
         let mut world = World::new(2, CLEAN);
         let (_, server) = world.connected();
@@ -79,7 +79,7 @@ fn every_code_arrives_as_itself() {
 }
 
 #[test]
-fn what_was_sent_before_the_close_arrives_before_it() {
+fn messages_sent_before_the_close_arrive_before_it() {
     let mut world = World::new(3, CLEAN);
     let (_, server) = world.connected();
     for number in 0..5 {
@@ -94,7 +94,7 @@ fn what_was_sent_before_the_close_arrives_before_it() {
 }
 
 #[test]
-fn a_lost_close_is_repeated_when_the_peer_goes_on() {
+fn a_lost_close_is_repeated_when_the_peer_keeps_sending() {
     let mut world = World::new(4, CLEAN);
     let (client, server) = world.connected();
     world.link.loss = 100;
@@ -110,7 +110,7 @@ fn a_lost_close_is_repeated_when_the_peer_goes_on() {
 }
 
 #[test]
-fn a_closing_connection_takes_nothing_and_a_gone_one_is_unknown() {
+fn closing_connections_refuse_sends_and_ended_ones_are_unknown() {
     let mut world = World::new(5, CLEAN);
     let (client, _) = world.connected();
     let now = world.now();
@@ -141,7 +141,7 @@ fn a_stale_id_never_names_the_next_connection() {
 }
 
 #[test]
-fn a_text_of_128_bytes_is_taken_and_one_of_129_is_not() {
+fn a_close_text_has_at_most_128_bytes() {
     for (bytes, taken) in [(127, true), (128, true), (129, false)] {
         let mut world = World::new(7, CLEAN);
         let (client, _) = world.connected();

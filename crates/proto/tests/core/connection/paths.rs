@@ -69,7 +69,7 @@ fn a_client_that_keeps_moving_loses_nothing_reliable() {
 }
 
 #[test]
-fn moves_wait_while_the_application_takes_no_events() {
+fn migration_waits_while_events_are_not_taken() {
     let mut limits = config().memory_bytes(4_096, 4_096);
     (limits.event_memory_bytes, limits.message_max_bytes) = (8_192, 1_024);
     let mut world = World::with(1, CLEAN, limits, ClientConfig::default());
@@ -133,7 +133,7 @@ fn a_challenge_that_is_lost_when_both_fall_silent_is_repeated() {
 }
 
 #[test]
-fn an_answer_to_a_challenge_tells_which_packets_are_lost() {
+fn a_path_response_reveals_lost_packets() {
     let mut world = World::new(1, CLEAN);
     let (client, server) = world.connected();
     world.run(Duration::from_secs(1));
@@ -149,7 +149,7 @@ fn an_answer_to_a_challenge_tells_which_packets_are_lost() {
 }
 
 #[test]
-fn who_copies_packets_from_another_address_moves_no_path() {
+fn copied_packets_from_another_address_move_no_path() {
     for seed in 0..seeds() {
         let mut world = World::new(seed, CLEAN);
         let (client, server) = world.connected();
@@ -171,7 +171,7 @@ fn who_copies_packets_from_another_address_moves_no_path() {
 }
 
 #[test]
-fn a_moving_client_is_followed_and_not_its_copier() {
+fn a_migrating_client_is_followed_and_its_copier_is_not() {
     for seed in 0..seeds() {
         let mut world = World::new(seed, CLEAN);
         let (client, server) = world.connected();
@@ -191,7 +191,7 @@ fn a_moving_client_is_followed_and_not_its_copier() {
 }
 
 #[test]
-fn a_client_that_knows_it_moves_is_seen_under_another_id_there() {
+fn a_client_that_migrates_on_purpose_uses_another_id() {
     let mut world = World::new(5, CLEAN);
     let (client, _) = world.connected();
     let ids = |world: &World| -> Vec<Vec<u8>> {
@@ -220,7 +220,7 @@ fn a_client_that_knows_it_moves_is_seen_under_another_id_there() {
 }
 
 #[test]
-fn moves_faster_than_ids_come_go_on_with_the_old_one() {
+fn migrations_faster_than_new_ids_reuse_the_old_id() {
     let mut world = World::new(6, CLEAN);
     let (client, _) = world.connected();
     let now = world.now();
@@ -233,7 +233,7 @@ fn moves_faster_than_ids_come_go_on_with_the_old_one() {
 }
 
 #[test]
-fn a_restarted_server_tells_its_clients_within_a_round_trip() {
+fn a_restarted_server_resets_its_clients_in_a_round_trip() {
     let mut world = World::new(7, CLEAN);
     let (client, _) = world.connected();
     world.restart_server();
@@ -269,7 +269,7 @@ fn a_million_forged_resets_close_nothing() {
 }
 
 #[test]
-fn two_servers_that_are_pointed_at_each_other_fall_silent() {
+fn two_servers_never_answer_each_other_in_a_loop() {
     let mut world = World::new(9, CLEAN);
     world.connected();
     let packet =
@@ -299,7 +299,7 @@ fn unreliable_messages_reach_a_moved_client_before_validation() {
 }
 
 #[test]
-fn every_answer_leaves_from_the_address_that_was_asked() {
+fn every_reply_leaves_from_the_address_that_received() {
     let mut world = World::new(41, CLEAN);
     world.server_local = LocalAddress(3);
     let (client, server) = world.connected();
@@ -319,7 +319,7 @@ fn every_answer_leaves_from_the_address_that_was_asked() {
 }
 
 #[test]
-fn the_server_follows_a_client_to_its_other_address() {
+fn the_server_replies_from_the_address_its_client_now_uses() {
     let mut world = World::new(42, CLEAN);
     world.server_local = LocalAddress(3);
     let (client, server) = world.connected();
@@ -340,7 +340,7 @@ const UNANSWERABLE: [&str; 6] =
     ["192.0.2.1:0", "0.0.0.0:5000", "255.255.255.255:5000", "224.0.0.1:5000", "[::]:5000", "[ff02::1]:5000"];
 
 #[test]
-fn a_path_never_leads_to_an_address_that_takes_nothing() {
+fn a_path_never_moves_to_an_unreachable_address() {
     for address in UNANSWERABLE {
         let mut world = World::new(43, CLEAN);
         let (client, server) = world.connected();
@@ -363,7 +363,7 @@ fn a_path_never_leads_to_an_address_that_takes_nothing() {
 }
 
 #[test]
-fn a_hello_from_an_address_that_takes_nothing_is_dropped() {
+fn a_hello_from_an_unreachable_address_is_dropped() {
     for address in UNANSWERABLE {
         let mut world = World::new(44, CLEAN);
         world.client_address = address.parse().unwrap();

@@ -241,7 +241,7 @@ fn two_transfers_share_a_slow_link() {
 }
 
 #[test]
-fn a_fixed_rate_is_kept_to() {
+fn a_fixed_rate_is_not_exceeded() {
     let fixed = Congestion::Fixed { bytes_per_second: 250_000 };
     let mut world = Shared::new(10, 200, fixed);
     world.join(fixed);
@@ -274,7 +274,7 @@ fn an_urgent_message_does_not_wait_for_a_transfer() {
 }
 
 #[test]
-fn a_probe_of_the_paths_size_does_not_go_before_a_close() {
+fn an_mtu_probe_does_not_precede_a_close() {
     let mut world = World::new(4, CLEAN);
     let (client, _) = world.connected();
     world.run(Duration::from_millis(200));

@@ -35,7 +35,7 @@ fn count(record: &FlightRecord, is_wanted: impl Fn(&FlightEvent) -> bool) -> usi
 }
 
 #[test]
-fn a_connection_that_timed_out_tells_its_last_seconds() {
+fn a_timeout_leaves_a_record_of_the_last_seconds() {
     let mut world = World::new(1, CLEAN);
     let (client, _) = world.connected();
     world.reliable(CLIENT, client, b"one that arrives").unwrap();
@@ -134,7 +134,7 @@ fn packets_found_lost_are_in_the_record_until_a_reset_ends_it() {
 }
 
 #[test]
-fn a_path_that_moves_is_in_the_record() {
+fn a_migration_is_in_the_record() {
     let mut world = World::new(4, CLEAN);
     let (client, server) = world.connected();
     for (at, is_same_host) in [("192.0.2.1:6000", true), ("203.0.113.9:6000", false)] {
@@ -166,7 +166,7 @@ fn busy(config: Config) -> (World, PeerId, PeerId) {
 }
 
 #[test]
-fn a_wanted_end_has_no_record_and_any_other_has_two() {
+fn only_abnormal_ends_have_records() {
     for (code, has_record) in [
         (CloseCode::Application, false),
         (CloseCode::Shutdown, false),
@@ -190,7 +190,7 @@ fn a_wanted_end_has_no_record_and_any_other_has_two() {
 }
 
 #[test]
-fn a_busy_connection_has_a_record_and_an_idle_one_none() {
+fn only_active_connections_have_a_recorder() {
     let (mut world, client, server) = busy(Config::default().flight_recorder(true));
     let now = world.now();
     let records = [(CLIENT, client), (SERVER, server)].map(|(end, peer)| {
@@ -218,7 +218,7 @@ fn a_busy_connection_has_a_record_and_an_idle_one_none() {
 }
 
 #[test]
-fn a_ring_that_was_filled_keeps_what_came_last() {
+fn a_full_ring_keeps_the_newest_entries() {
     let (mut world, client, _) = busy(Config::default().flight_recorder(true));
     for _ in 0..FLIGHT_ENTRIES {
         world.send(CLIENT, client, 0, b"state", SendOptions::unreliable()).unwrap();
@@ -245,7 +245,7 @@ fn without_the_setting_there_is_no_record() {
 }
 
 #[test]
-fn records_beyond_those_that_may_wait_are_counted() {
+fn records_beyond_the_queue_limit_are_counted() {
     let count = FLIGHT_RECORDS_WAITING + 16;
     let config = Config::default().flight_recorder(true);
     let mut world = World::with(6, CLEAN, config, ClientConfig::many());

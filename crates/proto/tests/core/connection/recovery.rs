@@ -64,7 +64,7 @@ fn with_fixed_resend(loss: u64, is_ordered: bool) -> Vec<Duration> {
 }
 
 #[test]
-fn at_five_percent_loss_the_slowest_hundredth_arrives_soon() {
+fn at_five_percent_loss_the_99th_percentile_is_low() {
     let (unordered, ordered) = (SendOptions::reliable_unordered(), SendOptions::reliable_ordered());
     let cases = [
         ("unordered", unordered, Redundancy::None, 100),
@@ -84,7 +84,7 @@ fn at_five_percent_loss_the_slowest_hundredth_arrives_soon() {
 }
 
 #[test]
-fn resends_are_few_over_what_is_unique() {
+fn few_retransmissions_are_unnecessary() {
     let links = [(0, 0, 1_001), (0, 10, 1_001), (0, 40, 1_150), (20, 0, 1_600), (40, 0, 2_200)];
     for (loss, jitter, at_most_thousandths) in links {
         let (mut sent, mut resent) = (0, 0);
@@ -279,7 +279,7 @@ fn beside(busy: u16) -> Vec<Duration> {
 }
 
 #[test]
-fn a_lone_channel_is_as_fast_beside_31_busy_ones_as_alone() {
+fn a_channel_is_as_fast_with_31_busy_ones_as_alone() {
     let [alone, crowded] = [0, 31].map(|busy| percentile(&mut beside(busy), 99));
     println!("p99 of a lone ordered channel at 2 % loss: {alone:?}, next to 31 busy ones: {crowded:?}");
     assert!(crowded <= alone.mul_f64(1.05), "{alone:?} {crowded:?}");

@@ -71,7 +71,7 @@ fn an_unreachable_peer_is_closed_once() {
 }
 
 #[test]
-fn an_attempt_to_where_the_system_cannot_send_fails_at_once() {
+fn an_attempt_to_an_unreachable_address_fails_immediately() {
     let mut world = World::new(4, CLEAN);
     world.unreachable.push(address(SERVER));
     let peer = world.connect();
@@ -100,7 +100,7 @@ fn a_welcome_that_cannot_be_sent_leaves_nothing_half_open() {
 }
 
 #[test]
-fn copied_packets_from_unreachable_addresses_end_nothing() {
+fn copied_packets_from_unreachable_addresses_close_nothing() {
     let mut world = World::new(6, CLEAN);
     let (client, server) = world.connected();
     world.unreachable.push(attacker());

@@ -26,7 +26,7 @@ fn play(world: &mut World, client: PeerId, server: PeerId) {
 }
 
 #[test]
-fn round_trips_are_those_of_the_path() {
+fn measured_round_trips_match_the_path() {
     let mut world = World::new(1, Link { delay: Duration::from_millis(40), ..CLEAN });
     let client = world.connect();
     world.run(Duration::from_secs(1));
@@ -46,7 +46,7 @@ fn round_trips_are_those_of_the_path() {
 }
 
 #[test]
-fn loss_is_seen_both_ways_and_where_it_is() {
+fn loss_is_measured_in_each_direction() {
     let mut world = World::new(2, CLEAN);
     let (client, server) = world.connected();
     world.link.loss = 10;
@@ -63,7 +63,7 @@ fn loss_is_seen_both_ways_and_where_it_is() {
 }
 
 #[test]
-fn the_other_ends_clock_is_known_within_half_a_round_trip() {
+fn the_clock_offset_is_known_within_half_a_round_trip() {
     let mut world = World::new(3, Link { jitter: Duration::from_millis(20), ..CLEAN });
     let (client, server) = world.connected();
     play(&mut world, client, server);
@@ -77,7 +77,7 @@ fn the_other_ends_clock_is_known_within_half_a_round_trip() {
 }
 
 #[test]
-fn what_waits_says_how_long() {
+fn the_age_of_queued_messages_is_reported() {
     let mut world = World::new(4, CLEAN);
     let (client, _) = world.connected();
     world.run(Duration::from_secs(1));

@@ -103,7 +103,7 @@ fn junk_replays_and_forgeries_keep_no_connection_alive() {
 }
 
 #[test]
-fn the_shorter_timeouts_of_the_two_hold_for_both() {
+fn the_shorter_timeouts_apply_to_both_sides() {
     let short = Config::default().timeouts(Duration::from_secs(3), Duration::from_secs(2));
     let mut world = World::new(5, CLEAN);
     let client = drumfire_proto::Endpoint::client(
@@ -146,7 +146,7 @@ fn few_packets_are_sent_into_an_outage_of_eight_seconds() {
 }
 
 #[test]
-fn clocks_that_jump_stand_still_or_go_back_break_nothing() {
+fn clocks_that_jump_stop_or_go_back_break_nothing() {
     let mut world = World::new(7, CLEAN);
     let (client, server) = world.connected();
     let year = Duration::from_secs(31_557_600);

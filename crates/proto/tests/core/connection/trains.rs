@@ -83,7 +83,7 @@ fn sizes(sent: &[Sent]) -> Vec<usize> {
 }
 
 #[test]
-fn the_datagrams_of_a_turn_have_one_size() {
+fn the_datagrams_of_a_burst_have_one_size() {
     let modes = [Mode::Unreliable, Mode::ReliableUnordered, Mode::ReliableOrdered];
     for mode in modes {
         let (mut world, peer) = connected(Config::default());
@@ -127,7 +127,7 @@ fn a_packet_that_nothing_follows_is_not_padded() {
 }
 
 #[test]
-fn the_last_datagram_of_a_turn_is_not_padded() {
+fn the_last_datagram_of_a_burst_is_not_padded() {
     let (mut world, peer) = unpaced();
     let lengths = chat(&mut world, 40 * 29);
     queue(&mut world, peer, lengths, SendOptions::unreliable());
@@ -162,7 +162,7 @@ fn a_datagram_that_exhausts_a_limit_is_not_padded() {
 }
 
 #[test]
-fn an_address_without_a_proof_gets_no_padding() {
+fn an_unproved_address_gets_no_padding() {
     let (mut world, peer) = connected(Config::default());
     let client = world.peers(CLIENT)[0];
     world.client_address = "192.0.2.9:5000".parse().unwrap();

@@ -123,7 +123,7 @@ fn ten_million_unread_empty_messages_stay_within_memory() {
 }
 
 #[test]
-fn messages_of_nothing_that_are_a_million_ids_apart_close() {
+fn empty_messages_a_million_ids_apart_close() {
     let mut emptier = Emptier::new(3, false);
     emptier
         .packet(|id| Delivery::ReliableOrdered { id: MessageId(1 + (id << 20)), after: Some(MessageId(0)) });

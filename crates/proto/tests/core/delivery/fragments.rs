@@ -39,7 +39,7 @@ fn every_mode_but_values_takes_messages_of_many_packets() {
 }
 
 #[test]
-fn on_a_rough_link_long_and_short_messages_keep_their_order() {
+fn long_and_short_messages_keep_their_order_on_a_bad_link() {
     for seed in 0..20 {
         let mut world = World::new(seed, ROUGH);
         let (client, _) = world.connected();
@@ -57,7 +57,7 @@ fn on_a_rough_link_long_and_short_messages_keep_their_order() {
 }
 
 #[test]
-fn of_a_long_message_only_what_is_lost_is_sent_again() {
+fn only_lost_pieces_of_a_long_message_are_resent() {
     let mut world = World::new(3, CLEAN);
     let (client, _) = world.connected();
     world.run(Duration::from_millis(200));
@@ -98,7 +98,7 @@ fn an_urgent_message_waits_for_one_packet_of_a_long_one_at_most() {
 }
 
 #[test]
-fn a_long_message_of_one_channel_does_not_hold_up_another() {
+fn a_long_message_does_not_block_another_channel() {
     let mut world = World::new(5, CLEAN);
     let (client, _) = world.connected();
     world.run(Duration::from_millis(200));
@@ -190,7 +190,7 @@ fn a_late_fragment_takes_no_memory_from_a_newer_message() {
 }
 
 #[test]
-fn an_unreliable_message_takes_no_memory_that_credit_promises() {
+fn an_unreliable_message_takes_no_memory_granted_as_credit() {
     // The peer has credit for half of the memory. Together with the unreliable message it would need more than all.
     let mut puppet = Puppet::with(28, Config::default().memory_bytes(65_536, 20_000));
     puppet.reliable(1, Some(0));
@@ -205,7 +205,7 @@ fn an_unreliable_message_takes_no_memory_that_credit_promises() {
 }
 
 #[test]
-fn messages_of_16_mib_go_where_both_ends_allow_them() {
+fn messages_of_16_mib_pass_where_both_ends_allow_them() {
     let mut large = Config::default().memory_bytes(1 << 26, 1 << 26).message_max_bytes(1 << 24);
     large.event_memory_bytes = 1 << 27;
     large.in_flight_bytes = 1 << 20;
@@ -228,7 +228,7 @@ fn say(puppet: &mut Puppet, fragment: &Fragment<'_>) {
 }
 
 #[test]
-fn pieces_that_disagree_are_dropped_by_name_and_the_16th_closes() {
+fn the_16th_contradicting_piece_closes() {
     let mut puppet = Puppet::connected(20);
     say(&mut puppet, &piece(0, 5_000, 0, &[1; 100]));
     for strike in 1..=15 {
@@ -242,7 +242,7 @@ fn pieces_that_disagree_are_dropped_by_name_and_the_16th_closes() {
 }
 
 #[test]
-fn too_long_too_many_and_too_much_in_pieces_close_by_name() {
+fn each_excess_of_pieces_closes_with_its_own_error() {
     let ending = |build: &dyn Fn(&mut Puppet)| {
         let mut puppet = Puppet::connected(21);
         build(&mut puppet);
@@ -339,7 +339,7 @@ fn pieces_beyond_a_limit_within_one_packet_close() {
 }
 
 #[test]
-fn holes_beyond_the_limit_within_one_packet_are_not_taken() {
+fn holes_beyond_the_limit_within_one_packet_are_not_accepted() {
     let mut puppet = Puppet::connected(29);
     for packet in 0..17 {
         let holes = packet * 20..(packet + 1) * 20;

@@ -44,7 +44,7 @@ fn came(world: &mut World) -> Vec<u64> {
 const TAKEN: u64 = (MEMORY_BYTES / 1_064) as u64;
 
 #[test]
-fn who_blocks_is_told_and_loses_nothing() {
+fn a_blocked_sender_is_notified_and_loses_nothing() {
     let (mut world, client) = world(WhenFull::Block);
     let answer = fill(&mut world, client, SendOptions::reliable_ordered());
     assert_eq!(answer, (TAKEN + 1, Err(SendError::Full)));
@@ -53,7 +53,7 @@ fn who_blocks_is_told_and_loses_nothing() {
 }
 
 #[test]
-fn the_newest_is_dropped_and_its_receipt_says_so() {
+fn a_dropped_newest_message_gets_its_receipt() {
     let (mut world, client) = world(WhenFull::DropNewest);
     assert_eq!(fill(&mut world, client, SendOptions::reliable_ordered()), (TAKEN + 1, Ok(())));
     assert_eq!(came(&mut world), (1..=TAKEN).collect::<Vec<_>>());
@@ -63,7 +63,7 @@ fn the_newest_is_dropped_and_its_receipt_says_so() {
 }
 
 #[test]
-fn the_oldest_that_was_not_sent_is_dropped_and_the_order_stays() {
+fn the_oldest_unsent_message_is_dropped() {
     for options in
         [SendOptions::reliable_ordered(), SendOptions::reliable_unordered(), SendOptions::unreliable()]
     {
@@ -78,7 +78,7 @@ fn the_oldest_that_was_not_sent_is_dropped_and_the_order_stays() {
 }
 
 #[test]
-fn what_was_sent_is_not_dropped() {
+fn messages_already_sent_are_not_dropped() {
     let (mut world, client) = world(WhenFull::DropOldest);
     world.link.loss = 100;
     let other = SendOptions::reliable_ordered();

@@ -73,7 +73,7 @@ fn an_ordered_channel_goes_on_without_expired_messages() {
 }
 
 #[test]
-fn what_is_lost_in_time_is_sent_again() {
+fn a_message_lost_within_its_lifetime_is_resent() {
     let (mut world, client) = cut_off(3);
     let long = SendOptions::reliable_ordered().lifetime(Duration::from_secs(5));
     world.send_with_receipt(CLIENT, client, &[7], long, 9).unwrap();
@@ -85,7 +85,7 @@ fn what_is_lost_in_time_is_sent_again() {
 }
 
 #[test]
-fn every_receipt_comes_once_and_says_what_happened() {
+fn every_receipt_comes_once_with_its_outcome() {
     let mut world = World::new(4, CLEAN);
     let (client, _) = world.connected();
     let modes = [
@@ -184,7 +184,7 @@ fn a_replaced_value_gets_its_receipt_wherever_it_was() {
 }
 
 #[test]
-fn a_value_whose_time_is_over_is_not_sent_again() {
+fn an_expired_value_is_not_resent() {
     let (mut world, client) = cut_off(8);
     let options = SendOptions::reliable_latest(3).lifetime(LIFETIME);
     world.send_with_receipt(CLIENT, client, &[1], options, 1).unwrap();

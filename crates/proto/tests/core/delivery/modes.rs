@@ -31,7 +31,7 @@ fn is_ascending(numbers: &[u32]) -> bool {
 }
 
 #[test]
-fn unreliable_messages_come_at_most_once_in_any_order() {
+fn unreliable_messages_arrive_at_most_once_in_any_order() {
     let mut overtaken = 0;
     for seed in 0..10 {
         let mut numbers = over_rough_link(seed, SendOptions::unreliable());
@@ -43,7 +43,7 @@ fn unreliable_messages_come_at_most_once_in_any_order() {
 }
 
 #[test]
-fn unreliable_sequenced_messages_never_come_after_a_newer_one() {
+fn an_unreliable_sequenced_message_never_follows_a_newer_one() {
     for seed in 0..10 {
         let numbers = over_rough_link(seed, SendOptions::unreliable_sequenced());
         assert!(is_ascending(&numbers), "seed {seed}");
@@ -52,7 +52,7 @@ fn unreliable_sequenced_messages_never_come_after_a_newer_one() {
 }
 
 #[test]
-fn reliable_unordered_messages_come_once_and_wait_for_no_other() {
+fn reliable_unordered_messages_arrive_once_and_never_wait() {
     let mut overtaken = 0;
     for seed in 0..10 {
         let mut numbers = over_rough_link(seed, SendOptions::reliable_unordered());
@@ -64,7 +64,7 @@ fn reliable_unordered_messages_come_once_and_wait_for_no_other() {
 }
 
 #[test]
-fn the_newest_sequenced_message_comes_and_none_after_a_newer() {
+fn the_newest_sequenced_message_arrives_last() {
     for seed in 0..10 {
         let numbers = over_rough_link(seed, SendOptions::reliable_sequenced());
         assert!(is_ascending(&numbers), "seed {seed}");
@@ -103,7 +103,7 @@ fn modes_on_one_channel_do_not_disturb_each_other() {
 }
 
 #[test]
-fn an_urgent_message_does_not_wait_behind_a_queue_of_bulk() {
+fn an_urgent_message_overtakes_queued_bulk() {
     let mut world = World::new(2, CLEAN);
     let (client, _) = world.connected();
     let bulk = SendOptions::reliable_ordered().priority(Priority::Bulk);
@@ -123,7 +123,7 @@ fn an_urgent_message_does_not_wait_behind_a_queue_of_bulk() {
 }
 
 #[test]
-fn channels_share_what_may_be_sent_by_their_weights() {
+fn channels_share_the_capacity_by_weight() {
     let mut world = World::new(3, CLEAN);
     let (client, _) = world.connected();
     let options = ChannelOptions::default().weight(NonZeroU8::new(3).unwrap());
@@ -141,7 +141,7 @@ fn channels_share_what_may_be_sent_by_their_weights() {
 }
 
 #[test]
-fn of_every_key_the_newest_value_comes_and_none_after_a_newer() {
+fn the_newest_value_of_every_key_arrives_last() {
     const KEYS: u32 = 40;
     for seed in 0..10 {
         let mut world = World::new(seed, ROUGH);
@@ -174,7 +174,7 @@ fn of_every_key_the_newest_value_comes_and_none_after_a_newer() {
 }
 
 #[test]
-fn a_value_that_was_superseded_is_not_sent_again() {
+fn a_superseded_value_is_not_resent() {
     let mut world = World::new(1, CLEAN);
     let (client, _) = world.connected();
     world.link.loss = 100;
@@ -189,7 +189,7 @@ fn a_value_that_was_superseded_is_not_sent_again() {
 }
 
 #[test]
-fn a_value_of_1024_bytes_is_taken_and_one_more_refused() {
+fn a_value_has_at_most_1024_bytes() {
     let mut world = World::new(1, CLEAN);
     let (client, _) = world.connected();
     let options = SendOptions::reliable_latest(1);
@@ -298,7 +298,7 @@ fn a_value_does_not_wait_for_incomplete_messages() {
 }
 
 #[test]
-fn a_value_comes_once_when_its_ack_is_cut_off() {
+fn a_value_arrives_once_when_its_ack_is_truncated() {
     for hole_seconds in 5..=9 {
         let mut world = World::new(hole_seconds, CLEAN);
         let (client, _) = world.connected();

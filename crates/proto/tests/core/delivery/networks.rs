@@ -255,7 +255,7 @@ fn when_nothing_follows_a_probe_brings_the_lost_message() {
 }
 
 #[test]
-fn a_full_queue_says_so_at_once_and_takes_again_after_acks() {
+fn a_full_queue_accepts_messages_again_after_acks() {
     let mut world = World::new(6, CLEAN);
     let (client, _) = world.connected();
     let mut taken = 0;
@@ -284,7 +284,7 @@ fn a_message_of_one_packet_is_whole_and_a_longer_one_fragmented() {
 }
 
 #[test]
-fn messages_may_be_sent_before_the_connection_is_there() {
+fn messages_may_be_sent_before_the_connection_exists() {
     let mut world = World::new(8, CLEAN);
     let client = world.connect();
     assert_eq!(world.reliable(CLIENT, client, b"early"), Ok(()));
@@ -334,7 +334,7 @@ fn exchange_without_events(world: &mut World) {
 }
 
 #[test]
-fn acks_of_a_pure_receiver_stay_short_however_much_is_lost() {
+fn acks_of_a_pure_receiver_stay_short_under_any_loss() {
     let link = Link { loss: 20, ..CLEAN };
     let mut world = World::new(10, link);
     let (client, _) = world.connected();
@@ -365,7 +365,7 @@ fn effort(link: Link, interval: Duration) -> u64 {
 }
 
 #[test]
-fn little_is_sent_twice_that_did_not_have_to_be() {
+fn few_delivered_messages_are_resent() {
     for (loss, at_most) in [(0, 1_001), (20, 1_600), (40, 2_200)] {
         let link = Link { loss, delay: Duration::from_millis(30), ..CLEAN };
         let effort = effort(link, Duration::from_micros(16_667));

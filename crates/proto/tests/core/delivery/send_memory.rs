@@ -96,7 +96,7 @@ fn a_message_before_the_handshake_gets_its_notice_after_connected() {
 }
 
 #[test]
-fn a_caller_that_counts_memory_is_never_refused_and_learns_of_freed_memory() {
+fn a_caller_that_tracks_memory_is_never_refused() {
     let mut world = World::new(6, CLEAN);
     let (client, _) = world.connected();
     world.ends[CLIENT].report_freed();

@@ -208,7 +208,7 @@ fn a_rejected_client_gets_its_reason_in_two_round_trips() {
 }
 
 #[test]
-fn the_shell_is_told_all_that_is_known_of_an_applicant() {
+fn the_admission_question_has_all_facts_of_the_hello() {
     let mut world = World::new(PlacementDecision::Here, by_token());
     world.from = "[::ffff:192.0.2.9]:4000".parse().unwrap();
     let keyed = Token { placement_key: Some(77), ..token(9) };
@@ -236,7 +236,7 @@ fn the_shell_is_told_all_that_is_known_of_an_applicant() {
 }
 
 #[test]
-fn a_hello_that_is_not_good_is_no_question_for_the_shell() {
+fn an_invalid_hello_asks_no_admission_question() {
     let mut world = World::new(PlacementDecision::Here, by_token());
     let expired = Token {
         issued_at: NOW - Duration::from_secs(9),
@@ -295,7 +295,7 @@ fn an_undecided_hello_gets_no_response_and_is_repeated() {
 }
 
 #[test]
-fn a_connection_unwelcome_at_confirmation_is_closed() {
+fn a_connection_denied_at_confirmation_is_closed() {
     let mut world = World::new(PlacementDecision::Here, by_token());
     world.placement.0.borrow_mut().confirmed = ConfirmDecision::Unwelcome;
     assert_eq!(world.outcome(Some(&issued(&token(9)))).0, Ok(()));
@@ -311,7 +311,7 @@ fn a_connection_unwelcome_at_confirmation_is_closed() {
 }
 
 #[test]
-fn ten_thousand_hellos_that_are_rejected_leave_nothing_behind() {
+fn ten_thousand_rejected_hellos_retain_no_memory() {
     let mut server = by_token();
     server.retries_per_second = 1_000_000;
     // An attempt is refilled every 2 ms: nine between the first Hello and the last.

@@ -33,7 +33,7 @@ fn two_round_trips_connect_both_ends() {
 }
 
 #[test]
-fn the_server_is_connected_by_the_first_packet_and_not_before() {
+fn the_server_is_connected_by_the_first_packet() {
     let mut world = World::new(2, CLEAN);
     world.connect();
     world.run(Duration::from_millis(45));
@@ -111,7 +111,7 @@ fn a_delayed_attempt_sends_nothing_before_its_time() {
 }
 
 #[test]
-fn the_hello_of_the_application_comes_with_the_connection() {
+fn the_application_hello_comes_with_the_connection() {
     for (number, length) in [(40, 0), (41, 3), (42, 256)] {
         // Under loss, the Hello is repeated, and the hello still comes once.
         let mut world = World::new(number, Link { loss: 20, ..CLEAN });
@@ -132,7 +132,7 @@ fn the_hello_of_the_application_comes_with_the_connection() {
 }
 
 #[test]
-fn another_server_key_gets_no_connection() {
+fn a_different_server_key_gets_no_connection() {
     let mut world = World::new(5, CLEAN);
     let (now, identity) = (world.now(), ServerIdentity { public_key: [9; 32], ..identity() });
     world.ends[CLIENT].connect(now, address(SERVER), &identity, None).unwrap();
@@ -144,7 +144,7 @@ fn another_server_key_gets_no_connection() {
 }
 
 #[test]
-fn another_protocol_id_gets_no_connection_and_learns_why() {
+fn a_different_protocol_id_is_refused_with_the_reason() {
     let mut world = World::new(5, CLEAN);
     let config = Config::default().protocol_id(7);
     world.ends[CLIENT] = Endpoint::client(config, ClientConfig::default(), Secret::new([9; 32])).unwrap();
@@ -201,7 +201,7 @@ fn no_hello_with_a_changed_bit_makes_a_connection() {
 }
 
 #[test]
-fn no_bit_flip_of_a_welcome_connects_the_genuine_one_does() {
+fn no_bit_flip_of_a_welcome_connects() {
     let (mut world, _, hello) = recorded();
     world.hand(SERVER, address(CLIENT), &hello);
     world.flush();
@@ -258,7 +258,7 @@ fn eight_forged_retries_from_on_path_do_not_stop_a_client() {
 }
 
 #[test]
-fn a_reply_from_somewhere_else_is_dropped() {
+fn a_reply_from_another_address_is_dropped() {
     let mut world = World::new(9, CLEAN);
     world.connect();
     world.run(Duration::from_millis(15));
@@ -319,7 +319,7 @@ fn a_client_of_another_version_learns_the_servers_versions() {
 }
 
 #[test]
-fn a_full_server_says_so_and_when_to_try_again() {
+fn a_full_server_reports_when_to_retry() {
     let (config, many) = (Config::default(), ClientConfig::many());
     let mut world = World::with(32, CLEAN, config.clone(), many);
     let seed = Secret::new([9; 32]);
@@ -338,7 +338,7 @@ fn a_full_server_says_so_and_when_to_try_again() {
 }
 
 #[test]
-fn forged_refusals_keep_no_client_out() {
+fn forged_refusals_stop_no_client() {
     let mut world = World::new(33, CLEAN);
     world.connect();
     world.flush();
@@ -385,7 +385,7 @@ fn a_welcome_after_three_refusals_still_connects() {
 }
 
 #[test]
-fn the_same_hello_gets_five_welcomes_the_same_and_no_more() {
+fn the_same_hello_gets_five_equal_welcomes_at_most() {
     let (mut world, _, hello) = recorded();
     for sent in 1..=7 {
         world.hand(SERVER, address(CLIENT), &hello);
@@ -400,7 +400,7 @@ fn the_same_hello_gets_five_welcomes_the_same_and_no_more() {
 }
 
 #[test]
-fn a_cookie_serves_its_own_address_and_not_for_long() {
+fn a_cookie_is_valid_for_one_address_and_a_short_time() {
     let (mut world, _, hello) = recorded();
     world.hand(SERVER, "192.0.2.1:5001".parse().unwrap(), &hello);
     world.now = world.now.after(Duration::from_secs(10));
@@ -458,7 +458,7 @@ fn say_hello(client: &mut Endpoint, server: &mut Endpoint, now: Now, from: Socke
 }
 
 #[test]
-fn a_client_with_many_connections_has_ids_of_its_own() {
+fn a_client_with_many_connections_issues_connection_ids() {
     let mut world = World::with(10, CLEAN, Config::default(), ClientConfig::many());
     let peers: Vec<_> = (0..10).map(|_| world.connect()).collect();
     world.run(Duration::from_secs(1));

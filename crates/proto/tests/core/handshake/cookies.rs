@@ -85,7 +85,7 @@ fn a_flood_of_hellos_gets_64_welcomes_and_then_retries() {
 }
 
 #[test]
-fn a_forged_source_address_uses_up_no_limit_of_its_owner() {
+fn a_forged_source_address_uses_no_limit_of_its_owner() {
     let mut world = world(3);
     for number in 0..64 {
         world.hand(SERVER, address(CLIENT), &hello(number));
@@ -174,7 +174,7 @@ fn a_repeated_hello_gets_its_welcome_again_five_times_at_most() {
 }
 
 #[test]
-fn forged_cookies_are_no_worse_than_none() {
+fn forged_cookies_are_treated_like_no_cookie() {
     let mut world = world(8);
     let mut hello = hello(1);
     hello[540..572].fill(7);

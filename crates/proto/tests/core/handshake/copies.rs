@@ -56,13 +56,13 @@ fn repeats(of_one: &[Vec<u8>], of_other: &[Vec<u8>]) -> usize {
 }
 
 #[test]
-fn copies_that_go_on_seal_two_packets_under_one_number() {
+fn copied_processes_seal_two_packets_under_one_number() {
     let ((_, one), (_, other)) = (resumed(1, false), resumed(2, false));
     assert!(repeats(&one, &other) >= 10, "{} packets, {} packets", one.len(), other.len());
 }
 
 #[test]
-fn copies_seal_nothing_under_invalidated_keys() {
+fn copied_processes_seal_nothing_under_invalidated_keys() {
     let ((world, one), (_, other)) = (resumed(1, true), resumed(2, true));
     assert_eq!(repeats(&one, &other), 0);
     assert!(one.iter().chain(&other).all(|packet| !opens(packet)));
@@ -72,7 +72,7 @@ fn copies_seal_nothing_under_invalidated_keys() {
 }
 
 #[test]
-fn a_client_reconnects_with_other_keys_to_each_copy() {
+fn a_client_reconnects_to_each_copied_process_with_new_keys() {
     // The nonce audit keeps the record of the newest world, in which both copies continue.
     let (mut one, client, _) = snapshot();
     let (mut copy, of_copy, _) = snapshot();
@@ -104,7 +104,7 @@ fn a_client_reconnects_with_other_keys_to_each_copy() {
 }
 
 #[test]
-fn attempts_and_half_open_connections_end_too() {
+fn invalidation_ends_attempts_and_half_open_connections() {
     let mut world = World::new(7, CLEAN);
     let client = world.connect();
     // The Hello with the cookie was received, and the Welcome is in flight.

@@ -31,7 +31,7 @@ fn let_in_by_token(harness: &mut HelloServer, from: SocketAddr, numbers: std::op
 }
 
 #[test]
-fn the_limits_are_those_that_are_written_down() {
+fn the_limits_match_the_specification() {
     let (open, by_token) = (server_config(), by_token());
     let limits = |config: &ServerConfig| {
         let of_server = (config.half_open, config.handshakes_per_second, config.retries_per_second);
@@ -140,7 +140,7 @@ fn a_source_with_tokens_has_a_burst_of_a_thousand_handshakes() {
 }
 
 #[test]
-fn the_host_itself_is_no_source() {
+fn loopback_is_not_limited_as_a_source() {
     let mut harness = HelloServer::new(server_config());
     for from in ["127.0.0.1:9000", "127.8.8.8:9000", "[::1]:9000", "[::ffff:127.0.0.1]:9000"] {
         let from = from.parse().unwrap();

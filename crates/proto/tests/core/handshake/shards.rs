@@ -205,7 +205,7 @@ fn an_id_is_refused_by_other_shards_and_after_a_restart() {
 }
 
 #[test]
-fn a_place_is_reserved_once_and_released_at_the_end() {
+fn a_slot_is_reserved_once_and_released_at_the_end() {
     let mut shards = Shards::new(2, Some(1));
     shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
     shards.exchange(0);
@@ -222,7 +222,7 @@ fn a_place_is_reserved_once_and_released_at_the_end() {
 }
 
 #[test]
-fn a_forwarded_hello_without_its_place_opens_nothing() {
+fn a_forwarded_hello_without_a_reserved_slot_opens_nothing() {
     let mut shards = Shards::new(3, Some(1));
     shards.client.connect(shards.now, address(SERVER), &identity(), None).unwrap();
     shards.exchange(0);
@@ -305,7 +305,7 @@ fn a_forwarded_hello_is_charged_to_its_source_first() {
 }
 
 #[test]
-fn invalidated_keys_release_the_places_of_forwarded_hellos() {
+fn invalidated_keys_release_the_slots_of_forwarded_hellos() {
     let mut shards = Shards::new(2, Some(1));
     (0..3).for_each(|number| shards.knock(0, number));
     shards.servers[0].invalidate_all_keys(shards.now, Secret::new([5; 32]));
@@ -319,7 +319,7 @@ fn invalidated_keys_release_the_places_of_forwarded_hellos() {
 
 /// A shard without memory for another connection takes the place of a forwarded Hello, and releases it once.
 #[test]
-fn a_forwarded_hello_that_fails_releases_its_place_once() {
+fn a_forwarded_hello_that_fails_releases_its_slot_once() {
     let mut shards = Shards::new(2, Some(1));
     shards.knock(0, 1);
     shards.carry();

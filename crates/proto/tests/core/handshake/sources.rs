@@ -133,7 +133,7 @@ fn a_burst_of_one_source_leaves_room_to_forward_others() {
 }
 
 #[test]
-fn whatever_one_source_sends_it_gets_its_share_and_no_more() {
+fn a_source_gets_its_share_and_no_more_under_any_load() {
     let expired = Token {
         issued_at: NOW - Duration::from_secs(9),
         expires_at: NOW - Duration::from_secs(6),
@@ -164,7 +164,7 @@ fn whatever_one_source_sends_it_gets_its_share_and_no_more() {
 }
 
 #[test]
-fn a_source_that_stops_gets_its_attempts_back_at_its_rate() {
+fn a_source_that_stops_regains_attempts_at_its_rate() {
     let script = Scripted(Rc::new(RefCell::new((declined(), 0))));
     let mut harness = HelloServer::behind(server_config(), script.clone());
     let refused = harness.proved(source(1), None);
@@ -181,7 +181,7 @@ fn a_source_that_stops_gets_its_attempts_back_at_its_rate() {
 }
 
 #[test]
-fn a_hello_that_was_answered_costs_its_source_nothing_again() {
+fn an_answered_hello_is_not_charged_again() {
     let mut harness = HelloServer::new(server_config());
     let good = harness.proved(source(1), None);
     assert!(harness.welcomes(source(1), &good));
@@ -195,7 +195,7 @@ fn a_hello_that_was_answered_costs_its_source_nothing_again() {
 
 /// Unproved addresses have no source: together they get what a server without load gives.
 #[test]
-fn without_cookies_the_application_is_asked_64_times_at_once() {
+fn the_application_is_asked_64_times_without_cookies() {
     let script = Scripted(Rc::new(RefCell::new((declined(), 0))));
     let mut harness = HelloServer::behind(server_config().cookie(Cookie::UnderLoad), script.clone());
     let hello = hello(harness.now, 1, None);

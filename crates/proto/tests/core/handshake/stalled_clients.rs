@@ -165,7 +165,7 @@ fn stalled_clients_delay_no_player_by_two_seconds() {
 }
 
 #[test]
-fn stalled_clients_from_many_sources_leave_nothing_behind() {
+fn stalled_clients_from_many_sources_retain_no_memory() {
     let mut street = Street::new(8 * sources());
     street.attack();
     let (_, turned_away) = street.harness.computed_and(DropReason::HalfOpenLimit);

@@ -72,7 +72,7 @@ fn reason(seen: &Seen) -> RefuseReason {
 }
 
 #[test]
-fn a_player_with_a_token_gets_in_and_is_known_by_it() {
+fn a_token_admits_and_identifies_its_player() {
     let mut world = world(1);
     let (seen, _) = outcome(&mut world, Some(&issued(&token(9))));
     assert_eq!(seen, Seen::Connected);
@@ -83,7 +83,7 @@ fn a_player_with_a_token_gets_in_and_is_known_by_it() {
 }
 
 #[test]
-fn a_token_opens_one_session_and_the_second_is_told_so_at_once() {
+fn a_token_opens_one_session_and_the_next_use_is_refused() {
     let mut world = world(2);
     let token = issued(&token(9));
     assert_eq!(outcome(&mut world, Some(&token)).0, Seen::Connected);
@@ -100,7 +100,7 @@ fn a_token_opens_one_session_and_the_second_is_told_so_at_once() {
 }
 
 #[test]
-fn tokens_that_do_not_fit_are_refused_by_name() {
+fn each_invalid_token_is_refused_with_its_own_reason() {
     let mut world = world(3);
     let expired = Token {
         issued_at: NOW - Duration::from_secs(9),
@@ -138,7 +138,7 @@ fn tokens_that_do_not_fit_are_refused_by_name() {
 }
 
 #[test]
-fn a_token_of_the_second_in_which_the_server_started_is_accepted() {
+fn a_token_issued_in_the_second_of_the_start_is_accepted() {
     let mut world = world(8);
     let first = Token { issued_at: NOW - Duration::from_secs(10), ..token(1) };
     assert_eq!(outcome(&mut world, Some(&issued(&first))).0, Seen::Connected);
@@ -171,7 +171,7 @@ fn a_token_without_its_secret_fails_at_the_first_mac() {
 }
 
 #[test]
-fn a_token_whose_handshake_came_to_nothing_is_free_again() {
+fn a_token_is_reusable_after_its_handshake_failed() {
     let mut world = world(5);
     let token = issued(&token(6));
     connect(&mut world, Some(&token));
@@ -202,7 +202,7 @@ fn a_new_token_of_a_player_replaces_the_older_session() {
 }
 
 #[test]
-fn a_session_ends_when_its_token_says_so() {
+fn a_session_ends_at_the_time_in_its_token() {
     let mut world = world(7);
     let short = Token { session_ends_at: Some(NOW + Duration::from_secs(3)), ..token(8) };
     connect(&mut world, Some(&issued(&short)));
@@ -218,7 +218,7 @@ fn a_session_ends_when_its_token_says_so() {
 }
 
 #[test]
-fn a_token_whose_session_is_over_is_refused() {
+fn the_token_of_an_ended_session_is_refused() {
     let ends = NOW + Duration::from_secs(30);
     // The server checks the second Hello, three delays of 10 ms later.
     let judged = Duration::from_millis(30);
@@ -248,7 +248,7 @@ fn seeds() -> u64 {
 }
 
 #[test]
-fn a_hello_that_was_copied_and_raced_still_connects_its_owner() {
+fn a_copied_and_raced_hello_still_connects_its_owner() {
     for seed in 0..seeds() {
         let mut world = world(100 + seed);
         connect(&mut world, Some(&issued(&token(9))));
@@ -289,7 +289,7 @@ fn a_hello_that_was_copied_and_raced_still_connects_its_owner() {
 }
 
 #[test]
-fn a_server_without_tokens_refuses_one_by_name() {
+fn a_server_without_tokens_refuses_tokens_with_the_reason() {
     let mut world = World::with(9, CLEAN, Config::default(), ClientConfig::many());
     let (seen, after) = outcome(&mut world, Some(&issued(&token(1))));
     assert_eq!(reason(&seen), RefuseReason::TokenUnexpected);
@@ -400,7 +400,7 @@ fn resume_tokens_are_wiped_from_receive_memory() {
 /// The first MAC does not cover a token, so one cookie would be valid for any number of Hellos with other bytes
 /// there.
 #[test]
-fn a_token_without_a_key_id_is_dropped_in_silence() {
+fn a_token_without_a_key_id_is_silently_dropped() {
     for wants_tokens in [false, true] {
         let mut world = World::with(10, CLEAN, Config::default(), ClientConfig::many());
         if wants_tokens {
@@ -431,7 +431,7 @@ fn issued_now(world: &World, number: u8) -> IssuedToken {
 
 /// The other players' tokens stay valid, whatever this one does for ten minutes.
 #[test]
-fn a_player_who_comes_back_for_ten_minutes_keeps_no_one_out() {
+fn frequent_reconnects_of_one_player_block_no_other_player() {
     let mut world = world(23);
     world.link.delay = Duration::from_micros(2_500);
     // It got its resume token ten minutes before the end, and uses it afterwards.

@@ -123,7 +123,7 @@ fn ending(world: &World, end: usize) -> Option<CloseReason> {
 }
 
 #[test]
-fn a_wrong_clock_ends_nothing_early_and_loses_nothing() {
+fn a_wrong_clock_ends_no_connection_and_loses_nothing() {
     for seed in 0..seeds() {
         let mut random = Random(seed);
         for (kind, at) in (0..4).flat_map(|kind| [(kind, CLIENT), (kind, SERVER)]) {

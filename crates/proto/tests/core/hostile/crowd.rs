@@ -138,7 +138,7 @@ fn two_hundred_hostile_peers_stay_within_their_memory() {
 }
 
 #[test]
-fn a_peer_that_skips_costs_another_peer_no_message() {
+fn skips_of_one_peer_cost_another_peer_no_message() {
     let mut crowd = Crowd::new(config());
     assert!(crowd.join(0) && crowd.join(1));
     let skips = STRATEGIES.iter().position(|(name, _)| *name == "skips on two channels");
@@ -182,7 +182,7 @@ fn come_and_fill(count: u32, config: Config) {
 }
 
 #[test]
-fn hostile_peers_one_by_one_hold_no_more_than_a_worker_may() {
+fn successive_hostile_peers_stay_within_worker_memory() {
     // The first peers time out before the last ones connect.
     let patient = config().timeouts(Duration::from_secs(86_400), Duration::from_secs(86_400));
     come_and_fill(300, patient.worker_memory_bytes(16 * 1_024 * 1_024));

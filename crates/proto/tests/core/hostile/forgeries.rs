@@ -130,7 +130,7 @@ fn talked(seed: u64) -> (World, [PeerId; 2]) {
 }
 
 #[test]
-fn a_million_forged_closes_resets_and_replays_close_no_end() {
+fn a_million_forged_closes_resets_and_replays_close_nothing() {
     let (mut world, peers) = talked(1);
     let tries = tries(1_000_000);
     for end in [CLIENT, SERVER] {

@@ -7,7 +7,7 @@ use drumfire_wire::{Close, CloseCode, RefuseReason};
 use std::time::Duration;
 
 #[test]
-fn no_more_than_the_limit_is_under_way_without_acks() {
+fn no_more_than_the_limit_is_in_flight_without_acks() {
     let fixed = Congestion::Fixed { bytes_per_second: 1 << 30 };
     let mut config = Config::default().congestion(fixed);
     config.in_flight_bytes = 64 * 1_024;
@@ -27,7 +27,7 @@ fn no_more_than_the_limit_is_under_way_without_acks() {
 }
 
 #[test]
-fn a_connection_has_its_share_of_a_pass_and_others_have_theirs() {
+fn each_connection_has_its_share_of_a_pass() {
     let mut world = World::with(2, CLEAN, Config::default(), ClientConfig::many());
     let (first, _) = world.connected();
     let (second, _) = world.connected();
@@ -49,7 +49,7 @@ fn a_connection_has_its_share_of_a_pass_and_others_have_theirs() {
 }
 
 #[test]
-fn packets_of_many_frames_use_up_the_share_of_a_pass_sooner() {
+fn packets_of_many_frames_use_the_share_of_a_pass_sooner() {
     for (frame_count, taken) in [(1, 64), (7, 64), (40, 32)] {
         let mut puppet = Puppet::connected(6);
         let frames = [0x80, 0, 1, b'x'].repeat(frame_count);
@@ -113,7 +113,7 @@ fn a_bad_datagram_anywhere_in_a_batch_skips_no_other() {
 }
 
 #[test]
-fn a_server_that_is_full_makes_no_connection() {
+fn a_full_server_creates_no_connection() {
     let mut world = World::with(4, CLEAN, Config::default().connections(3), ClientConfig::many());
     world.connect();
     world.connect();

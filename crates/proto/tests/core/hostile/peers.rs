@@ -10,7 +10,7 @@ use drumfire_wire::{
 use std::time::Duration;
 
 #[test]
-fn a_client_written_from_the_standard_alone_connects_and_talks() {
+fn a_client_written_from_the_specification_connects() {
     let mut puppet = Puppet::connected(1);
     puppet.reliable(0, None);
     assert_eq!(puppet.world.messages(SERVER), [(0, vec![1; 900])]);
@@ -69,7 +69,7 @@ fn invalid_frames_close_and_void_their_whole_packet() {
 }
 
 #[test]
-fn a_message_16384_ids_ahead_is_kept_and_one_further_closes() {
+fn a_message_16385_ids_ahead_closes() {
     let mut puppet = Puppet::connected(4);
     puppet.reliable(16_383, Some(0));
     puppet.reliable(16_384, Some(0));
@@ -95,7 +95,7 @@ fn a_missing_message_fits_behind_those_that_wait_for_it() {
 }
 
 #[test]
-fn more_than_there_is_credit_for_closes() {
+fn sending_beyond_the_credit_closes() {
     let mut puppet = Puppet::connected(5);
     let mut id = 1;
     while puppet.ending().is_none() {
@@ -107,7 +107,7 @@ fn more_than_there_is_credit_for_closes() {
 }
 
 #[test]
-fn a_packet_is_taken_once_however_often_it_comes() {
+fn a_duplicated_packet_is_accepted_once() {
     let mut world = World::new(6, CLEAN);
     let (client, _) = world.connected();
     world.send(CLIENT, client, 0, b"once", SendOptions::unreliable()).unwrap();
@@ -124,7 +124,7 @@ fn a_packet_is_taken_once_however_often_it_comes() {
 }
 
 #[test]
-fn any_bytes_of_any_length_end_under_a_name() {
+fn every_datagram_is_counted_under_one_reason() {
     let mut world = World::new(7, CLEAN);
     world.connected();
     let mut random = Random(77);
@@ -192,7 +192,7 @@ fn a_second_ack_in_a_packet_closes() {
 }
 
 #[test]
-fn a_packet_of_40_frames_is_taken_and_one_with_more_closes() {
+fn a_packet_of_41_frames_closes() {
     let mut puppet = Puppet::connected(15);
     let message = [0x80, 0, 1, b'x'];
     puppet.say_bytes(&message.repeat(40));
@@ -206,7 +206,7 @@ fn a_packet_of_40_frames_is_taken_and_one_with_more_closes() {
 }
 
 #[test]
-fn a_skip_beyond_reach_closes_and_a_late_one_is_ignored() {
+fn a_skip_beyond_the_window_closes_and_a_late_one_is_ignored() {
     let mut puppet = Puppet::connected(12);
     puppet.reliable(0, None);
     let skip = |id: u64| Skip { channel: ChannelId(0), id: MessageId(id), after: None, bytes: 0 };

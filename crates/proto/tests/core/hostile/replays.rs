@@ -27,7 +27,7 @@ fn packets(world: &mut World, client: PeerId, count: u64) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_million_captured_packets_that_come_again_are_each_dropped() {
+fn a_million_replayed_packets_are_each_dropped() {
     let mut world = World::new(1, CLEAN);
     let (client, _) = world.connected();
     let (mut captured, mut random) = (Vec::new(), Random(1));
@@ -62,7 +62,7 @@ fn a_million_captured_packets_that_come_again_are_each_dropped() {
 }
 
 #[test]
-fn a_million_forged_packets_with_higher_numbers_move_nothing() {
+fn a_million_forged_high_numbers_change_nothing() {
     let mut world = World::new(2, CLEAN);
     let (client, _) = world.connected();
     let mut random = Random(2);

@@ -123,7 +123,7 @@ fn packets(random: &mut Random) -> Vec<Vec<Part>> {
 }
 
 #[test]
-fn runs_and_their_messages_give_the_same_deliveries() {
+fn runs_and_single_messages_give_the_same_deliveries() {
     for seed in 0..60 {
         let mut random = Random(seed);
         let packets = packets(&mut random);
@@ -143,7 +143,7 @@ fn runs_and_their_messages_give_the_same_deliveries() {
 }
 
 #[test]
-fn a_run_that_overlaps_one_from_before_brings_only_what_is_new() {
+fn a_run_that_overlaps_another_delivers_only_new_messages() {
     let mut puppet = Puppet::connected(1);
     puppet.say(|writer| part(ordered(4, Some(3)), &[b"e", b"f"]).write(writer));
     puppet.say(|writer| part(ordered(2, Some(1)), &[b"c", b"d", b"E"]).write(writer));
@@ -157,7 +157,7 @@ fn a_run_that_overlaps_one_from_before_brings_only_what_is_new() {
 }
 
 #[test]
-fn a_skip_run_gives_up_what_has_not_arrived() {
+fn a_skip_run_skips_messages_that_have_not_arrived() {
     let mut puppet = Puppet::connected(2);
     puppet.say(|writer| part(ordered(1, Some(0)), &[b"b"]).write(writer));
     puppet.say(|writer| part(ordered(5, Some(4)), &[b"f"]).write(writer));
@@ -221,7 +221,7 @@ fn unreliable_runs_without_room_are_dropped_and_counted() {
 }
 
 #[test]
-fn a_run_is_taken_whole_or_one_message_at_a_time() {
+fn a_run_is_taken_whole_or_message_by_message() {
     let mut puppet = Puppet::connected(6);
     let mut frames = [0; 1_100];
     let mut writer = FrameWriter::new(&mut frames[..]);

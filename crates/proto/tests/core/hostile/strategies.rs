@@ -304,7 +304,7 @@ fn no_strategy_makes_a_connection_hold_more_than_allowed() {
 }
 
 #[test]
-fn a_message_begun_again_in_its_packet_needs_memory_too() {
+fn a_message_restarted_in_its_packet_is_charged() {
     let mut puppet = Puppet::connected(7);
     for _ in 0..400 {
         let mut frames = [0; 1_100];

@@ -74,7 +74,7 @@ fn channels(taken: &[(u16, usize)]) -> Vec<u16> {
 }
 
 #[test]
-fn a_higher_class_goes_first_whatever_came_first() {
+fn a_higher_class_goes_first_in_any_order_of_arrival() {
     let mut queues = Queues::new();
     for (channel, priority) in
         [(1, Priority::Bulk), (2, Priority::Low), (3, Priority::Normal), (4, Priority::Urgent)]
@@ -107,7 +107,7 @@ fn emptied_queues_are_not_sendable_blocked_or_not() {
 }
 
 #[test]
-fn a_line_keeps_its_order_when_the_priority_changes() {
+fn a_queue_keeps_its_order_when_the_priority_changes() {
     let mut queues = Queues::new();
     push(&mut queues, 1, Mode::ReliableOrdered, &[0; 1], Priority::Low);
     push(&mut queues, 1, Mode::ReliableOrdered, &[0; 2], Priority::Urgent);
@@ -119,7 +119,7 @@ fn a_line_keeps_its_order_when_the_priority_changes() {
 }
 
 #[test]
-fn lines_of_a_class_share_bytes_and_not_messages() {
+fn queues_of_a_class_share_bytes_and_not_messages() {
     let mut queues = Queues::new();
     for _ in 0..40 {
         push(&mut queues, 1, Mode::Unreliable, &[0; 1_000], Priority::Normal);
@@ -183,7 +183,7 @@ fn a_sequenced_channel_has_one_in_flight_and_the_newest_waits() {
 }
 
 #[test]
-fn places_are_used_again() {
+fn freed_slots_are_reused() {
     let mut queues = Queues::new();
     for _ in 0..1_000 {
         for channel in 0..5 {

@@ -74,7 +74,7 @@ fn a_lost_run_is_cut_to_the_room_and_skips_what_arrived() {
 }
 
 #[test]
-fn a_run_whose_lifetime_is_over_is_skipped_as_one() {
+fn an_expired_run_is_skipped_by_one_frame() {
     let mut queue = open();
     for (number, bytes) in (1..).zip([3, 200, 0, 40]) {
         let message =
@@ -99,7 +99,7 @@ fn a_run_whose_lifetime_is_over_is_skipped_as_one() {
 }
 
 #[test]
-fn a_message_whose_skip_arrived_is_not_given_up_again() {
+fn a_message_with_an_acked_skip_is_not_skipped_again() {
     let mut queue = open();
     // The first message stays in flight, so that the records of later ones stay too.
     reliable(&mut queue, 1, 0);
@@ -124,7 +124,7 @@ fn a_message_whose_skip_arrived_is_not_given_up_again() {
 }
 
 #[test]
-fn messages_of_one_run_expire_together_and_are_repeated_alike() {
+fn messages_of_one_run_expire_and_repeat_together() {
     let mut queue = open();
     queue.set_options(ChannelId(1), ChannelOptions::default().redundancy(Redundancy::One));
     [10, 10, 300, 300, 10].into_iter().for_each(|bytes| push(&mut queue, bytes));
@@ -177,7 +177,7 @@ fn a_peer_that_acknowledges_selectively_holds_bounded_memory() {
 }
 
 #[test]
-fn interleaved_channels_have_a_run_each() {
+fn interleaved_channels_have_separate_runs() {
     let mut queue = open();
     for _ in 0..8 {
         (1..=3).for_each(|channel| reliable(&mut queue, channel, 7));
@@ -192,7 +192,7 @@ fn interleaved_channels_have_a_run_each() {
 }
 
 #[test]
-fn a_message_that_is_alone_is_not_copied() {
+fn a_single_message_is_not_copied() {
     let mut queue = open();
     for number in 0..3 {
         push(&mut queue, 100);
@@ -222,7 +222,7 @@ fn a_segment_expires_as_a_whole_with_its_receipts() {
 }
 
 #[test]
-fn records_of_messages_that_arrived_do_not_pile_up() {
+fn records_of_acked_messages_do_not_accumulate() {
     let mut queue = open();
     for number in 0..16_000 {
         push(&mut queue, 1);
