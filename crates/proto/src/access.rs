@@ -50,11 +50,11 @@ impl Access {
     /// The field `access` when there are no keys, more than eight, or two with the same id.
     pub fn check(&self) -> Result<(), ConfigError> {
         let Self::Token(TokenAccess { keys, .. }) = self else { return Ok(()) };
-        let has_twins = keys.iter().enumerate().any(|(at, key)| {
+        let has_duplicates = keys.iter().enumerate().any(|(at, key)| {
             let others = keys.iter().skip(at.saturating_add(1));
             others.into_iter().any(|other| other.id() == key.id())
         });
-        if keys.is_empty() || keys.len() > limits::TOKEN_KEYS || has_twins {
+        if keys.is_empty() || keys.len() > limits::TOKEN_KEYS || has_duplicates {
             return Err(ConfigError { field: "access", must_be: "1 to 8 token keys with different ids" });
         }
         Ok(())

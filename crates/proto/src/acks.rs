@@ -38,7 +38,7 @@ type Span = (u64, u64);
 /// An empty range, before any packet has arrived.
 const EMPTY: Span = (1, 0);
 
-/// Ranges of received packets, and the ack that is owed for them.
+/// The ranges of received packets, and the state of the ack that the peer waits for.
 #[derive(Debug)]
 pub(crate) struct Acks {
     /// The range with the largest numbers. It is the only range when nothing is lost.
@@ -167,8 +167,8 @@ impl Acks {
     pub(crate) fn forget_up_to(&mut self, number: u64) {
         // A range that ends above `number` stays whole. Its lower part is acknowledged again, at next to no cost.
         if let Some(gaps) = &mut self.gaps {
-            let gone = gaps.older.partition_point(|&(_, largest)| largest <= number);
-            gaps.older.drain(..gone);
+            let acked_count = gaps.older.partition_point(|&(_, largest)| largest <= number);
+            gaps.older.drain(..acked_count);
         }
     }
 
@@ -186,7 +186,7 @@ impl Acks {
         debug_assert!(self.range_count() <= ACK_RANGES_KEPT, "an ack has {} ranges", self.range_count());
         debug_assert!(
             self.owed_high_count <= self.owed_count,
-            "an ack is owed for packets that did not arrive"
+            "more packets with reliable data ask for an ack than packets in all"
         );
         debug_assert!(!self.is_owed() || self.due.is_some(), "an ack is owed, and no timer covers it");
     }
@@ -209,11 +209,11 @@ impl Acks {
         if self.newest.1.checked_add(1) == Some(number) && self.newest != EMPTY {
             self.newest.1 = number;
         } else {
-            self.insert_apart(number);
+            self.insert_with_gap(number);
         }
     }
 
-    fn insert_apart(&mut self, number: u64) {
+    fn insert_with_gap(&mut self, number: u64) {
         if self.newest == EMPTY {
             self.newest = (number, number);
         } else if number > self.newest.1 {

@@ -164,8 +164,8 @@ pub enum WhenFull {
     Disconnect,
 }
 
-/// The answer of [`Endpoint::send_with`](crate::Endpoint::send_with) if the send memory is full and the message's channel has
-/// [`WhenFull::Block`].
+/// What [`Endpoint::send_with`](crate::Endpoint::send_with) does with a message when the send memory is full and the
+/// channel of the message has [`WhenFull::Block`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum IfFull {
     /// The message is refused. [`Event::Writable`](crate::Event::Writable) follows.
@@ -177,10 +177,11 @@ pub enum IfFull {
     Accept,
 }
 
-/// Returns the number of bytes below which the use of a memory must fall before a refused sender is notified. `room_bytes` is the
-/// memory that its messages may use, and `payload_bytes` the length of the message.
+/// Returns the number of used bytes below which a refused sender is notified. `room_bytes` is the memory that its messages
+/// may use, and `payload_bytes` the length of the refused message.
 ///
-/// One of `parts` equal parts of the memory is free then, so that each notification serves many messages, and the message fits.
+/// At that point one of `parts` equal parts of the memory is free, so that each notification serves many messages, and the
+/// refused message fits.
 #[must_use]
 pub const fn notify_below_bytes(room_bytes: usize, payload_bytes: usize, parts: usize) -> usize {
     let part_bytes = match room_bytes.checked_div(parts) {
@@ -197,12 +198,12 @@ pub const fn notify_below_bytes(room_bytes: usize, payload_bytes: usize, parts: 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelOptions {
-    /// How many bytes the channel may send in its turn, relative to other channels of the same priority. The default
-    /// is 1.
+    /// The share of the bandwidth, relative to other channels of the same priority, from 1 to 255. The default is 1.
     pub weight: NonZeroU8,
-    /// How often reliable messages of up to [`REDUNDANT_MAX_BYTES`](crate::limits::REDUNDANT_MAX_BYTES) are repeated.
+    /// How often reliable messages of up to [`REDUNDANT_MAX_BYTES`](crate::limits::REDUNDANT_MAX_BYTES) bytes are repeated
+    /// in later packets. The default is not at all.
     pub redundancy: Redundancy,
-    /// How messages are treated when there is no memory for them.
+    /// How messages are treated when there is no memory for them. The default is [`WhenFull::Block`].
     pub when_full: WhenFull,
 }
 
@@ -213,7 +214,8 @@ impl Default for ChannelOptions {
 }
 
 impl ChannelOptions {
-    /// Sets the weight, from 1 to 255: a multiple of the bytes of a channel with weight 1 and the same priority.
+    /// Sets the weight, from 1 to 255. A channel with weight 3 sends three times the bytes of a channel with weight 1 and
+    /// the same priority, while both have messages to send.
     #[must_use]
     pub const fn weight(mut self, weight: NonZeroU8) -> Self {
         self.weight = weight;

@@ -9,7 +9,7 @@ mod liveness;
 mod packet;
 mod prefetch;
 mod receive;
-mod survey;
+mod validate;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ pub(crate) struct Closing {
     pub(crate) is_due: bool,
     /// Packets received since the close. The close is repeated after the 1st, 2nd, 4th, 8th, and so on, so that a
     /// peer that keeps sending is answered ever more rarely (RFC 9000 section 10.2.1).
-    pub(crate) heard_count: u32,
+    pub(crate) received_count: u32,
 }
 
 /// One connection of an endpoint.
@@ -280,7 +280,7 @@ impl Connection {
         let linger = self.loss.probe_timeout().saturating_mul(crate::limits::CLOSE_LINGER_PROBES);
         let until = now.after(linger);
         let text = text.into();
-        let closing = Closing { code, application_code, text, until, is_due: true, heard_count: 0 };
+        let closing = Closing { code, application_code, text, until, is_due: true, received_count: 0 };
         self.phase = Some(Box::new(Phase::Closing(closing)));
         // A closing connection accepts no more messages. The charges of delivered ones stay until they are taken.
         self.receiving = ReceiveQueue::new(self.bounds.hash);

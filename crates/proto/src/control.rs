@@ -66,11 +66,11 @@ impl ControlQueue {
     }
 
     /// Queues the peer's total credit, in place of an earlier one.
-    pub(crate) fn push_credit(&mut self, edge: u64) {
+    pub(crate) fn push_credit(&mut self, total_bytes: u64) {
         if let Some(books) = &mut self.0 {
             books.items.retain(|item| !matches!(item.frame, Control::Credit(_)));
         }
-        self.push(Control::Credit(edge));
+        self.push(Control::Credit(total_bytes));
     }
 
     /// Queues the retirement of a connection id, unless it is already queued or not acknowledged. Returns false when
@@ -121,7 +121,7 @@ impl ControlQueue {
             let written = match &item.frame {
                 Control::NewConnectionId(new) => writer.new_connection_id(new),
                 Control::RetireConnectionId(sequence) => writer.retire_connection_id(*sequence),
-                Control::Credit(edge) => writer.credit(*edge),
+                Control::Credit(total_bytes) => writer.credit(*total_bytes),
                 Control::ResumeToken(token) => writer.resume_token(&ResumeToken {
                     life_seconds: token.life_seconds,
                     psk: token.psk.expose(),

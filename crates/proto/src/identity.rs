@@ -180,8 +180,8 @@ impl IssuedIds {
             used().all(|issued| sequence(issued) < self.next_sequence),
             "an id has a sequence number that was not given"
         );
-        let twins = |one| used().filter(move |issued| sequence(issued) == sequence(one)).count();
-        debug_assert!(used().all(|issued| twins(issued) == 1), "two ids share a sequence number");
+        let duplicates = |one| used().filter(move |issued| sequence(issued) == sequence(one)).count();
+        debug_assert!(used().all(|issued| duplicates(issued) == 1), "two ids share a sequence number");
     }
 }
 

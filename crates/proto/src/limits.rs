@@ -115,7 +115,7 @@ pub const RELIABLE_MESSAGE_MAX_BYTES: usize = drumfire_wire::limits::RELIABLE_ME
 pub(crate) const PIECE_MIN_BYTES: usize = 64;
 
 /// The number of contradicting fragments after which the connection is closed.
-pub(crate) const STRIKES_MAX: u8 = 16;
+pub(crate) const CONTRADICTIONS_MAX: u8 = 16;
 
 /// The longest message that is repeated for redundancy, in bytes.
 pub const REDUNDANT_MAX_BYTES: usize = 128;

@@ -73,13 +73,13 @@ impl SendCredit {
     }
 
     /// Processes the peer's new total credit. Returns whether it is higher than before.
-    pub(crate) fn on_credit(&mut self, edge: u64) -> bool {
+    pub(crate) fn on_credit(&mut self, total_bytes: u64) -> bool {
         // Credit frames may arrive out of order, so a lower total is ignored (as in RFC 9000 section 4.1).
-        // A total that is ahead by more than a `u32` is no honest one, because the window of a receiver is a `u32`.
-        let left = saturated(edge.saturating_sub(self.used), u32::MAX);
-        let is_more = left > self.left;
+        // An honest total is ahead by at most a `u32`, because the window of a receiver is a `u32`.
+        let left = saturated(total_bytes.saturating_sub(self.used), u32::MAX);
+        let has_grown = left > self.left;
         self.left = self.left.max(left);
-        is_more
+        has_grown
     }
 }
 
@@ -119,24 +119,24 @@ impl ReceiveCredit {
         true
     }
 
-    /// Grants more credit when the difference is worth a frame. `window` is the credit when nothing is held here, and
-    /// `held_bytes` the memory in use. Returns the peer's new total credit.
+    /// Grants more credit when the difference is worth a frame. `window` is the credit of a peer whose messages use no memory
+    /// here, and `held_bytes` the memory in use. Returns the peer's new total credit.
     pub(crate) fn extend(&mut self, window: u32, held_bytes: usize) -> Option<u64> {
         // Unreliable messages in the application's queue count too, so more may be held than the window.
         let held = saturated(held_bytes, u32::MAX);
         let left = window.saturating_sub(held);
         // A quarter of the window per frame keeps Credit frames rare, and leaves the sender three quarters in the
         // meantime.
-        let is_worth_it = left > self.left && left.saturating_sub(self.left) >= window / 4;
-        is_worth_it.then(|| {
+        let is_worth_a_frame = left > self.left && left.saturating_sub(self.left) >= window / 4;
+        is_worth_a_frame.then(|| {
             self.left = left;
             self.received.saturating_add(left.into())
         })
     }
 }
 
-/// The credit that a busy peer has when nothing of it is held here. It grows with the rate at which the application takes
-/// messages, so that a fast path is not limited by it (as in the automatic tuning of TCP receive buffers).
+/// The credit of a busy peer when this end holds none of its messages. The window grows with the rate at which the application takes
+/// messages, so that it does not limit a fast path (as in the automatic tuning of TCP receive buffers).
 #[derive(Debug)]
 pub(crate) struct CreditWindow {
     bytes: u32,

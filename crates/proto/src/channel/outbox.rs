@@ -64,12 +64,12 @@ impl SendState {
     }
 
     /// Processes the peer's new total credit.
-    pub(crate) fn on_credit(&mut self, edge: u64) {
+    pub(crate) fn on_credit(&mut self, total_bytes: u64) {
         match self {
             Self::Idle(idle) => {
-                idle.credit.on_credit(edge);
+                idle.credit.on_credit(total_bytes);
             }
-            Self::Busy(queue) => queue.on_credit(edge),
+            Self::Busy(queue) => queue.on_credit(total_bytes),
         }
     }
 

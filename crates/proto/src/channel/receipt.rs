@@ -1,4 +1,4 @@
-//! Receipts: the fate of messages whose sender asked for it, reported once each, and not after the end of the
+//! Receipts report the fate of messages whose sender requested it: once for each message, and not after the end of the
 //! connection.
 
 use std::collections::VecDeque;
@@ -43,7 +43,7 @@ pub(crate) struct Receipts {
     /// removed when it is the oldest.
     by_id: VecDeque<(u64, Option<ReceiptId>)>,
     /// Outcomes that the endpoint has not read, oldest first.
-    answers: VecDeque<(ReceiptId, Outcome)>,
+    outcomes: VecDeque<(ReceiptId, Outcome)>,
 }
 
 /// An unreliable message with a receipt.
@@ -52,7 +52,7 @@ struct PendingReceipt {
     /// The id that the sender chose.
     receipt: ReceiptId,
     /// The number of fragments whose fate is not known. A short message counts as one.
-    piece_count: u32,
+    fragment_count: u32,
     /// The whole message was sent.
     is_whole: bool,
 }
@@ -64,8 +64,8 @@ pub(super) const fn is_receipt(id: MessageId) -> bool {
 
 impl Receipts {
     /// Queues an outcome.
-    pub(super) fn answer(&mut self, receipt: ReceiptId, outcome: Outcome) {
-        self.answers.push_back((receipt, outcome));
+    pub(super) fn resolve(&mut self, receipt: ReceiptId, outcome: Outcome) {
+        self.outcomes.push_back((receipt, outcome));
     }
 
     /// Registers a message that is sent for the first time under this id.
@@ -75,12 +75,12 @@ impl Receipts {
     }
 
     /// Reports the outcome of the messages with these ids, except those whose outcome is known.
-    pub(super) fn answer_ids(&mut self, ids: Range<u64>, outcome: Outcome) {
+    pub(super) fn resolve_ids(&mut self, ids: Range<u64>, outcome: Outcome) {
         // Few messages have receipts, so an entry is searched for rather than kept for each id.
         let start = self.by_id.partition_point(|entry| entry.0 < ids.start);
         for (_, receipt) in self.by_id.range_mut(start..).take_while(|entry| entry.0 < ids.end) {
             if let Some(receipt) = receipt.take() {
-                self.answers.push_back((receipt, outcome));
+                self.outcomes.push_back((receipt, outcome));
             }
         }
         while self.by_id.pop_front_if(|entry| entry.1.is_none()).is_some() {}
@@ -89,7 +89,7 @@ impl Receipts {
     /// Registers an unreliable message in a packet. Returns the id by which its fate is reported.
     pub(super) fn on_sent(&mut self, receipt: ReceiptId) -> MessageId {
         let id = self.begin(receipt);
-        self.on_piece(id, true);
+        self.on_fragment(id, true);
         id
     }
 
@@ -97,36 +97,36 @@ impl Receipts {
     pub(super) fn begin(&mut self, receipt: ReceiptId) -> MessageId {
         // Ids are positions: all receipts that ever began, in order. The oldest open one is at the front.
         let count = to_u64(self.pending.len());
-        self.pending.push_back(Some(PendingReceipt { receipt, piece_count: 0, is_whole: false }));
+        self.pending.push_back(Some(PendingReceipt { receipt, fragment_count: 0, is_whole: false }));
         MessageId(FIRST_ID.saturating_add(self.base).saturating_add(count))
     }
 
     /// Registers a fragment in a packet.
-    pub(super) fn on_piece(&mut self, id: MessageId, is_last: bool) {
+    pub(super) fn on_fragment(&mut self, id: MessageId, is_last: bool) {
         // After the loss of an earlier fragment the outcome is known, and later fragments do not matter.
-        if let Some(Some(pending)) = self.place(id) {
-            pending.piece_count = pending.piece_count.saturating_add(1);
+        if let Some(Some(pending)) = self.entry(id) {
+            pending.fragment_count = pending.fragment_count.saturating_add(1);
             pending.is_whole |= is_last;
         }
     }
 
     /// Ends the receipt of a message that was given up before all of it was sent.
-    pub(super) fn give_up(&mut self, id: MessageId) {
+    pub(super) fn abandon(&mut self, id: MessageId) {
         // Fragments that were sent may still be in flight. Their fates find an empty entry, or none.
-        if let Some(pending) = self.place(id).and_then(Option::take) {
-            self.answer(pending.receipt, Outcome::Expired);
-            self.let_go();
+        if let Some(pending) = self.entry(id).and_then(Option::take) {
+            self.resolve(pending.receipt, Outcome::Expired);
+            self.remove_resolved();
         }
     }
 
     /// The place of an open receipt. `None` for one that was removed.
-    fn place(&mut self, id: MessageId) -> Option<&mut Option<PendingReceipt>> {
-        let place = id.0.checked_sub(FIRST_ID.saturating_add(self.base))?;
-        self.pending.get_mut(usize::try_from(place).ok()?)
+    fn entry(&mut self, id: MessageId) -> Option<&mut Option<PendingReceipt>> {
+        let entry = id.0.checked_sub(FIRST_ID.saturating_add(self.base))?;
+        self.pending.get_mut(usize::try_from(entry).ok()?)
     }
 
     /// Removes the oldest receipts whose outcome is known.
-    fn let_go(&mut self) {
+    fn remove_resolved(&mut self) {
         while self.pending.pop_front_if(|receipt| receipt.is_none()).is_some() {
             self.base = self.base.saturating_add(1);
         }
@@ -134,20 +134,20 @@ impl Receipts {
 
     /// Processes the fate of a packet with the message. The first report decides.
     pub(super) fn on_fate(&mut self, fate: PacketFate, id: MessageId) {
-        let Some(place) = self.place(id) else { return };
-        let Some(pending) = place else { return };
-        debug_assert!(pending.piece_count > 0, "{id:?} has more fates than packets");
-        pending.piece_count = pending.piece_count.saturating_sub(1);
+        let Some(entry) = self.entry(id) else { return };
+        let Some(pending) = entry else { return };
+        debug_assert!(pending.fragment_count > 0, "{id:?} has more fates than packets");
+        pending.fragment_count = pending.fragment_count.saturating_sub(1);
         // One lost packet decides, because an unreliable message is not repeated. All packets must arrive otherwise.
         let has_arrived = fate == PacketFate::Acknowledged;
-        if has_arrived && !(pending.is_whole && pending.piece_count == 0) {
+        if has_arrived && !(pending.is_whole && pending.fragment_count == 0) {
             return;
         }
         // The entry stays empty until all older ones are decided. Later fates of its packets find nothing.
         let receipt = pending.receipt;
-        *place = None;
-        self.answer(receipt, if has_arrived { Outcome::Acknowledged } else { Outcome::Lost });
-        self.let_go();
+        *entry = None;
+        self.resolve(receipt, if has_arrived { Outcome::Acknowledged } else { Outcome::Lost });
+        self.remove_resolved();
     }
 
     /// Asserts what must hold between two calls.
@@ -165,12 +165,12 @@ impl Receipts {
 
     /// Whether no receipt is open, and all outcomes were read.
     pub(super) fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.by_id.is_empty() && self.answers.is_empty()
+        self.pending.is_empty() && self.by_id.is_empty() && self.outcomes.is_empty()
     }
 
     /// Returns the next outcome, oldest first.
     pub(super) fn pop(&mut self) -> Option<(ReceiptId, Outcome)> {
-        self.answers.pop_front()
+        self.outcomes.pop_front()
     }
 }
 
@@ -194,20 +194,20 @@ mod tests {
         receipts.on_fate(PacketFate::Acknowledged, ids[2]);
         let pieces = receipts.begin(receipt(5));
         for is_last in [false, false, true] {
-            receipts.on_piece(pieces, is_last);
+            receipts.on_fragment(pieces, is_last);
         }
         receipts.on_fate(PacketFate::Acknowledged, pieces);
         receipts.on_fate(PacketFate::Acknowledged, pieces);
         assert!(receipts.pending.back().is_some_and(Option::is_some), "one piece is under way");
         receipts.on_fate(PacketFate::Lost, pieces);
         let given_up = receipts.begin(receipt(6));
-        receipts.on_piece(given_up, false);
-        receipts.give_up(given_up);
+        receipts.on_fragment(given_up, false);
+        receipts.abandon(given_up);
         receipts.on_fate(PacketFate::Lost, given_up);
-        let answers: Vec<_> = std::iter::from_fn(|| receipts.pop()).collect();
+        let outcomes: Vec<_> = std::iter::from_fn(|| receipts.pop()).collect();
         let (arrived, lost) = (Outcome::Acknowledged, Outcome::Lost);
         let wanted = [(2, lost), (1, arrived), (3, arrived), (5, lost), (6, Outcome::Expired)];
-        assert_eq!(answers, wanted.map(|(number, outcome)| (receipt(number), outcome)));
+        assert_eq!(outcomes, wanted.map(|(number, outcome)| (receipt(number), outcome)));
         receipts.on_fate(PacketFate::Acknowledged, MessageId(ids[2].0 + 1));
         assert_eq!(receipts.pending.len(), 0);
     }

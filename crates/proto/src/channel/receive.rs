@@ -5,9 +5,9 @@
 //! delivered immediately and not stored. A run of messages is accepted, stored, and delivered in one step, unless a part
 //! of it was received before. Packets, acks, and the application's queue are in other modules.
 
-mod kept;
+mod held;
 mod latest;
-mod pieces;
+mod reassembly;
 mod received_messages;
 mod sequenced;
 mod window;
@@ -17,7 +17,7 @@ use std::mem::{Discriminant, discriminant};
 use drumfire_wire::{ChannelId, Delivery, Fragment, MessageId};
 
 use self::latest::LatestKeys;
-use self::pieces::ReassemblyTable;
+use self::reassembly::ReassemblyTable;
 use self::received_messages::RunPart;
 use self::sequenced::SequencedChannels;
 use self::window::ReceiveWindow;
@@ -28,7 +28,7 @@ use crate::ids::KeyedBuildHasher;
 use crate::limits::MESSAGE_IDS_AHEAD;
 use crate::time::Moment;
 
-pub(crate) use self::pieces::FragmentCheck;
+pub(crate) use self::reassembly::FragmentCheck;
 pub(crate) use self::received_messages::{Contents, IdRange, ReceivedMessages};
 
 /// The received reliable messages of one connection.
@@ -37,11 +37,11 @@ pub(crate) struct ReceiveQueue {
     /// The smallest id that is not yet received, or whose message waits for another one.
     floor: u64,
     /// The ids from the floor on. Boxed, because it is empty while messages arrive in order.
-    ahead: Option<Box<ReceiveWindow>>,
+    window: Option<Box<ReceiveWindow>>,
     /// The newest message of each sequenced channel, and the newest value of each key.
     newest: SequencedChannels,
     /// Messages of which some fragments are missing. Boxed, because most connections use only short messages.
-    pieces: Option<Box<ReassemblyTable>>,
+    reassembly: Option<Box<ReassemblyTable>>,
     /// The credit that the peer may still spend.
     pub(crate) credit: ReceiveCredit,
 }
@@ -78,15 +78,15 @@ impl ReceiveQueue {
     pub(crate) fn new(hash: KeyedBuildHasher) -> Self {
         Self {
             floor: 0,
-            ahead: None,
+            window: None,
             newest: SequencedChannels::new(hash),
-            pieces: None,
+            reassembly: None,
             credit: ReceiveCredit::default(),
         }
     }
 
-    /// Whether an id is within the range that a receiver must track. An id beyond it violates the protocol.
-    pub(crate) const fn is_in_reach(&self, id: MessageId) -> bool {
+    /// Whether an id is in the receive window, which the receiver must track. An id beyond it violates the protocol.
+    pub(crate) const fn is_in_window(&self, id: MessageId) -> bool {
         id.0 <= self.floor.saturating_add(MESSAGE_IDS_AHEAD)
     }
 
@@ -98,85 +98,85 @@ impl ReceiveQueue {
 
     /// Bytes in use, including charges.
     pub(crate) fn used_bytes(&self) -> usize {
-        let ahead = self.ahead.as_ref().map_or(0, |ahead| ahead.used_bytes());
+        let window = self.window.as_ref().map_or(0, |window| window.used_bytes());
         // Memory is charged for what the peer can cause: payloads, words of the window, keys, and declared lengths.
-        let loose = self.pieces.as_ref().map_or(0, |pieces| pieces.loose_bytes());
-        let pieces = self.pieces.as_ref().map_or(0, |pieces| pieces.reliable_bytes());
-        ahead
+        let unreliable = self.reassembly.as_ref().map_or(0, |reassembly| reassembly.unreliable_bytes());
+        let reassembly = self.reassembly.as_ref().map_or(0, |reassembly| reassembly.reliable_bytes());
+        window
             .saturating_add(self.newest.keys().map_or(0, LatestKeys::used_bytes))
-            .saturating_add(loose)
-            .saturating_add(pieces)
+            .saturating_add(unreliable)
+            .saturating_add(reassembly)
     }
 
     /// Charges of reliable messages that wait for earlier ones or for their fragments.
     pub(crate) fn held_bytes(&self) -> usize {
-        let pieces = self.pieces.as_ref().map_or(0, |pieces| pieces.reliable_bytes());
-        self.kept_bytes().saturating_add(pieces)
+        let reassembly = self.reassembly.as_ref().map_or(0, |reassembly| reassembly.reliable_bytes());
+        self.held_message_bytes().saturating_add(reassembly)
     }
 
-    /// Validates a fragment of the reliable message `id`, as part of the validation of a packet.
-    pub(crate) fn survey_piece(&mut self, id: MessageId, fragment: &Fragment<'_>) -> FragmentCheck {
-        if self.is_received(id) { FragmentCheck::Fits } else { self.pieces().survey(id, fragment) }
+    /// Validates a fragment of the reliable message `id`, before the packet with it is applied.
+    pub(crate) fn validate_fragment(&mut self, id: MessageId, fragment: &Fragment<'_>) -> FragmentCheck {
+        if self.is_received(id) { FragmentCheck::Fits } else { self.reassembly().validate(id, fragment) }
     }
 
-    /// Validates a fragment of an unreliable message, as part of the validation of a packet. Returns the charge for
+    /// Validates a fragment of an unreliable message, before the packet with it is applied. Returns the charge for
     /// its message, or `None` when the fragment is dropped.
-    pub(crate) fn survey_loose_piece(&mut self, fragment: &Fragment<'_>) -> Option<usize> {
-        self.pieces().survey_loose(fragment)
+    pub(crate) fn validate_unreliable_fragment(&mut self, fragment: &Fragment<'_>) -> Option<usize> {
+        self.reassembly().validate_unreliable(fragment)
     }
 
     /// Drops the oldest incomplete unreliable message if it began before packet `before`. Returns whether it did.
-    pub(crate) fn forget_oldest_loose(&mut self, before: u64) -> bool {
-        self.pieces.as_mut().is_some_and(|pieces| pieces.forget_oldest_loose(before))
+    pub(crate) fn forget_oldest_unreliable(&mut self, before: u64) -> bool {
+        self.reassembly.as_mut().is_some_and(|reassembly| reassembly.forget_oldest_unreliable(before))
     }
 
     /// Returns whether the whole message `id`, or its Skip, is consistent with its fragments. Fragments are charged
     /// by the declared length, so a longer message would hold memory that was not charged.
     #[inline]
-    pub(crate) fn agrees_with_pieces(&self, id: MessageId, outline: &MessageShape) -> bool {
-        self.pieces.as_ref().is_none_or(|pieces| pieces.agrees_with(id, outline))
+    pub(crate) fn agrees_with_fragments(&self, id: MessageId, shape: &MessageShape) -> bool {
+        self.reassembly.as_ref().is_none_or(|reassembly| reassembly.agrees_with(id, shape))
     }
 
-    /// Returns whether `agrees_with_pieces` must be asked about some of these ids.
+    /// Returns whether `agrees_with_fragments` must be asked about some of these ids.
     #[inline]
-    pub(crate) fn has_pieces_of(&self, ids: IdRange) -> bool {
-        self.pieces.as_ref().is_some_and(|pieces| pieces.has_any(ids))
+    pub(crate) fn has_fragments_of(&self, ids: IdRange) -> bool {
+        self.reassembly.as_ref().is_some_and(|reassembly| reassembly.has_any(ids))
     }
 
     /// Ends the validation of a packet.
     #[inline]
-    pub(crate) fn end_survey(&mut self) {
-        if let Some(pieces) = &mut self.pieces {
-            pieces.end_survey();
+    pub(crate) fn end_validation(&mut self) {
+        if let Some(reassembly) = &mut self.reassembly {
+            reassembly.end_validation();
         }
     }
 
-    fn pieces(&mut self) -> &mut ReassemblyTable {
-        self.pieces.get_or_insert_with(|| Box::new(ReassemblyTable::new()))
+    fn reassembly(&mut self) -> &mut ReassemblyTable {
+        self.reassembly.get_or_insert_with(|| Box::new(ReassemblyTable::new()))
     }
 
     /// Whether a fragment of an unreliable message is consistent with the received ones.
-    pub(crate) fn takes_loose_piece(&self, fragment: &Fragment<'_>) -> bool {
-        self.pieces.as_ref().is_none_or(|pieces| pieces.takes_loose(fragment))
+    pub(crate) fn accepts_unreliable_fragment(&self, fragment: &Fragment<'_>) -> bool {
+        self.reassembly.as_ref().is_none_or(|reassembly| reassembly.accepts_unreliable(fragment))
     }
 
     /// Returns the charge for a fragment of an unreliable message at present.
-    pub(crate) fn loose_charge(&self, fragment: &Fragment<'_>) -> usize {
-        match &self.pieces {
-            Some(pieces) => pieces.loose_charge(fragment),
-            None => ReassemblyTable::new().loose_charge(fragment),
+    pub(crate) fn unreliable_charge(&self, fragment: &Fragment<'_>) -> usize {
+        match &self.reassembly {
+            Some(reassembly) => reassembly.unreliable_charge(fragment),
+            None => ReassemblyTable::new().unreliable_charge(fragment),
         }
     }
 
     /// Accepts a consistent fragment of an unreliable message. Returns the message when it is complete.
-    pub(crate) fn accept_loose_piece(&mut self, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
-        self.pieces().put_loose(fragment)
+    pub(crate) fn accept_unreliable_fragment(&mut self, fragment: &Fragment<'_>) -> Option<Vec<u8>> {
+        self.reassembly().put_unreliable(fragment)
     }
 
     /// Accepts a validated fragment of a reliable message. `after` is the message that must be delivered before it.
     /// `deliver` is called for every message that becomes due. Returns false when the peer had no credit for the
     /// message, and nothing has changed then.
-    pub(crate) fn accept_piece(
+    pub(crate) fn accept_fragment(
         &mut self,
         id: MessageId,
         after: Option<MessageId>,
@@ -189,10 +189,10 @@ impl ReceiveQueue {
         // The first fragment spends the credit for the whole message, so a message that was begun can always be
         // completed.
         let total = to_usize(fragment.total_bytes);
-        if !self.pieces().has(id) && !self.credit.take(charge(total)) {
+        if !self.reassembly().has(id) && !self.credit.take(charge(total)) {
             return false;
         }
-        if let Some(whole) = self.pieces().put(id, fragment) {
+        if let Some(whole) = self.reassembly().put(id, fragment) {
             let received = ReceivedMessages {
                 id,
                 after,
@@ -205,20 +205,20 @@ impl ReceiveQueue {
     }
 
     /// Counts fragments that contradict each other. Returns whether that happened too often.
-    pub(crate) fn strike(&mut self) -> bool {
-        self.pieces().strike()
+    pub(crate) fn count_contradiction(&mut self) -> bool {
+        self.reassembly().count_contradiction()
     }
 
     /// Whether the message `id`, or its Skip, has arrived as a whole.
     fn is_received(&self, id: MessageId) -> bool {
-        id.0 < self.floor || self.ahead.as_ref().is_some_and(|ahead| ahead.is_received(self.floor, id.0))
+        id.0 < self.floor || self.window.as_ref().is_some_and(|window| window.is_received(self.floor, id.0))
     }
 
     /// Whether any of these messages, or a fragment of one, has arrived.
     fn has_any(&self, ids: IdRange) -> bool {
         ids.first < self.floor
-            || self.ahead.as_ref().is_some_and(|ahead| ahead.has_any(self.floor, ids))
-            || self.has_pieces_of(ids)
+            || self.window.as_ref().is_some_and(|window| window.has_any(self.floor, ids))
+            || self.has_fragments_of(ids)
     }
 
     /// Whether the newest version of this key is remembered.
@@ -250,21 +250,21 @@ impl ReceiveQueue {
     }
 
     /// Whether a value from an admitted packet may be delivered, in which case the caller must deliver it.
-    pub(crate) fn take_value(&mut self, now: Moment, channel: ChannelId, key: u64, version: u64) -> bool {
+    pub(crate) fn accept_value(&mut self, now: Moment, channel: ChannelId, key: u64, version: u64) -> bool {
         self.newest.keys_mut().take(now, channel, key, version)
     }
 
     /// When a value last arrived, while any key is remembered.
-    pub(crate) fn value_heard_at(&self) -> Option<Moment> {
-        self.newest.keys()?.heard_at()
+    pub(crate) fn last_value_at(&self) -> Option<Moment> {
+        self.newest.keys()?.last_value_at()
     }
 
     /// Bytes of the stored payloads, including charges: an upper bound of what one delivery can release.
-    pub(crate) fn kept_bytes(&self) -> usize {
-        self.ahead.as_ref().map_or(0, |ahead| ahead.kept.bytes())
+    pub(crate) fn held_message_bytes(&self) -> usize {
+        self.window.as_ref().map_or(0, |window| window.held.bytes())
     }
 
-    /// Accepts a single message that is within reach. `deliver` is called for it and for all messages that waited for
+    /// Accepts a single message whose id is in the window. `deliver` is called for it and for all messages that waited for
     /// it, in order. Returns whether nothing of it arrived before: a fragmented message was charged with its first
     /// fragment, and is consistent with it.
     pub(crate) fn accept(
@@ -274,7 +274,8 @@ impl ReceiveQueue {
     ) -> bool {
         debug_assert!(received.contents.count() == 1, "{received:?} is not a single message");
         // A Skip or the whole message replaces fragments that arrived before. They were charged when they arrived.
-        let was_begun = self.pieces.as_mut().is_some_and(|pieces| pieces.remove(received.id).is_some());
+        let was_begun =
+            self.reassembly.as_mut().is_some_and(|reassembly| reassembly.remove(received.id).is_some());
         let is_new = !self.is_received(received.id);
         if is_new {
             self.place(received, deliver);
@@ -282,7 +283,7 @@ impl ReceiveQueue {
         is_new && !was_begun
     }
 
-    /// Accepts a run of messages that is within reach, as [`Self::accept`] does for each of them. `payload_bytes` is the
+    /// Accepts a run of messages whose ids are in the window, as [`Self::accept`] does for each of them. `payload_bytes` is the
     /// sum of their lengths. `messages` returns for each message its length, and the bodies from it on. It is used only
     /// when a part of the run arrived before. `is_chain` is whether each message after the first must be delivered after
     /// the one before it. Returns false when the peer had no credit for a message.
@@ -302,12 +303,12 @@ impl ReceiveQueue {
         }
         // Runs that are cut differently when they are sent again overlap. Each gap that this run fills is one part, so
         // that a peer cannot turn a run into as many deliveries as it has messages.
-        let has_pieces = self.has_pieces_of(run.ids());
+        let has_pieces = self.has_fragments_of(run.ids());
         let (mut next, mut after, mut open) = (Some(run.id), run.after, None::<RunPart<'a>>);
         for (bytes, bodies) in messages {
             let Some(id) = next else { break };
             let is_new = !self.is_received(id);
-            let is_begun = is_new && has_pieces && self.pieces().has(id);
+            let is_begun = is_new && has_pieces && self.reassembly().has(id);
             match &mut open {
                 Some(part) if is_new && !is_begun && !part.is_begun => {
                     part.count = part.count.saturating_add(1);
@@ -357,32 +358,32 @@ impl ReceiveQueue {
         has_credit
     }
 
-    /// Delivers or stores messages of which nothing arrived before, and delivers what waited for them.
+    /// Delivers or stores messages of which nothing arrived before. Then delivers the messages that waited for them.
     fn place(&mut self, received: &ReceivedMessages<'_>, mut deliver: impl FnMut(ChannelId, Contents<'_>)) {
         let IdRange { first, last } = received.ids();
         debug_assert!(
-            self.is_in_reach(MessageId(last)),
-            "the survey refuses {:?}, which is too far ahead",
+            self.is_in_window(MessageId(last)),
+            "validation rejects {:?}, which is too far ahead",
             received.id
         );
         // Without gaps nothing is stored: the floor alone describes what was received.
         let is_next = first == self.floor && received.after.is_none_or(|after| after.0 < self.floor);
-        if is_next && self.ahead.as_ref().is_none_or(|ahead| ahead.is_empty()) {
+        if is_next && self.window.as_ref().is_none_or(|window| window.is_empty()) {
             deliver(received.channel, received.contents);
             self.floor = last.saturating_add(1);
-        } else if self.is_in_reach(MessageId(last)) {
+        } else if self.is_in_window(MessageId(last)) {
             // Something is missing before these messages.
-            self.floor = self.ahead.get_or_insert_default().accept(self.floor, received, deliver);
+            self.floor = self.window.get_or_insert_default().accept(self.floor, received, deliver);
         }
     }
 
     /// Whether a message of a sequenced channel from packet `number` may be delivered, in which case the caller must
     /// deliver it. `largest` is the largest packet number received.
-    pub(crate) fn take_sequenced(&mut self, channel: ChannelId, number: u64, largest: u64) -> bool {
+    pub(crate) fn accept_sequenced(&mut self, channel: ChannelId, number: u64, largest: u64) -> bool {
         let may = self.newest.take(channel, number, largest);
         // Incomplete older messages of the channel can never be delivered now.
-        if may && let Some(pieces) = &mut self.pieces {
-            pieces.forget_older(channel, number);
+        if may && let Some(reassembly) = &mut self.reassembly {
+            reassembly.forget_older(channel, number);
         }
         may
     }
@@ -391,27 +392,27 @@ impl ReceiveQueue {
     /// largest packet number received.
     pub(crate) fn shrink(&mut self, largest: u64, keeps_keys: bool) {
         // Reliable messages that wait for others stay: the peer has their acks, and does not send them again.
-        self.ahead.take_if(|ahead| ahead.is_empty());
+        self.window.take_if(|window| window.is_empty());
         self.newest.shrink(largest, keeps_keys);
-        self.forget_loose();
-        self.pieces.take_if(|pieces| pieces.is_empty());
+        self.forget_unreliable();
+        self.reassembly.take_if(|reassembly| reassembly.is_empty());
     }
 
     /// Asserts what must hold between two calls.
     pub(crate) fn check(&self) {
-        if let Some(ahead) = &self.ahead {
-            ahead.check(self.floor);
+        if let Some(window) = &self.window {
+            window.check(self.floor);
         }
-        if let Some(pieces) = &self.pieces {
-            pieces.check();
+        if let Some(reassembly) = &self.reassembly {
+            reassembly.check();
         }
         self.newest.check();
     }
 
     /// Drops incomplete unreliable messages.
-    pub(crate) fn forget_loose(&mut self) {
-        if let Some(pieces) = &mut self.pieces {
-            pieces.forget_loose();
+    pub(crate) fn forget_unreliable(&mut self) {
+        if let Some(reassembly) = &mut self.reassembly {
+            reassembly.forget_unreliable();
         }
     }
 }

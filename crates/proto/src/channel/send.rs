@@ -126,9 +126,9 @@ impl SendQueue {
     }
 
     /// Processes the peer's new total credit.
-    pub(crate) fn on_credit(&mut self, edge: u64) {
+    pub(crate) fn on_credit(&mut self, total_bytes: u64) {
         // More credit may be enough for the message that waits for it.
-        if self.credit.on_credit(edge)
+        if self.credit.on_credit(total_bytes)
             && let Some(scheduler) = &mut self.scheduler
         {
             scheduler.set_short_of_credit(false);
@@ -166,7 +166,7 @@ impl SendQueue {
                 }
                 refused => {
                     if let (PushResult::Dropped(_), Some(receipt)) = (refused, receipt) {
-                        self.receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
+                        self.receipts.get_or_insert_default().resolve(receipt, Outcome::Expired);
                     }
                     return refused;
                 }
@@ -224,7 +224,7 @@ impl SendQueue {
             let Some(oldest) = oldest else { return PushResult::Dropped(count) };
             release(&mut self.used_bytes, charge(oldest.payload_bytes));
             if let Some(receipt) = oldest.receipt {
-                self.receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
+                self.receipts.get_or_insert_default().resolve(receipt, Outcome::Expired);
             }
         }
         PushResult::Taken(count)
@@ -301,7 +301,7 @@ impl SendQueue {
         if !gone.mode.needs_id() {
             release(&mut self.used_bytes, charge(gone.payload.len()));
             if let (Some(id), Some(receipts)) = (progress.receipt, &mut self.receipts) {
-                receipts.give_up(id);
+                receipts.abandon(id);
             }
             return true;
         }
@@ -325,7 +325,7 @@ impl SendQueue {
         let whole = segment.whole();
         let (chunks, receipts) = (&mut self.chunks, &mut self.receipts);
         let bodies = scheduler.take_part(queue_key, &whole, chunks, |receipt| {
-            receipts.get_or_insert_default().answer(receipt, Outcome::Expired);
+            receipts.get_or_insert_default().resolve(receipt, Outcome::Expired);
         });
         bodies.into_iter().for_each(|bodies| chunks.release(bodies));
         release(&mut self.used_bytes, charge_all(whole.count, whole.payload_bytes));
@@ -337,7 +337,7 @@ impl SendQueue {
     fn on_given_up(&mut self, over: GivenUp) {
         release(&mut self.used_bytes, over.payload_bytes);
         if let Some(receipts) = &mut self.receipts {
-            receipts.answer_ids(over.ids.first..over.ids.end(), Outcome::Expired);
+            receipts.resolve_ids(over.ids.first..over.ids.end(), Outcome::Expired);
         }
     }
 
@@ -382,7 +382,7 @@ impl SendQueue {
         if let (Some(receipt), Outcome::Expired | Outcome::Acknowledged) =
             (gone.extras.terms.receipt, outcome)
         {
-            self.receipts.get_or_insert_default().answer(receipt, outcome);
+            self.receipts.get_or_insert_default().resolve(receipt, outcome);
         }
     }
 

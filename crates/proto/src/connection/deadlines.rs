@@ -114,8 +114,8 @@ impl Connection {
     /// When an idle connection forgets which values it received. Until an ack reaches the peer, the peer may send a
     /// value again. No path stays silent for longer than both timeouts together, because then either end gives up.
     pub(super) fn keys_forgotten_at(&self) -> Option<Moment> {
-        let heard_at = self.receiving.value_heard_at()?;
-        Some(heard_at.after(self.liveness.outlasts_every_path()))
+        let last_value_at = self.receiving.last_value_at()?;
+        Some(last_value_at.after(self.liveness.outlasts_every_path()))
     }
 
     /// When the session ends according to the player's token.

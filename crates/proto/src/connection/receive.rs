@@ -8,7 +8,7 @@ use drumfire_crypto::token::RESUME_KEY_ID;
 use drumfire_crypto::{IssuedToken, Secret};
 use drumfire_wire::{ChannelId, Close, Delivery, Fragment, Frame, Message, PacketNumber, Run, Skip, SkipRun};
 
-use super::survey::PacketRoom;
+use super::validate::PacketRoom;
 use super::{Connection, Phase, route_fate};
 use crate::acks::AckUrgency;
 use crate::channel::receive::{Contents, FragmentCheck, ReceivedMessages};
@@ -90,13 +90,13 @@ impl Connection {
         sink: &mut Sink<'_>,
     ) -> Received<'a> {
         if let Some(Phase::Closing(closing)) = self.phase.as_deref_mut() {
-            closing.heard_count = closing.heard_count.saturating_add(1);
-            closing.is_due |= closing.heard_count.is_power_of_two();
+            closing.received_count = closing.received_count.saturating_add(1);
+            closing.is_due |= closing.received_count.is_power_of_two();
             return Received::Delivered;
         }
         // Validate the whole packet. Until the end of this step nothing but the time of its arrival is remembered.
         let comes_soon = self.liveness.on_received(now);
-        let contents = match self.survey(number, frames) {
+        let contents = match self.validate(number, frames) {
             Ok(contents) => contents,
             Err(error) => return Received::Broken(error),
         };
@@ -111,7 +111,7 @@ impl Connection {
         // repeats what is reliable. A peer whose fragments keep contradicting each other is faulty.
         match contents.refused {
             None => {}
-            Some(FragmentCheck::Disagrees) if self.receiving.strike() => {
+            Some(FragmentCheck::Disagrees) if self.receiving.count_contradiction() => {
                 return Received::Broken(ProtocolError::PiecesDisagree);
             }
             Some(FragmentCheck::Disagrees) => return Received::Dropped(DropReason::PiecesDisagree),
@@ -210,7 +210,7 @@ impl Connection {
                         return Received::Broken(ProtocolError::CreditExceeded);
                     }
                 }
-                Frame::Credit(edge) => self.sending.on_credit(edge),
+                Frame::Credit(total_bytes) => self.sending.on_credit(total_bytes),
                 Frame::Timestamp(peer_micros) => {
                     if let Some((sent_at, waited)) = sample {
                         let times = ClockSample { sent_at, waited, peer_micros, now };
@@ -264,7 +264,7 @@ impl Connection {
                 return true;
             }
             Delivery::ReliableLatest { key, version } => {
-                if self.receiving.take_value(now, channel, key, version) {
+                if self.receiving.accept_value(now, channel, key, version) {
                     self.deliver(channel, Contents::Message(payload), sink);
                 }
                 return true;
@@ -314,11 +314,11 @@ impl Connection {
                 // The validation saw each message as it was before the packet. One packet may complete a message and
                 // start it again, so the room is checked again here.
                 let fits = has_room
-                    && self.receiving.takes_loose_piece(fragment)
-                    && self.has_memory(self.receiving.loose_charge(fragment));
+                    && self.receiving.accepts_unreliable_fragment(fragment)
+                    && self.has_memory(self.receiving.unreliable_charge(fragment));
                 if !fits {
                     add(&mut sink.stats.unreliable_overflows, 1);
-                } else if let Some(whole) = self.receiving.accept_loose_piece(fragment) {
+                } else if let Some(whole) = self.receiving.accept_unreliable_fragment(fragment) {
                     if delivery == Delivery::Unreliable {
                         self.deliver(channel, Contents::Message(&whole), sink);
                     } else {
@@ -329,7 +329,7 @@ impl Connection {
             }
         };
         let events_bytes = &mut self.events_bytes;
-        self.receiving.accept_piece(id, after, fragment, |channel, contents| {
+        self.receiving.accept_fragment(id, after, fragment, |channel, contents| {
             sink.notify(events_bytes, channel, contents);
         })
     }
@@ -359,8 +359,8 @@ impl Connection {
         }
         let held = self.receiving.held_bytes().saturating_add(self.events_bytes());
         let window = self.active.as_ref().map_or(self.bounds.credit_bytes, |active| active.credit.bytes());
-        if let Some(edge) = self.receiving.credit.extend(window, held) {
-            self.control.push_credit(edge);
+        if let Some(total_bytes) = self.receiving.credit.extend(window, held) {
+            self.control.push_credit(total_bytes);
         }
     }
 
@@ -451,7 +451,7 @@ impl Connection {
         sink: &mut Sink<'_>,
     ) {
         let largest = self.newest_received();
-        if self.receiving.take_sequenced(channel, number, largest) {
+        if self.receiving.accept_sequenced(channel, number, largest) {
             self.deliver(channel, contents, sink);
         } else {
             add(&mut sink.stats.sequenced_late, contents.count().into());

@@ -19,13 +19,13 @@ pub(super) struct LatestKeys {
     /// The newest version of each key. Versions are packet numbers of the peer.
     versions: HashMap<(ChannelId, u64), u64, KeyedBuildHasher>,
     /// When a value last arrived, new or repeated.
-    heard_at: Moment,
+    last_value_at: Moment,
 }
 
 impl LatestKeys {
     /// Creates an empty table. The peer controls the keys, but does not know the secret of `hash`.
     pub(super) fn new(hash: KeyedBuildHasher) -> Self {
-        Self { versions: HashMap::with_hasher(hash), heard_at: Moment::ORIGIN }
+        Self { versions: HashMap::with_hasher(hash), last_value_at: Moment::ORIGIN }
     }
 
     /// Whether the version of this key is known.
@@ -34,8 +34,8 @@ impl LatestKeys {
     }
 
     /// When a value last arrived, while any key is known.
-    pub(super) fn heard_at(&self) -> Option<Moment> {
-        (!self.versions.is_empty()).then_some(self.heard_at)
+    pub(super) fn last_value_at(&self) -> Option<Moment> {
+        (!self.versions.is_empty()).then_some(self.last_value_at)
     }
 
     /// Bytes in use, including charges.
@@ -57,7 +57,7 @@ impl LatestKeys {
     /// Whether a value may be delivered, in which case the caller must deliver it.
     pub(super) fn take(&mut self, now: Moment, channel: ChannelId, key: u64, version: u64) -> bool {
         // A repeated value counts too: the peer repeats it because its ack was lost, and may repeat it again.
-        self.heard_at = now;
+        self.last_value_at = now;
         match self.versions.entry((channel, key)) {
             Entry::Occupied(newest) if version <= *newest.get() => false,
             Entry::Occupied(mut newest) => {
@@ -119,13 +119,13 @@ mod tests {
     #[test]
     fn duplicate_values_refresh_their_key() {
         let mut keys = LatestKeys::new(KeyedBuildHasher::new(7));
-        assert_eq!(keys.heard_at(), None);
+        assert_eq!(keys.last_value_at(), None);
         for nanos in [5, 9] {
             keys.take(Moment::from_nanos(nanos), CHANNEL, 1, 5);
-            assert_eq!(keys.heard_at(), Some(Moment::from_nanos(nanos)));
+            assert_eq!(keys.last_value_at(), Some(Moment::from_nanos(nanos)));
         }
         keys.forget_one(CHANNEL, 1);
-        assert_eq!(keys.heard_at(), None);
+        assert_eq!(keys.last_value_at(), None);
     }
 
     #[test]

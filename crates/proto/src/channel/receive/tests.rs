@@ -92,7 +92,7 @@ fn messages_that_arrive_in_order_need_no_window() {
     world.arrive(0, 1, Some(0));
     world.arrive(0, 2, Some(1));
     assert_eq!(world.ids(), [0, 1, 2]);
-    assert!(world.queue.ahead.is_none());
+    assert!(world.queue.window.is_none());
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_key_is_remembered_until_its_room_is_needed() {
     let channel = ChannelId(0);
     for key in 0..KEYS_REMEMBERED as u64 {
         assert!(queue.admits_values(1, key, key));
-        assert!(queue.take_value(Moment::ORIGIN, channel, key, 1));
+        assert!(queue.accept_value(Moment::ORIGIN, channel, key, 1));
     }
     assert!((0..KEYS_REMEMBERED as u64).all(|key| queue.is_known_key(channel, key)));
     let number = KEYS_REMEMBERED as u64;
@@ -180,24 +180,24 @@ fn messages_due_together_are_delivered_by_ascending_id() {
 #[test]
 fn ids_beyond_16384_after_the_floor_are_rejected() {
     let mut world = World::new();
-    for (id, is_in_reach) in [(16_383, true), (16_384, true), (16_385, false)] {
-        assert_eq!(world.queue.is_in_reach(MessageId(id)), is_in_reach);
+    for (id, is_in_window) in [(16_383, true), (16_384, true), (16_385, false)] {
+        assert_eq!(world.queue.is_in_window(MessageId(id)), is_in_window);
     }
     assert!(world.arrive(0, 16_384, None));
     assert!(world.arrive(0, 0, None));
     assert!(world.arrive(0, 16_385, None));
-    assert!(!world.queue.is_in_reach(MessageId(16_386)));
+    assert!(!world.queue.is_in_window(MessageId(16_386)));
 }
 
 #[test]
 fn held_messages_are_charged_and_released() {
     let mut world = World::new();
     world.arrive(0, 1, Some(0));
-    assert_eq!(world.queue.kept_bytes(), 65);
+    assert_eq!(world.queue.held_message_bytes(), 65);
     assert_eq!(world.queue.used_bytes(), 65 + 16);
     world.arrive(0, 0, None);
     world.queue.shrink(0, false);
-    assert_eq!((world.queue.used_bytes(), world.queue.ahead.is_some()), (0, false));
+    assert_eq!((world.queue.used_bytes(), world.queue.window.is_some()), (0, false));
 }
 
 #[test]
@@ -219,14 +219,14 @@ fn a_run_that_is_due_is_delivered_in_one_step_without_a_window() {
     world.arrive_run(0, (515, 2), Some(514), true);
     assert_eq!(world.ids()[..5], [0, 1, 2, 3, 4]);
     assert_eq!((world.delivered.len(), world.ids()[515..].to_vec()), (517, vec![SKIPPED; 2]));
-    assert_eq!((world.queue.floor(), world.queue.ahead.is_some()), (MessageId(517), false));
+    assert_eq!((world.queue.floor(), world.queue.window.is_some()), (MessageId(517), false));
 }
 
 #[test]
 fn a_run_waits_as_one_and_is_charged_for_each_message() {
     let mut world = World::new();
     world.arrive_run(0, (60, 10), Some(59), false);
-    assert_eq!(world.queue.ahead.as_ref().unwrap().kept.run_count(), 1);
+    assert_eq!(world.queue.window.as_ref().unwrap().held.run_count(), 1);
     assert_eq!(world.queue.used_bytes(), 10 * 65 + 2 * 16);
     // Messages that wait for one inside the run, alone and as a run.
     assert!(world.arrive(0, 71, Some(65)));
@@ -306,7 +306,7 @@ proptest! {
         prop_assert_eq!(&runs.delivered, &singles.delivered);
         prop_assert_eq!(runs.queue.floor(), singles.queue.floor());
         prop_assert_eq!(runs.queue.used_bytes(), singles.queue.used_bytes());
-        prop_assert_eq!(runs.queue.kept_bytes(), singles.queue.kept_bytes());
+        prop_assert_eq!(runs.queue.held_message_bytes(), singles.queue.held_message_bytes());
     }
 }
 

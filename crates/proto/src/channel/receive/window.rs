@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use drumfire_wire::ChannelId;
 
-use super::kept::HeldMessages;
+use super::held::HeldMessages;
 use super::{Contents, IdRange, ReceivedMessages};
 use crate::convert::{saturated, to_usize};
 use crate::limits::MESSAGE_IDS_AHEAD;
@@ -25,7 +25,7 @@ pub(super) struct ReceiveWindow {
     /// received. Bits of ids below the floor have no meaning.
     words: VecDeque<Word>,
     /// Messages that wait for earlier ones.
-    pub(super) kept: HeldMessages,
+    pub(super) held: HeldMessages,
 }
 
 /// The state of 64 consecutive ids, of which the first is a multiple of 64.
@@ -45,7 +45,7 @@ impl ReceiveWindow {
 
     /// Bytes in use for ids and for stored messages, including charges.
     pub(super) fn used_bytes(&self) -> usize {
-        self.kept.bytes().saturating_add(self.words.len().saturating_mul(size_of::<Word>()))
+        self.held.bytes().saturating_add(self.words.len().saturating_mul(size_of::<Word>()))
     }
 
     /// Whether the message `id`, which is not below `floor`, was received.
@@ -59,7 +59,7 @@ impl ReceiveWindow {
         masks(ids).any(|(id, mask)| self.word(floor, id).is_some_and(|word| word.received & mask != 0))
     }
 
-    /// Accepts messages that were not received and are within reach. Returns the new floor.
+    /// Accepts messages that were not received, and whose ids are in the window. Returns the new floor.
     pub(super) fn accept(
         &mut self,
         floor: u64,
@@ -76,7 +76,7 @@ impl ReceiveWindow {
         match received.after {
             Some(after) if !self.is_delivered(floor, after.0) => {
                 self.set(floor, ids, true);
-                self.kept.put(received, after.0);
+                self.held.put(received, after.0);
             }
             _ => {
                 self.set(floor, ids, false);
@@ -96,12 +96,12 @@ impl ReceiveWindow {
         mut deliver: impl FnMut(ChannelId, Contents<'_>),
     ) {
         // The search costs more than all else for a message, and mostly nothing waits.
-        if self.kept.run_count() == 0 {
+        if self.held.run_count() == 0 {
             return;
         }
         // By ascending id, as the sender queued the messages.
-        self.kept.make_due(ids);
-        while let Some(due) = self.kept.pop_due() {
+        self.held.make_due(ids);
+        while let Some(due) = self.held.pop_due() {
             deliver(due.channel(), due.contents());
             for (id, mask) in masks(due.ids()) {
                 if let Some(word) = self.word_mut(floor, id) {
@@ -109,7 +109,7 @@ impl ReceiveWindow {
                     word.waiting &= !mask;
                 }
             }
-            self.kept.make_due(due.ids());
+            self.held.make_due(due.ids());
         }
     }
 
@@ -191,8 +191,8 @@ impl ReceiveWindow {
             waiting_count = waiting_count.saturating_add(to_usize(word.waiting.count_ones()));
         }
         // A walk through many messages would cost more than the packet after which it is made.
-        if self.kept.run_count() <= CHECKED_RUNS_MAX {
-            self.kept.check(waiting_count, |id| self.is_delivered(floor, id));
+        if self.held.run_count() <= CHECKED_RUNS_MAX {
+            self.held.check(waiting_count, |id| self.is_delivered(floor, id));
         }
     }
 }

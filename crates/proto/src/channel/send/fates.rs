@@ -32,7 +32,7 @@ impl SendQueue {
         let Some(arrived) = arrived else { return };
         release(&mut self.used_bytes, arrived.charge_bytes);
         if let Some(receipts) = &mut self.receipts {
-            receipts.answer_ids(arrived.ids.first..arrived.ids.end(), Outcome::Acknowledged);
+            receipts.resolve_ids(arrived.ids.first..arrived.ids.end(), Outcome::Acknowledged);
         }
         if arrived.is_sequenced
             && let Some(scheduler) = &mut self.scheduler

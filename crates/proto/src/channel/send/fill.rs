@@ -131,7 +131,7 @@ impl SendQueue {
             release(used_bytes, over.payload_bytes);
             expired_count = expired_count.saturating_add(over.ids.count.into());
             if let Some(receipts) = receipts {
-                receipts.answer_ids(over.ids.first..over.ids.end(), Outcome::Expired);
+                receipts.resolve_ids(over.ids.first..over.ids.end(), Outcome::Expired);
             }
         });
         filled.expired_count = filled.expired_count.saturating_add(expired_count);
@@ -395,7 +395,7 @@ impl SendQueue {
                 progress.receipt
             );
             if let (Some(id), Some(receipts)) = (progress.receipt, &mut self.receipts) {
-                receipts.on_piece(id, end == total);
+                receipts.on_fragment(id, end == total);
                 carry(id);
                 filled.receipt_count = filled.receipt_count.saturating_add(1);
             }

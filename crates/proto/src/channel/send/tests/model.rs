@@ -400,10 +400,10 @@ impl World {
                 expected.insert((number, Outcome::Lost));
             }
         }
-        let answers: Vec<_> = std::iter::from_fn(|| self.queue.pop_receipt()).collect();
-        let numbers = answers.iter().map(|(id, outcome)| (u32::try_from(id.0.get() - 1).unwrap(), *outcome));
+        let outcomes: Vec<_> = std::iter::from_fn(|| self.queue.pop_receipt()).collect();
+        let numbers = outcomes.iter().map(|(id, outcome)| (u32::try_from(id.0.get() - 1).unwrap(), *outcome));
         let answered: HashSet<_> = numbers.collect();
-        assert_eq!((answered.len(), &answered), (answers.len(), &expected), "after {fate:?}");
+        assert_eq!((answered.len(), &answered), (outcomes.len(), &expected), "after {fate:?}");
         for (number, outcome) in expected {
             self.records.get_mut(&number).unwrap().outcome = Some(outcome);
         }

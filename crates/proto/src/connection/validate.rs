@@ -22,7 +22,7 @@ const FEW_FRAMES: usize = 2;
 
 /// The contents of a packet before it is applied.
 #[derive(Debug, Default)]
-pub(super) struct PacketSurvey<'a> {
+pub(super) struct ValidatedPacket<'a> {
     /// The frames, when there are at most `FEW_FRAMES`.
     few: [Option<Frame<'a>>; FEW_FRAMES],
     /// The number of all frames.
@@ -38,10 +38,10 @@ pub(super) struct PacketSurvey<'a> {
 
     // Memory
     /// Charges of unreliable messages in bytes. These messages are dropped when there is no room.
-    pub(super) loose_bytes: usize,
+    pub(super) unreliable_bytes: usize,
     /// The first packet of the newest unreliable message that this packet is the first to bring. `None` when there is
     /// no such message.
-    pub(super) newest_loose: Option<u64>,
+    pub(super) newest_unreliable: Option<u64>,
     /// Charges of ReliableLatest values in bytes.
     pub(super) value_bytes: usize,
     /// Charges of all events that the packet may cause, in bytes.
@@ -66,7 +66,7 @@ pub(super) enum PacketRoom {
     None,
 }
 
-impl<'a> PacketSurvey<'a> {
+impl<'a> ValidatedPacket<'a> {
     /// Iterates over the frames of `payload`, which were validated.
     pub(super) fn frames(&self, payload: &'a [u8]) -> impl Iterator<Item = Frame<'a>> {
         let are_few = self.frame_count <= FEW_FRAMES;
@@ -84,23 +84,23 @@ impl<'a> PacketSurvey<'a> {
 
 impl Connection {
     /// Validates all frames of packet `number` without applying them.
-    pub(super) fn survey<'a>(
+    pub(super) fn validate<'a>(
         &mut self,
         number: u64,
         frames: &'a [u8],
-    ) -> Result<PacketSurvey<'a>, ProtocolError> {
-        let contents = self.survey_frames(number, frames);
-        self.receiving.end_survey();
+    ) -> Result<ValidatedPacket<'a>, ProtocolError> {
+        let contents = self.validate_frames(number, frames);
+        self.receiving.end_validation();
         contents
     }
 
-    /// As [`Self::survey`], except that the totals of the packet's fragments are left behind.
-    fn survey_frames<'a>(
+    /// As [`Self::validate`], except that the totals of the packet's fragments are left behind.
+    fn validate_frames<'a>(
         &mut self,
         number: u64,
         frames: &'a [u8],
-    ) -> Result<PacketSurvey<'a>, ProtocolError> {
-        let mut contents = PacketSurvey::default();
+    ) -> Result<ValidatedPacket<'a>, ProtocolError> {
+        let mut contents = ValidatedPacket::default();
         for frame in Frames::new(frames) {
             let frame = frame.map_err(ProtocolError::Frame)?;
             if let Some(place) = contents.few.get_mut(contents.frame_count) {
@@ -114,17 +114,17 @@ impl Connection {
             contents.kinds = contents.kinds.with(frame.kind());
             // Frames that must arrive ask for an ack. An ack of acks alone would never end (RFC 9000 section 13.2.1).
             let urgency = match frame {
-                Frame::Message(message) => self.survey_message(number, &message, &mut contents)?,
-                Frame::Fragment(fragment) => self.survey_fragment(number, &fragment, &mut contents)?,
+                Frame::Message(message) => self.validate_message(number, &message, &mut contents)?,
+                Frame::Fragment(fragment) => self.validate_fragment(number, &fragment, &mut contents)?,
                 Frame::Skip(skip) => {
                     contents.event_bytes = contents.event_bytes.saturating_add(charge(0));
                     self.check_id(skip.id)?;
-                    let outline = MessageShape { channel: skip.channel, mode: None, total_bytes: skip.bytes };
-                    self.survey_whole(skip.id, &outline, &mut contents);
+                    let shape = MessageShape { channel: skip.channel, mode: None, total_bytes: skip.bytes };
+                    self.compare_with_fragments(skip.id, &shape, &mut contents);
                     AckUrgency::High
                 }
-                Frame::Run(run) => self.survey_run(number, &run, &mut contents)?,
-                Frame::SkipRun(skip) => self.survey_skip_run(&skip, &mut contents)?,
+                Frame::Run(run) => self.validate_run(number, &run, &mut contents)?,
+                Frame::SkipRun(skip) => self.validate_skip_run(&skip, &mut contents)?,
                 Frame::Ping
                 | Frame::Credit(_)
                 | Frame::NewConnectionId(_)
@@ -146,11 +146,11 @@ impl Connection {
         Ok(contents)
     }
 
-    fn survey_message(
+    fn validate_message(
         &self,
         number: u64,
         message: &Message<'_>,
-        contents: &mut PacketSurvey<'_>,
+        contents: &mut ValidatedPacket<'_>,
     ) -> Result<AckUrgency, ProtocolError> {
         let bytes = charge(message.payload.len());
         contents.event_bytes = contents.event_bytes.saturating_add(bytes);
@@ -166,8 +166,8 @@ impl Connection {
             return Ok(AckUrgency::High);
         }
         let Some(id) = message.id() else {
-            contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
-            contents.newest_loose = Some(number);
+            contents.unreliable_bytes = contents.unreliable_bytes.saturating_add(bytes);
+            contents.newest_unreliable = Some(number);
             return Ok(AckUrgency::Late);
         };
         self.check_id(id)?;
@@ -177,23 +177,27 @@ impl Connection {
         let mode = Some(discriminant(&message.delivery));
         // No fragment states a total length equal to the fallback, so such a message matches no fragments.
         let total_bytes = saturated(message.payload.len(), u32::MAX);
-        self.survey_whole(id, &MessageShape { channel: message.channel, mode, total_bytes }, contents);
+        self.compare_with_fragments(
+            id,
+            &MessageShape { channel: message.channel, mode, total_bytes },
+            contents,
+        );
         Ok(AckUrgency::High)
     }
 
     /// Validates a run in one step: its last id is the farthest, and its longest payload is known.
-    fn survey_run(
+    fn validate_run(
         &self,
         number: u64,
         run: &Run<'_>,
-        contents: &mut PacketSurvey<'_>,
+        contents: &mut ValidatedPacket<'_>,
     ) -> Result<AckUrgency, ProtocolError> {
         let Run { channel, delivery, bodies, longest_bytes } = *run;
         let bytes = charge_all(bodies.count, to_usize(bodies.payload_bytes));
         contents.event_bytes = contents.event_bytes.saturating_add(bytes);
         let Some((id, last_id)) = delivery.id().zip(run.last_id()) else {
-            contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
-            contents.newest_loose = Some(number);
+            contents.unreliable_bytes = contents.unreliable_bytes.saturating_add(bytes);
+            contents.newest_unreliable = Some(number);
             return Ok(AckUrgency::Late);
         };
         self.check_id(last_id)?;
@@ -201,54 +205,70 @@ impl Connection {
             return Err(ProtocolError::MessageTooLong);
         }
         let lengths = bodies.payloads().map(|payload| saturated(payload.len(), u32::MAX));
-        self.survey_all(id, bodies.count, channel, Some(discriminant(&delivery)), lengths, contents);
+        self.compare_all_with_fragments(
+            id,
+            bodies.count,
+            channel,
+            Some(discriminant(&delivery)),
+            lengths,
+            contents,
+        );
         Ok(AckUrgency::High)
     }
 
-    fn survey_skip_run(
+    fn validate_skip_run(
         &self,
         skip: &SkipRun<'_>,
-        contents: &mut PacketSurvey<'_>,
+        contents: &mut ValidatedPacket<'_>,
     ) -> Result<AckUrgency, ProtocolError> {
         let SkipRun { channel, id, lengths, .. } = *skip;
         // A Skip run that was received in part may give one event for each of its messages.
         contents.event_bytes = contents.event_bytes.saturating_add(charge_all(lengths.count, 0));
         self.check_id(MessageId(IdRange::new(id.0, lengths.count).last))?;
-        self.survey_all(id, lengths.count, channel, None, lengths.iter(), contents);
+        self.compare_all_with_fragments(id, lengths.count, channel, None, lengths.iter(), contents);
         Ok(AckUrgency::High)
     }
 
-    /// [`Self::survey_whole`] for each of `count` messages from `id` on. `lengths` are those of their payloads.
-    fn survey_all(
+    /// [`Self::compare_with_fragments`] for each of `count` messages from `id` on. `lengths` are those of their payloads.
+    fn compare_all_with_fragments(
         &self,
         id: MessageId,
         count: u16,
         channel: ChannelId,
         mode: Option<Discriminant<Delivery>>,
         lengths: impl Iterator<Item = u32>,
-        contents: &mut PacketSurvey<'_>,
+        contents: &mut ValidatedPacket<'_>,
     ) {
         let ids = IdRange::new(id.0, count);
-        if self.receiving.has_pieces_of(ids) {
+        if self.receiving.has_fragments_of(ids) {
             for (id, total_bytes) in (ids.first..=ids.last).zip(lengths) {
-                self.survey_whole(MessageId(id), &MessageShape { channel, mode, total_bytes }, contents);
+                self.compare_with_fragments(
+                    MessageId(id),
+                    &MessageShape { channel, mode, total_bytes },
+                    contents,
+                );
             }
         }
     }
 
     /// Compares a message that arrives whole, or its Skip, with the fragments of it that arrived before.
-    fn survey_whole(&self, id: MessageId, outline: &MessageShape, contents: &mut PacketSurvey<'_>) {
-        if !self.receiving.agrees_with_pieces(id, outline) {
+    fn compare_with_fragments(
+        &self,
+        id: MessageId,
+        shape: &MessageShape,
+        contents: &mut ValidatedPacket<'_>,
+    ) {
+        if !self.receiving.agrees_with_fragments(id, shape) {
             contents.refused = Some(FragmentCheck::Disagrees);
         }
     }
 
     #[cold]
-    fn survey_fragment(
+    fn validate_fragment(
         &mut self,
         number: u64,
         fragment: &Fragment<'_>,
-        contents: &mut PacketSurvey<'_>,
+        contents: &mut ValidatedPacket<'_>,
     ) -> Result<AckUrgency, ProtocolError> {
         let total = to_usize(fragment.total_bytes);
         // The declared length is judged with the first fragment, before memory is reserved for it.
@@ -259,10 +279,10 @@ impl Connection {
             if fragment.number > number {
                 return Err(ProtocolError::Frame(FrameError::BadFragment));
             }
-            if let Some(bytes) = self.receiving.survey_loose_piece(fragment) {
-                contents.loose_bytes = contents.loose_bytes.saturating_add(bytes);
+            if let Some(bytes) = self.receiving.validate_unreliable_fragment(fragment) {
+                contents.unreliable_bytes = contents.unreliable_bytes.saturating_add(bytes);
                 if bytes > 0 {
-                    contents.newest_loose = contents.newest_loose.max(Some(fragment.number));
+                    contents.newest_unreliable = contents.newest_unreliable.max(Some(fragment.number));
                 }
                 contents.event_bytes = contents.event_bytes.saturating_add(charge(total));
             }
@@ -272,7 +292,7 @@ impl Connection {
         if total > self.bounds.message_max_bytes {
             return Err(ProtocolError::MessageTooLong);
         }
-        match self.receiving.survey_piece(id, fragment) {
+        match self.receiving.validate_fragment(id, fragment) {
             FragmentCheck::Fits => {}
             FragmentCheck::Completes(bytes) => {
                 contents.event_bytes = contents.event_bytes.saturating_add(bytes);
@@ -285,24 +305,29 @@ impl Connection {
 
     /// Returns an error when the message is too far ahead of the oldest missing one to be tracked.
     fn check_id(&self, id: MessageId) -> Result<(), ProtocolError> {
-        if self.receiving.is_in_reach(id) { Ok(()) } else { Err(ProtocolError::MessageTooFarAhead) }
+        if self.receiving.is_in_window(id) { Ok(()) } else { Err(ProtocolError::MessageTooFarAhead) }
     }
 
     /// Returns how much of packet `number` can be accepted. When memory for values is short, incomplete unreliable
     /// messages are dropped first, and then known keys. A dropped key can deliver an older value a second time.
     /// Without dropping keys, the values that wait for their memory would wait forever.
-    pub(super) fn room(&mut self, number: u64, contents: &PacketSurvey<'_>, events: &Events) -> PacketRoom {
+    pub(super) fn room(
+        &mut self,
+        number: u64,
+        contents: &ValidatedPacket<'_>,
+        events: &Events,
+    ) -> PacketRoom {
         // One packet may release every message that waits for an earlier one, so there must be room for all their
         // events.
-        if !events.has_room(contents.event_bytes.saturating_add(self.receiving.kept_bytes())) {
+        if !events.has_room(contents.event_bytes.saturating_add(self.receiving.held_message_bytes())) {
             return PacketRoom::None;
         }
-        let values_and_loose = contents.value_bytes.saturating_add(contents.loose_bytes);
+        let values_and_unreliable = contents.value_bytes.saturating_add(contents.unreliable_bytes);
         let mut new_keys = contents.new_keys;
         let largest = self.newest_received();
         if contents.value_count > 0 {
             if !self.has_memory(contents.value_bytes) {
-                self.receiving.forget_loose();
+                self.receiving.forget_unreliable();
             }
             if !self.has_memory(contents.value_bytes) && self.receiving.forget_keys(largest) {
                 new_keys = contents.value_count;
@@ -315,9 +340,9 @@ impl Connection {
         }
         // An unreliable message whose missing fragments were lost never completes. It is dropped for newer ones,
         // which it would otherwise block forever.
-        let newest = contents.newest_loose.unwrap_or(0);
-        while !self.has_memory(values_and_loose) && self.receiving.forget_oldest_loose(newest) {}
-        if self.has_memory(values_and_loose) { PacketRoom::All } else { PacketRoom::Reliable }
+        let newest = contents.newest_unreliable.unwrap_or(0);
+        while !self.has_memory(values_and_unreliable) && self.receiving.forget_oldest_unreliable(newest) {}
+        if self.has_memory(values_and_unreliable) { PacketRoom::All } else { PacketRoom::Reliable }
     }
 
     /// Whether memory is left for this charge in addition to all credit that the peer holds.
