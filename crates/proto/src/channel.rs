@@ -164,7 +164,7 @@ pub enum WhenFull {
     Disconnect,
 }
 
-/// What [`Endpoint::send_with`](crate::Endpoint::send_with) does with a message when the send memory is full and the
+/// How [`Endpoint::send_with`](crate::Endpoint::send_with) treats a message when the send memory is full and the
 /// channel of the message has [`WhenFull::Block`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum IfFull {

@@ -30,7 +30,6 @@
 //! | fragment | a part of a message that does not fit one packet (PROTOCOL 8.6, "Fragments") |
 //! | run | consecutive messages of one channel and one delivery mode in one frame (PROTOCOL 8.8, "Run") |
 //! | body | a message as a run carries it: its length and its payload |
-//! | block | messages to many peers that are encoded once, as bodies that all receivers share |
 //! | segment | messages of one channel that wait to be sent: their bodies, of which a run takes as many as fit a packet |
 //! | block | messages that are encoded once for many peers, whose connections share the bodies |
 //! | chunk | a part of the send memory with the bodies of several segments and sent runs |

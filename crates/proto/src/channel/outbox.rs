@@ -14,7 +14,7 @@ use super::block::{BlockOptions, MessageBlock};
 use super::credit::SendCredit;
 use super::message::Message;
 use super::receipt::{Outcome, ReceiptId};
-use super::send::{FillCounts, Idle, Packet, PushResult, SendQueue};
+use super::send::{FillCounts, IdleSendState, Packet, PushResult, SendQueue};
 use super::{ChannelOptions, IfFull};
 use crate::ids::KeyedBuildHasher;
 use crate::loss::PacketFate;
@@ -24,14 +24,14 @@ use crate::time::Moment;
 #[derive(Debug)]
 pub(crate) enum SendState {
     /// There is nothing to send, and nothing in flight.
-    Idle(Idle),
+    Idle(IdleSendState),
     /// There are messages, or were since memory was last released.
     Busy(Box<SendQueue>),
 }
 
 impl SendState {
     pub(crate) const fn new() -> Self {
-        Self::Idle(Idle::new())
+        Self::Idle(IdleSendState::new())
     }
 
     /// Reads a field of each part, for `Connection::prefetch_parts`.
@@ -216,7 +216,7 @@ impl SendState {
             Self::Busy(queue) => act(queue),
             Self::Idle(idle) => {
                 // Ids and credit continue. An id that was used before would be taken for an old message.
-                let mut queue = Box::new(SendQueue::new(std::mem::replace(idle, Idle::new()), hash));
+                let mut queue = Box::new(SendQueue::new(std::mem::replace(idle, IdleSendState::new()), hash));
                 let done = act(&mut queue);
                 *self = Self::Busy(queue);
                 done
@@ -250,16 +250,16 @@ mod tests {
 
     /// Sends all queued messages. Returns the ids that they were sent with, and those by which their fates are reported.
     fn sent(outbox: &mut SendState, number: u64) -> (Vec<u64>, Vec<MessageId>) {
-        let (mut memory, mut books) = ([0; 1_000], Vec::new());
+        let (mut memory, mut fate_ids) = ([0; 1_000], Vec::new());
         let packet = Packet { number, now: Moment::ORIGIN, room_bytes: memory.len() };
         let mut writer = FrameWriter::new(&mut memory[..]);
-        outbox.fill(packet, &mut writer, |id| books.push(id));
+        outbox.fill(packet, &mut writer, |id| fate_ids.push(id));
         let bytes = writer.written_bytes();
         let ids = Frames::new(&memory[..bytes]).map(|frame| match frame.unwrap() {
             Frame::Message(message) => message.id().unwrap().0,
             other => panic!("{other:?}"),
         });
-        (ids.collect(), books)
+        (ids.collect(), fate_ids)
     }
 
     #[test]
@@ -271,11 +271,11 @@ mod tests {
             assert_eq!(push(&mut outbox, 100), PushResult::Taken(0));
             outbox.shrink();
             assert!(outbox.has_sendable() && outbox.used_bytes() > 100, "something waits");
-            let (ids, books) = sent(&mut outbox, round);
+            let (ids, fate_ids) = sent(&mut outbox, round);
             assert_eq!(ids, [round], "no id twice");
             outbox.shrink();
             assert!(outbox.used_bytes() > 100, "it is not acknowledged");
-            outbox.on_fate(PacketFate::Acknowledged, books[0], round);
+            outbox.on_fate(PacketFate::Acknowledged, fate_ids[0], round);
             outbox.shrink();
             assert!(matches!(outbox, SendState::Idle(_)), "{outbox:?}");
         }

@@ -10,7 +10,7 @@ use drumfire_wire::MessageId;
 use crate::convert::to_u64;
 use crate::loss::PacketFate;
 
-/// The first id in the books of `loss` that belongs to a receipt and not to a reliable message. No connection lives
+/// The first fate id of a receipt. `loss` reports the fate of all that a packet carried by such ids. No connection lives
 /// long enough to use as many message ids. Control frames use ids from 2^63 on.
 const FIRST_ID: u64 = 1 << 62;
 
@@ -57,7 +57,7 @@ struct PendingReceipt {
     is_whole: bool,
 }
 
-/// Whether this id in the books of `loss` belongs to a receipt.
+/// Whether this fate id belongs to a receipt.
 pub(super) const fn is_receipt(id: MessageId) -> bool {
     id.0 >= FIRST_ID
 }

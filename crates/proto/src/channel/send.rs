@@ -7,9 +7,9 @@ mod blocks;
 mod chunks;
 mod fates;
 mod fill;
-mod free;
+mod fragments;
+mod free_list;
 mod latest;
-mod pieces;
 mod reliable;
 mod scheduler;
 mod segment;
@@ -21,10 +21,10 @@ use std::time::Duration;
 use drumfire_wire::{ChannelId, MessageId};
 
 use self::chunks::{BodyChunks, ChunkLimits};
-use self::latest::{Latest, Older};
-use self::reliable::{GivenUp, Reliable};
+use self::latest::{LatestValues, ReplacedValue};
+use self::reliable::{Reliable, SkippedMessages};
 use self::scheduler::{ChannelScheduler, QueueKey};
-use self::segment::{DeliveryTerms, Extras, QueuedBodies, QueuedMessage};
+use self::segment::{ExtraFields, QueuedBodies, QueuedMessage};
 use super::credit::SendCredit;
 use super::message::{Message, SendOptions};
 use super::receipt::{Outcome, ReceiptId, Receipts};
@@ -47,7 +47,7 @@ pub(crate) struct SendQueue {
     /// The bodies of messages that wait in segments or were sent in runs.
     chunks: BodyChunks,
     /// The values of keys, waiting and in flight.
-    latest: Option<Box<Latest>>,
+    latest: Option<Box<LatestValues>>,
     /// The receipts of messages without ids, and all outcomes.
     receipts: Option<Box<Receipts>>,
 
@@ -72,14 +72,14 @@ pub(crate) struct SendQueue {
 
 /// The state that is kept while there is nothing to send and nothing in flight.
 #[derive(Debug)]
-pub(crate) struct Idle {
+pub(crate) struct IdleSendState {
     /// The id of the next reliable message.
     next_id: u64,
     /// The peer's limits for reliable messages.
     pub(crate) credit: SendCredit,
 }
 
-impl Idle {
+impl IdleSendState {
     pub(crate) const fn new() -> Self {
         Self { next_id: 0, credit: SendCredit::new() }
     }
@@ -99,8 +99,11 @@ pub(crate) enum PushResult {
 }
 
 impl SendQueue {
-    /// Creates an empty queue that continues from `Idle`.
-    pub(crate) const fn new(Idle { next_id, credit }: Idle, hash: KeyedBuildHasher) -> Self {
+    /// Creates an empty queue that continues from an idle state.
+    pub(crate) const fn new(
+        IdleSendState { next_id, credit }: IdleSendState,
+        hash: KeyedBuildHasher,
+    ) -> Self {
         let used_bytes = 0;
         Self {
             scheduler: None,
@@ -174,14 +177,14 @@ impl SendQueue {
         }
         let used_bytes = self.used_bytes.saturating_add(bytes);
         let SendOptions { mode, key, priority, lifetime } = options;
-        let terms = DeliveryTerms { deadline: lifetime.map(|lifetime| now.after(lifetime)), receipt };
+        let deadline = lifetime.map(|lifetime| now.after(lifetime));
         let scheduler = self.scheduler.get_or_insert_with(|| Box::new(ChannelScheduler::new(self.hash)));
         let key = if mode == Mode::ReliableLatest { key } else { 0 };
-        let extras = Extras { terms, key, version: None, progress: None };
+        let extras = ExtraFields { deadline, receipt, key, version: None, progress: None };
         let waiting = QueuedMessage { channel, mode, payload, queued_at: now, extras };
         // A value replaces the older value of its key, whether that waits or is in flight.
         let replaced = if mode == Mode::ReliableLatest {
-            let latest = self.latest.get_or_insert_with(|| Box::new(Latest::new(self.hash)));
+            let latest = self.latest.get_or_insert_with(|| Box::new(LatestValues::new(self.hash)));
             push_value(scheduler, latest, waiting, priority)
         } else {
             scheduler.push(waiting, priority, &mut self.chunks, chunk_limits)
@@ -260,7 +263,7 @@ impl SendQueue {
     /// Whether a packet could carry a message.
     pub(crate) fn has_sendable(&self) -> bool {
         self.has_lost()
-            || self.scheduler.as_ref().is_some_and(|scheduler| scheduler.has_sendable(self.may_give_id()))
+            || self.scheduler.as_ref().is_some_and(|scheduler| scheduler.has_sendable(self.can_assign_id()))
     }
 
     /// Whether a lost message waits to be sent again.
@@ -269,14 +272,14 @@ impl SendQueue {
     }
 
     /// Whether the next message with an id may be sent: an id is free, and the peer has credit for it.
-    fn may_give_id(&self) -> bool {
-        let has_ids = self.reliable.as_ref().is_none_or(|reliable| reliable.may_give_id());
+    fn can_assign_id(&self) -> bool {
+        let has_ids = self.reliable.as_ref().is_none_or(|reliable| reliable.can_assign_id());
         has_ids && !self.scheduler.as_ref().is_some_and(|scheduler| scheduler.is_short_of_credit())
     }
 
     /// Resumes queues that waited for ids, for credit, or for other fragmented messages.
     fn unblock(&mut self) {
-        if self.may_give_id()
+        if self.can_assign_id()
             && let Some(scheduler) = &mut self.scheduler
         {
             scheduler.unblock();
@@ -295,20 +298,21 @@ impl SendQueue {
         // A part was sent. The peer holds memory for a message with an id, and learns from a Skip that the rest will
         // not follow.
         let chunks = &mut self.chunks;
-        let gone = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, true, chunks));
-        debug_assert!(gone.is_some(), "the message that has expired does not wait");
-        let Some(gone) = gone else { return false };
-        if !gone.mode.needs_id() {
-            release(&mut self.used_bytes, charge(gone.payload.len()));
+        let removed = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, true, chunks));
+        debug_assert!(removed.is_some(), "the message that has expired does not wait");
+        let Some(removed) = removed else { return false };
+        if !removed.mode.needs_id() {
+            release(&mut self.used_bytes, charge(removed.payload.len()));
             if let (Some(id), Some(receipts)) = (progress.receipt, &mut self.receipts) {
                 receipts.abandon(id);
             }
             return true;
         }
         let chunks = &mut self.chunks;
-        let over = self.reliable.as_mut().and_then(|reliable| reliable.abandon(progress.number, now, chunks));
-        let is_new = over.is_some();
-        over.into_iter().for_each(|over| self.on_given_up(over));
+        let skipped =
+            self.reliable.as_mut().and_then(|reliable| reliable.abandon(progress.number, now, chunks));
+        let is_new = skipped.is_some();
+        skipped.into_iter().for_each(|skipped| self.on_given_up(skipped));
         is_new
     }
 
@@ -334,30 +338,30 @@ impl SendQueue {
 
     /// Accounts for a message that was given up after part of it was sent. Its overhead stays charged until the peer
     /// acknowledged the Skip.
-    fn on_given_up(&mut self, over: GivenUp) {
-        release(&mut self.used_bytes, over.payload_bytes);
+    fn on_given_up(&mut self, skipped: SkippedMessages) {
+        release(&mut self.used_bytes, skipped.payload_bytes);
         if let Some(receipts) = &mut self.receipts {
-            receipts.resolve_ids(over.ids.first..over.ids.end(), Outcome::Expired);
+            receipts.resolve_ids(skipped.ids.first..skipped.ids.end(), Outcome::Expired);
         }
     }
 
     /// Removes a message that is not kept: it was sent, or its lifetime ended. Returns its receipt.
     fn pop(&mut self, queue_key: QueueKey, outcome: Outcome) -> Option<ReceiptId> {
         let chunks = &mut self.chunks;
-        let gone = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, false, chunks));
-        debug_assert!(gone.is_some(), "the message to remove does not wait");
-        let gone = gone?;
-        if gone.mode == Mode::ReliableLatest
+        let removed = self.scheduler.as_mut().and_then(|scheduler| scheduler.pop(queue_key, false, chunks));
+        debug_assert!(removed.is_some(), "the message to remove does not wait");
+        let removed = removed?;
+        if removed.mode == Mode::ReliableLatest
             && let Some(latest) = &mut self.latest
         {
-            latest.forget((gone.channel, gone.extras.key));
+            latest.forget((removed.channel, removed.extras.key));
         }
-        self.forget(&gone, outcome);
-        gone.extras.terms.receipt
+        self.forget(&removed, outcome);
+        removed.extras.receipt
     }
 
     /// Keeps a value that was sent, until the fate of its packet is known.
-    fn book_value(
+    fn keep_value(
         &mut self,
         queue_key: QueueKey,
         class: usize,
@@ -376,12 +380,10 @@ impl SendQueue {
     }
 
     /// Releases the charge of a message, and resolves its receipt if the outcome is known.
-    fn forget(&mut self, gone: &QueuedMessage, outcome: Outcome) {
-        release(&mut self.used_bytes, charge(gone.payload.len()));
+    fn forget(&mut self, removed: &QueuedMessage, outcome: Outcome) {
+        release(&mut self.used_bytes, charge(removed.payload.len()));
         // The fate of an unreliable message is not known when it is sent. Its receipt is open until then.
-        if let (Some(receipt), Outcome::Expired | Outcome::Acknowledged) =
-            (gone.extras.terms.receipt, outcome)
-        {
+        if let (Some(receipt), Outcome::Expired | Outcome::Acknowledged) = (removed.extras.receipt, outcome) {
             self.receipts.get_or_insert_default().resolve(receipt, outcome);
         }
     }
@@ -394,7 +396,7 @@ impl SendQueue {
     /// Releases memory that an idle connection does not need. Returns the remaining state if the queue is empty.
     ///
     /// The ids of receipts and values start again after this, so no packet in the books of `loss` may still name one.
-    pub(crate) fn shrink(&mut self) -> Option<Idle> {
+    pub(crate) fn shrink(&mut self) -> Option<IdleSendState> {
         if self.notify_below_bytes > 0 || self.is_listed {
             return None;
         }
@@ -414,7 +416,7 @@ impl SendQueue {
         match *self {
             Self {
                 scheduler: None, reliable: None, latest: None, receipts: None, next_id, credit, ..
-            } => Some(Idle { next_id, credit }),
+            } => Some(IdleSendState { next_id, credit }),
             _ => None,
         }
     }
@@ -463,18 +465,18 @@ fn release(used_bytes: &mut usize, bytes: usize) {
 /// Puts a value in the place of the older value of its key, or at the end of its queue. Returns the older value.
 fn push_value(
     scheduler: &mut ChannelScheduler,
-    latest: &mut Latest,
+    latest: &mut LatestValues,
     waiting: QueuedMessage,
     priority: Priority,
 ) -> Option<QueuedMessage> {
     let key = (waiting.channel, waiting.extras.key);
     let older = match latest.supersede(key) {
         // The newer value keeps the turn of the older one. A value that changes often would otherwise never be sent.
-        Older::Waits(place) => return scheduler.replace(place, waiting),
-        Older::Forgotten(older) => Some(older),
-        Older::Nothing => None,
+        ReplacedValue::Waiting(place) => return scheduler.replace(place, waiting),
+        ReplacedValue::InFlight(older) => Some(older),
+        ReplacedValue::None => None,
     };
-    latest.on_waiting(key, scheduler.push_at_end(waiting, priority));
+    latest.on_queued(key, scheduler.push_at_end(waiting, priority));
     older
 }
 

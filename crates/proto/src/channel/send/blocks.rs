@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::scheduler::ChannelScheduler;
-use super::segment::{DeliveryTerms, Segment};
+use super::segment::Segment;
 use super::{SendQueue, charge};
 use crate::channel::block::{BlockOptions, MessageBlock};
 use crate::channel::message::SendOptions;
@@ -13,7 +13,7 @@ use crate::time::Moment;
 
 impl SendQueue {
     /// Queues messages from the front of a range of a block, as many as `limit_bytes` of memory have room for. Returns their
-    /// number. Drops nothing, and refuses nothing: the caller must push the next message alone.
+    /// number. The channel's options are not applied: the caller must push the next message alone.
     pub(crate) fn push_block(
         &mut self,
         limit_bytes: usize,
@@ -24,7 +24,8 @@ impl SendQueue {
     ) -> usize {
         let &BlockOptions { channel, options: SendOptions { mode, priority, lifetime, .. } } = options;
         let scheduler = self.scheduler.get_or_insert_with(|| Box::new(ChannelScheduler::new(self.hash)));
-        // The messages of other modes are queued one by one. Short messages are repeated for redundancy, and long ones are not, so they are in different segments.
+        // The messages of other modes are queued one by one. Short messages are repeated for redundancy and long ones are not,
+        // so they are in different segments.
         let has_copies = scheduler.options_of(channel).redundancy.copies() > 0;
         if !mode.has_runs() || (has_copies && block.longest_bytes() > REDUNDANT_MAX_BYTES) {
             return 0;
@@ -49,10 +50,10 @@ impl SendQueue {
         };
         let messages = range.start..range.start.saturating_add(count);
         let Some(segment) = Segment::of_block(block, &messages) else { return 0 };
-        let terms = DeliveryTerms { deadline: lifetime.map(|lifetime| now.after(lifetime)), receipt: None };
+        let deadline = lifetime.map(|lifetime| now.after(lifetime));
         let bytes = charge_of(count);
-        // A segment of a block is in the same line as the messages of this connection alone, so the order is that of the calls.
-        scheduler.push_segment(channel, mode, segment, now, terms, priority);
+        // A segment of a block is in the same queue as single messages, so the order is that of the calls.
+        scheduler.push_segment(channel, mode, segment, now, deadline, priority);
         self.used_bytes = self.used_bytes.saturating_add(bytes);
         self.reported_bytes = self.reported_bytes.saturating_add(bytes);
         count

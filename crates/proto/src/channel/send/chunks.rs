@@ -1,7 +1,7 @@
 //! The encoded bodies of messages, in chunks of memory: from the time when a message is queued until its run is
 //! acknowledged.
 //!
-//! Each line of the scheduler appends to a chunk of its own, so that its messages are one run whatever other channels
+//! Each queue of the scheduler appends to a chunk of its own, so that its messages are one run whatever other channels
 //! send. A chunk is filled from front to back, and used again once nothing refers to it. A peer that acknowledges
 //! selectively can keep a chunk with a single run, so the capacity of all chunks is bounded.
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use drumfire_wire::Bodies;
 
-use super::free::NOWHERE;
+use super::free_list::NO_INDEX;
 use crate::channel::block::MessageBlock;
 use crate::convert::{saturated, to_usize};
 use crate::limits::DATAGRAM_SENT_MAX_BYTES;
@@ -52,9 +52,9 @@ struct BodyChunk {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChunkState {
-    /// A line appends to it.
+    /// A queue appends to it.
     Open,
-    /// It has room, and is in the list for the next line.
+    /// It has room, and is in the list for the next queue.
     Listed,
     /// It has no room, and is listed again when nothing refers to it.
     Full,
@@ -102,11 +102,11 @@ impl BodyRange {
         self.bytes
     }
 
-    /// The index of the chunk, or `NOWHERE` for a block.
+    /// The index of the chunk, or `NO_INDEX` for a block.
     const fn chunk(&self) -> u32 {
         match self.source {
             Source::Own(chunk) => chunk,
-            Source::Shared(_) => NOWHERE,
+            Source::Shared(_) => NO_INDEX,
         }
     }
 }
@@ -122,7 +122,7 @@ impl BodyChunks {
         Self { chunks: Vec::new(), listed: Vec::new(), capacity_bytes: 0 }
     }
 
-    /// Appends the body of a message to a range. `open` is the chunk of its line. Returns false if the range does not
+    /// Appends the body of a message to a range. `open` is the chunk of its queue. Returns false if the range does not
     /// end where the chunk does, or if the chunk has no room.
     #[inline]
     pub(super) fn extend(&mut self, range: &mut BodyRange, open: u32, payload: &[u8]) -> bool {
@@ -132,7 +132,7 @@ impl BodyChunks {
         };
         let (end, body_bytes) =
             (range.from.saturating_add(range.bytes), Bodies::encoded_bytes(payload.len()));
-        // Another segment of the same line may follow in the chunk. Bodies of a run have no gaps, because they are copied into
+        // Another segment of the same queue may follow in the chunk. Bodies of a run have no gaps, because they are copied into
         // the packet as they are.
         if to_usize(end) != chunk.bytes.len() || chunk.room() < body_bytes {
             return false;
@@ -142,7 +142,7 @@ impl BodyChunks {
         true
     }
 
-    /// Adds the bodies of two messages. `open` is the chunk of their line, which is replaced when it has no room.
+    /// Adds the bodies of two messages. `open` is the chunk of their queue, which is replaced when it has no room.
     /// Returns `None` when there may be no further chunk.
     pub(super) fn add(
         &mut self,
@@ -151,7 +151,7 @@ impl BodyChunks {
         limits: ChunkLimits,
     ) -> Option<BodyRange> {
         let bytes = payloads.into_iter().map(|payload| Bodies::encoded_bytes(payload.len())).sum::<usize>();
-        // A line keeps its chunk as long as it has room, so few chunks have bodies of one line.
+        // A queue keeps its chunk as long as it has room, so few chunks have bodies of one queue.
         if self.chunks.get(to_usize(*open)).is_none_or(|chunk| chunk.room() < bytes) {
             self.close(open);
             *open = self.open(limits)?;
@@ -185,19 +185,19 @@ impl BodyChunks {
         let chunk = BodyChunk { bytes: Vec::with_capacity(bytes), live_count: 0, state: ChunkState::Open };
         self.capacity_bytes = self.capacity_bytes.saturating_add(chunk.bytes.capacity());
         self.chunks.push(chunk);
-        Some(saturated(self.chunks.len().saturating_sub(1), NOWHERE))
+        Some(saturated(self.chunks.len().saturating_sub(1), NO_INDEX))
     }
 
-    /// Takes the chunk of a line that needs it no longer, if it has one.
+    /// Releases the chunk of a queue that no longer appends to it, if it has one.
     #[inline]
     pub(super) fn close(&mut self, open: &mut u32) {
-        if *open != NOWHERE {
-            // Most lines never had one: a message that is alone in its line keeps its own payload.
-            self.list(std::mem::replace(open, NOWHERE));
+        if *open != NO_INDEX {
+            // Most queues never had one: a message that is alone in its queue keeps its own payload.
+            self.list(std::mem::replace(open, NO_INDEX));
         }
     }
 
-    /// Lists a chunk that no line appends to, if it has room.
+    /// Lists a chunk that no queue appends to, if it has room.
     fn list(&mut self, index: u32) {
         let Some(chunk) = self.chunks.get_mut(to_usize(index)) else { return };
         debug_assert!(chunk.state != ChunkState::Listed, "chunk {index} is listed twice");
@@ -253,7 +253,7 @@ impl BodyChunks {
         chunk.live_count = chunk.live_count.saturating_sub(1);
         // The memory stays, so that a connection in a steady state allocates nothing.
         if chunk.live_count == 0 {
-            // An open chunk stays with its line, and a listed one is in the list already.
+            // An open chunk stays with its queue, and a listed one is in the list already.
             chunk.bytes.clear();
             if chunk.state == ChunkState::Full {
                 self.list(index);
@@ -273,7 +273,7 @@ impl BodyChunks {
         self.capacity_bytes
     }
 
-    /// Asserts what must hold between two calls. `live` are all ranges, and `open` the chunks of all lines.
+    /// Asserts what must hold between two calls. `live` are all ranges, and `open` the chunks of all queues.
     pub(super) fn check<'a>(
         &self,
         live: impl Iterator<Item = &'a BodyRange>,
@@ -297,10 +297,10 @@ impl BodyChunks {
         };
         let mut open_count = 0_usize;
         for index in open {
-            debug_assert!(is_open(index), "a line appends to chunk {index}, which is not open");
+            debug_assert!(is_open(index), "a queue appends to chunk {index}, which is not open");
             open_count = open_count.saturating_add(1);
         }
-        debug_assert_eq!(count_of(ChunkState::Open), open_count, "an open chunk has no line, or several");
+        debug_assert_eq!(count_of(ChunkState::Open), open_count, "an open chunk has no queue, or several");
         debug_assert_eq!(count_of(ChunkState::Listed), self.listed.len(), "a chunk with room is not listed");
         let is_lost = |chunk: &BodyChunk| chunk.state == ChunkState::Full && chunk.live_count == 0;
         debug_assert!(!self.chunks.iter().any(is_lost), "an empty chunk is not used again");

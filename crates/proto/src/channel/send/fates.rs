@@ -2,15 +2,15 @@
 
 use drumfire_wire::MessageId;
 
+use super::fragments::is_fragment;
 use super::latest::is_value;
-use super::pieces::is_piece;
 use super::scheduler::ChannelScheduler;
 use super::{SendQueue, release};
 use crate::channel::receipt::{Outcome, is_receipt};
 use crate::loss::PacketFate;
 
 impl SendQueue {
-    /// Processes the fate of a packet with what `id` stands for.
+    /// Processes the fate of `packet` for the item with the fate id `id`: a value, a receipt, a fragment, or a run.
     pub(crate) fn on_fate(&mut self, fate: PacketFate, id: MessageId, packet: u64) {
         // The range of an id shows which part registered it.
         if is_value(id) {
@@ -23,8 +23,8 @@ impl SendQueue {
             return;
         }
         let (Some(reliable), chunks) = (&mut self.reliable, &mut self.chunks) else { return };
-        let arrived = if is_piece(id) {
-            reliable.on_piece_fate(fate, id, chunks)
+        let arrived = if is_fragment(id) {
+            reliable.on_fragment_fate(fate, id, chunks)
         } else {
             reliable.on_fate(fate, id, packet, chunks)
         };
@@ -42,14 +42,14 @@ impl SendQueue {
         self.unblock();
     }
 
-    /// Sends a message again whatever its fate, unless it was acknowledged.
+    /// Queues a message to be sent again before its fate is known, unless it was acknowledged.
     pub(crate) fn repeat(&mut self, id: MessageId) {
         if is_value(id) {
             return self.on_value(None, id, 0);
         }
         if let Some(reliable) = &mut self.reliable {
-            if is_piece(id) {
-                reliable.repeat_piece(id);
+            if is_fragment(id) {
+                reliable.repeat_fragment(id);
             } else {
                 reliable.repeat(id);
             }
@@ -58,8 +58,8 @@ impl SendQueue {
 
     /// Processes the fate of a value in flight. Without `fate` the value is sent again in any case.
     fn on_value(&mut self, fate: Option<PacketFate>, id: MessageId, packet: u64) {
-        // A value that was replaced or sent again since is no longer in flight under this id, and its fate is of no
-        // interest.
+        // A value that was replaced or sent again since is no longer in flight under this id, and its fate has no
+        // effect.
         let packet = fate.map(|_| packet);
         let Some(latest) = &mut self.latest else { return };
         let Some((key, value, priority)) = latest.take(id, packet) else { return };
@@ -69,6 +69,6 @@ impl SendQueue {
         }
         // The value goes to the end of its queue: values have no order, and it stays the newest of its key.
         let scheduler = self.scheduler.get_or_insert_with(|| Box::new(ChannelScheduler::new(self.hash)));
-        latest.on_waiting(key, scheduler.push_at_end(value, priority));
+        latest.on_queued(key, scheduler.push_at_end(value, priority));
     }
 }

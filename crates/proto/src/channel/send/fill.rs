@@ -6,10 +6,10 @@
 use bytes::BufMut;
 use drumfire_wire::{Bodies, ChannelId, Delivery, EncodeError, FrameWriter, Message, MessageId};
 
-use super::pieces::{must_cut, write_piece};
+use super::fragments::{must_fragment, write_fragment};
 use super::reliable::{Reliable, SendPriority};
 use super::scheduler::QueueKey;
-use super::segment::{Extras, Progress, QueuedBodies, SingleEntry, unreliable_delivery};
+use super::segment::{ExtraFields, Progress, QueuedBodies, SingleEntry, unreliable_delivery};
 use super::sent_run::{Order, RunFrame, RunLimits};
 use super::{SendQueue, charge, release};
 use crate::channel::receipt::Outcome;
@@ -45,7 +45,7 @@ pub(crate) struct FillCounts {
     /// The number of copies for redundancy, which are not retransmissions.
     pub(crate) copied_count: u32,
     /// The number of fragments. A fragmented message counts as a message with its last fragment.
-    pub(crate) piece_count: u32,
+    pub(crate) fragment_count: u32,
 }
 
 impl FillCounts {
@@ -57,15 +57,15 @@ impl FillCounts {
         self.resent_count = self.resent_count.saturating_add(resent_count.into());
     }
 
-    pub(super) fn add_piece(&mut self, is_reliable: bool, is_last: bool) {
-        self.piece_count = self.piece_count.saturating_add(1);
+    pub(super) fn add_fragment(&mut self, is_reliable: bool, is_last: bool) {
+        self.fragment_count = self.fragment_count.saturating_add(1);
         self.message_count = self.message_count.saturating_add(is_last.into());
         self.reliable_count = self.reliable_count.saturating_add(is_reliable.into());
     }
 
     /// Whether the packet contains messages, which ask for an ack.
     pub(crate) const fn has_any(&self) -> bool {
-        self.message_count > 0 || self.piece_count > 0
+        self.message_count > 0 || self.fragment_count > 0
     }
 }
 
@@ -126,12 +126,12 @@ impl SendQueue {
         let (used_bytes, receipts) = (&mut self.used_bytes, &mut self.receipts);
         let Some(reliable) = &mut self.reliable else { return true };
         let mut expired_count = 0_u32;
-        let fits = reliable.write_lost((class, packet), writer, &mut self.chunks, carry, filled, |over| {
+        let fits = reliable.write_lost((class, packet), writer, &mut self.chunks, carry, filled, |skipped| {
             // The overhead stays charged until the peer acknowledged the Skip.
-            release(used_bytes, over.payload_bytes);
-            expired_count = expired_count.saturating_add(over.ids.count.into());
+            release(used_bytes, skipped.payload_bytes);
+            expired_count = expired_count.saturating_add(skipped.ids.count.into());
             if let Some(receipts) = receipts {
-                receipts.resolve_ids(over.ids.first..over.ids.end(), Outcome::Expired);
+                receipts.resolve_ids(skipped.ids.first..skipped.ids.end(), Outcome::Expired);
             }
         });
         filled.expired_count = filled.expired_count.saturating_add(expired_count);
@@ -148,15 +148,15 @@ impl SendQueue {
         filled: &mut FillCounts,
     ) -> bool {
         loop {
-            let may_give_id = self.may_give_id();
+            let can_assign_id = self.can_assign_id();
             let Some((queue_key, first)) =
-                self.scheduler.as_mut().and_then(|scheduler| scheduler.front(class, may_give_id))
+                self.scheduler.as_mut().and_then(|scheduler| scheduler.front(class, can_assign_id))
             else {
                 return true;
             };
-            let is_over = first.extras.terms.is_over(packet.now);
+            let is_expired = first.extras.is_expired(packet.now);
             let Some(waiting) = first.single() else {
-                if is_over {
+                if is_expired {
                     let count = self.expire_segment(queue_key);
                     filled.expired_count = filled.expired_count.saturating_add(count.into());
                 } else if !self.write_segment(queue_key, class, packet, writer, carry, filled) {
@@ -168,16 +168,16 @@ impl SendQueue {
             // A message that was queued before the handshake may exceed the peer's limit.
             let is_too_long =
                 waiting.mode.needs_id() && waiting.payload.len() > self.credit.message_max_bytes();
-            let fits = if is_over || is_too_long {
+            let fits = if is_expired || is_too_long {
                 let is_new = self.expire(queue_key, packet.now);
                 filled.expired_count = filled.expired_count.saturating_add(is_new.into());
                 true
             } else if waiting.extras.progress.is_some() {
-                self.write_next_piece(queue_key, packet, writer, carry, filled)
+                self.write_next_fragment(queue_key, packet, writer, carry, filled)
             } else if waiting.mode == Mode::ReliableLatest {
                 let is_resent = waiting.extras.version.is_some();
                 let Some(version) = write_value(writer, waiting, packet.number) else { return false };
-                if let Some(id) = self.book_value(queue_key, class, version, packet.number) {
+                if let Some(id) = self.keep_value(queue_key, class, version, packet.number) {
                     carry(id);
                 }
                 filled.add(1, true, is_resent);
@@ -219,28 +219,28 @@ impl SendQueue {
         match is_short.then(|| reliable.write_first(writer, waiting)) {
             Some(Ok(order)) => {
                 if let Some(waiting) = scheduler.pop(queue_key, true, &mut self.chunks) {
-                    let receipt = waiting.extras.terms.receipt;
+                    let receipt = waiting.extras.receipt;
                     let redundancy = scheduler.options_of(waiting.channel).redundancy;
                     let send = SendPriority { class, packet: packet.number, redundancy };
                     let ids = reliable.keep(waiting, order, send);
                     if let Some(receipt) = receipt {
                         self.receipts.get_or_insert_default().open(ids.first, receipt);
                     }
-                    carry(ids.book_id());
+                    carry(ids.fate_id());
                 }
                 filled.add(1, true, false);
             }
-            Some(Err(error)) if !must_cut(error, packet.room_bytes) => return false,
+            Some(Err(error)) if !must_fragment(error, packet.room_bytes) => return false,
             // Few fragmented messages at a time: the receiver limits how many it stores, and one channel must not use
             // them all.
             Some(Err(_)) | None => {
-                if !reliable.may_begin_pieces(waiting.channel) {
+                if !reliable.may_begin_fragmented(waiting.channel) {
                     scheduler.block(class);
                     return true;
                 }
                 let send = SendPriority { class, packet: packet.number, redundancy: Redundancy::None };
-                let number = reliable.begin_pieces(waiting, send);
-                if let Some(receipt) = waiting.extras.terms.receipt {
+                let number = reliable.begin_fragmented(waiting, send);
+                if let Some(receipt) = waiting.extras.receipt {
                     self.receipts.get_or_insert_default().open(number, receipt);
                 }
                 scheduler.begin(queue_key, Progress { number, sent_bytes: 0, receipt: None });
@@ -268,7 +268,7 @@ impl SendQueue {
         let turn_bytes = scheduler.turn_bytes(queue_key, class);
         let Some(entry) = scheduler.first(queue_key) else { return false };
         let QueuedBodies::Segment(segment) = entry.content else { return false };
-        let (channel, mode, deadline) = (entry.channel, entry.mode, entry.extras.terms.deadline);
+        let (channel, mode, deadline) = (entry.channel, entry.mode, entry.extras.deadline);
         let is_reliable = mode.needs_id();
         let mut limits = RunLimits { id_count: u64::MAX, turn_bytes, charge_bytes: usize::MAX };
         let (mut order, mut delivery) = (Order::Unordered, unreliable_delivery(mode));
@@ -310,7 +310,7 @@ impl SendQueue {
             });
             let Some(bodies) = taken else { return false };
             let send = SendPriority { class, packet: packet.number, redundancy };
-            carry(reliable.keep_part(channel, bodies, &part, deadline, order, send).book_id());
+            carry(reliable.keep_part(channel, bodies, &part, deadline, order, send).fate_id());
             // As with single messages, retransmissions are free.
             self.credit.spend(charge_all(part.count, part.payload_bytes));
         } else {
@@ -349,8 +349,8 @@ impl SendQueue {
                 filled.add(1, false, false);
                 true
             }
-            Err(error) if must_cut(error, packet.room_bytes) => {
-                let receipt = waiting.extras.terms.receipt;
+            Err(error) if must_fragment(error, packet.room_bytes) => {
+                let receipt = waiting.extras.receipt;
                 let receipts = &mut self.receipts;
                 let receipt = receipt.map(|receipt| receipts.get_or_insert_default().begin(receipt));
                 // The first fragment determines its number.
@@ -362,7 +362,7 @@ impl SendQueue {
     }
 
     /// Writes the next fragment of the first message of a queue. Returns false when none fits.
-    fn write_next_piece<B: BufMut>(
+    fn write_next_fragment<B: BufMut>(
         &mut self,
         queue_key: QueueKey,
         packet: Packet,
@@ -382,12 +382,12 @@ impl SendQueue {
         let end = if is_reliable {
             debug_assert!(self.reliable.is_some(), "a fragmented message has an id, and was not registered");
             let Some(reliable) = &mut self.reliable else { return false };
-            let written = reliable.write_next_piece(writer, &self.chunks, progress.number, begin, total);
+            let written = reliable.write_next_fragment(writer, &self.chunks, progress.number, begin, total);
             let Some((end, id)) = written else { return false };
             carry(id);
             end
         } else {
-            let written = write_piece(writer, &waiting.unreliable_message(), number, begin, total);
+            let written = write_fragment(writer, &waiting.unreliable_message(), number, begin, total);
             let Some(end) = written else { return false };
             debug_assert!(
                 progress.receipt.is_none() || self.receipts.is_some(),
@@ -401,7 +401,7 @@ impl SendQueue {
             }
             end
         };
-        filled.add_piece(is_reliable, end == total);
+        filled.add_fragment(is_reliable, end == total);
         scheduler.advance(queue_key, number, end);
         // The last fragment is written. A reliable message stays charged, because `reliable` holds its payload.
         if end == total
@@ -425,7 +425,7 @@ impl SendQueue {
 /// Writes a value into packet `number`, which becomes its version on the first transmission. Returns the version, or
 /// `None` when the value does not fit.
 fn write_value<B: BufMut>(writer: &mut FrameWriter<B>, waiting: SingleEntry<'_>, number: u64) -> Option<u64> {
-    let SingleEntry { channel, payload, extras: &Extras { key, version, .. }, .. } = waiting;
+    let SingleEntry { channel, payload, extras: &ExtraFields { key, version, .. }, .. } = waiting;
     let version = version.unwrap_or(number);
     writer
         .message(&Message { channel, delivery: Delivery::ReliableLatest { key, version }, payload })

@@ -4,7 +4,7 @@
 //! go into one packet are one run, with one record. Another module limits the memory of messages.
 
 mod check_sent;
-mod in_pieces;
+mod fragmented;
 mod resend;
 
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +14,7 @@ use bytes::BufMut;
 use drumfire_wire::{ChannelId, Delivery, EncodeError, FrameWriter, Message, MessageId};
 
 use super::chunks::{BodyChunks, BodyRange};
-use super::pieces::FragmentTable;
+use super::fragments::FragmentTable;
 use super::segment::{QueuedMessage, SingleEntry};
 use super::sent_run::{Order, RunBodies, RunFrame, RunIds, RunState, SentRun};
 use crate::channel::{Mode, Priority, Redundancy};
@@ -52,17 +52,17 @@ pub(super) struct Reliable {
 
     // Fragments
     /// The fragments in flight.
-    book: FragmentTable,
+    sent_fragments: FragmentTable,
     /// The number of fragmented messages of each channel that are not acknowledged. Without channels that have none.
-    in_pieces: HashMap<ChannelId, u32, KeyedBuildHasher>,
+    fragmented: HashMap<ChannelId, u32, KeyedBuildHasher>,
     /// The number of fragmented messages of all channels that are not acknowledged.
-    in_pieces_count: usize,
+    fragmented_count: usize,
 }
 
-/// Messages of one channel that were acknowledged.
+/// Messages of one channel that a packet acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Arrived {
-    /// The ids of the packet's run. Receipts of messages that arrived earlier were answered already.
+pub(super) struct AckedMessages {
+    /// The ids of the packet's run. The receipts of messages that arrived earlier were resolved before.
     pub(super) ids: RunIds,
     /// The channel.
     pub(super) channel: ChannelId,
@@ -74,7 +74,7 @@ pub(super) struct Arrived {
 
 /// Messages that were given up after they were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct GivenUp {
+pub(super) struct SkippedMessages {
     /// The ids of the messages.
     pub(super) ids: RunIds,
     /// The sum of the lengths of the payloads that were released.
@@ -100,7 +100,7 @@ impl Reliable {
             self.runs.front().map(|run| run.payload_bytes),
             self.lost_count,
             self.copied.len(),
-            self.in_pieces_count,
+            self.fragmented_count,
         )
     }
 
@@ -114,9 +114,9 @@ impl Reliable {
             lost: Default::default(),
             lost_count: 0,
             copied: VecDeque::new(),
-            book: FragmentTable::default(),
-            in_pieces: HashMap::with_hasher(hash),
-            in_pieces_count: 0,
+            sent_fragments: FragmentTable::default(),
+            fragmented: HashMap::with_hasher(hash),
+            fragmented_count: 0,
         }
     }
 
@@ -146,7 +146,7 @@ impl Reliable {
     }
 
     /// Whether another message may be sent for the first time.
-    pub(super) fn may_give_id(&self) -> bool {
+    pub(super) fn can_assign_id(&self) -> bool {
         self.ids_left() > 0
     }
 
@@ -187,45 +187,45 @@ impl Reliable {
 
     /// Marks messages as lost, after a packet with them was lost.
     pub(super) fn on_lost(&mut self, id: MessageId, packet: u64) {
-        for index in self.indices(RunIds::of_book(id)) {
+        for index in self.indices(RunIds::from_fate_id(id)) {
             // A copy in a later packet is still in flight.
             if self.runs.get(index).is_some_and(|run| run.packet == packet) {
-                self.lose(index);
+                self.mark_lost(index);
             }
         }
     }
 
-    /// Sends messages again whatever their fate, unless they were acknowledged.
+    /// Queues messages to be sent again before their fate is known, unless they were acknowledged.
     pub(super) fn repeat(&mut self, id: MessageId) {
-        for index in self.indices(RunIds::of_book(id)) {
-            self.lose(index);
+        for index in self.indices(RunIds::from_fate_id(id)) {
+            self.mark_lost(index);
         }
     }
 
     /// Marks a run as lost if it is in flight.
-    fn lose(&mut self, index: usize) {
+    fn mark_lost(&mut self, index: usize) {
         if let Some(run) = self.runs.get_mut(index)
             && run.state == RunState::InFlight
         {
             run.state = RunState::Lost;
             let (class, first) = (run.class, run.ids.first);
-            self.list_lost(class, first);
+            self.insert_lost(class, first);
         }
     }
 
     /// Adds a run to the lost ones of its class.
-    fn list_lost(&mut self, class: u8, id: u64) {
+    fn insert_lost(&mut self, class: u8, id: u64) {
         debug_assert!(usize::from(class) < Priority::COUNT, "a message of class {class}");
         let Some(lost) = self.lost.get_mut(usize::from(class)) else { return };
         // The oldest messages go first, because later ones may wait for them at the receiver. Losses are mostly found
         // in the order of the ids.
-        let place = match lost.back() {
+        let index = match lost.back() {
             Some(last) if *last >= id => lost.partition_point(|other| *other < id),
             _ => lost.len(),
         };
-        // A run that was found to have arrived, and then was lost in another packet, may be in the list still.
-        if lost.get(place) != Some(&id) {
-            lost.insert(place, id);
+        // The list may still have a run that was acknowledged and then lost in another packet.
+        if lost.get(index) != Some(&id) {
+            lost.insert(index, id);
             self.lost_count = self.lost_count.saturating_add(1);
         }
     }
@@ -258,12 +258,12 @@ impl Reliable {
             channel: waiting.channel,
             content: RunBodies::Message(waiting.payload),
             payload_bytes: saturated(payload_bytes, u32::MAX),
-            deadline: waiting.extras.terms.deadline,
+            deadline: waiting.extras.deadline,
             order,
             class: saturated(send.class, u8::MAX),
             state: RunState::InFlight,
             packet: send.packet,
-            pieces: None,
+            fragments: None,
             // Copies of long messages would crowd out new messages.
             copies_left: if payload_bytes <= REDUNDANT_MAX_BYTES { send.redundancy.copies() } else { 0 },
         })
@@ -294,7 +294,7 @@ impl Reliable {
             class: saturated(send.class, u8::MAX),
             state: RunState::InFlight,
             packet: send.packet,
-            pieces: None,
+            fragments: None,
             copies_left: send.redundancy.copies(),
         })
     }
@@ -331,9 +331,9 @@ impl Reliable {
         id: MessageId,
         packet: u64,
         chunks: &mut BodyChunks,
-    ) -> Option<Arrived> {
+    ) -> Option<AckedMessages> {
         match fate {
-            PacketFate::Acknowledged => self.acknowledge(RunIds::of_book(id), chunks),
+            PacketFate::Acknowledged => self.acknowledge(RunIds::from_fate_id(id), chunks),
             PacketFate::Lost => {
                 self.on_lost(id, packet);
                 None
@@ -342,8 +342,8 @@ impl Reliable {
     }
 
     /// Registers that messages arrived. Returns them unless all of them arrived before.
-    fn acknowledge(&mut self, ids: RunIds, chunks: &mut BodyChunks) -> Option<Arrived> {
-        let mut arrived: Option<Arrived> = None;
+    fn acknowledge(&mut self, ids: RunIds, chunks: &mut BodyChunks) -> Option<AckedMessages> {
+        let mut arrived: Option<AckedMessages> = None;
         for index in self.indices(ids) {
             let Some(run) = self.runs.get_mut(index) else { break };
             if run.state == RunState::Acknowledged {
@@ -352,22 +352,22 @@ impl Reliable {
             // A part of the run may have arrived in another packet, and was released then.
             let charge_bytes = run.charge();
             let (channel, is_sequenced) = (run.channel, run.order == Order::Sequenced);
-            let sum = arrived.get_or_insert(Arrived { ids, channel, charge_bytes: 0, is_sequenced });
+            let sum = arrived.get_or_insert(AckedMessages { ids, channel, charge_bytes: 0, is_sequenced });
             sum.charge_bytes = sum.charge_bytes.saturating_add(charge_bytes);
             // The content goes immediately, although the record may stay until all older messages have arrived.
             run.state = RunState::Acknowledged;
             self.acknowledged_count = self.acknowledged_count.saturating_add(1);
-            let has_pieces = run.pieces.take().is_some();
+            let has_fragments = run.fragments.take().is_some();
             if let RunBodies::Bodies(range) = std::mem::replace(&mut run.content, RunBodies::Nothing) {
                 chunks.release(range);
             }
-            if has_pieces {
-                self.on_pieces_over(channel);
+            if has_fragments {
+                self.on_fragmented_acknowledged(channel);
             }
         }
         arrived?;
-        self.drop_arrived();
-        self.drop_found();
+        self.drop_acknowledged();
+        self.drop_acknowledged_losses();
         // An acknowledged message is not repeated. Packets that are always full would let these ids accumulate.
         while let Some(&id) = self.copied.front()
             && self.run(id).is_none_or(|run| run.state == RunState::Acknowledged)
@@ -378,7 +378,7 @@ impl Reliable {
     }
 
     /// Removes the records of runs that have arrived: the oldest ones, and all if there are many.
-    fn drop_arrived(&mut self) {
+    fn drop_acknowledged(&mut self) {
         while let Some(run) = self.runs.pop_front_if(|run| run.state == RunState::Acknowledged) {
             self.acknowledged_count = self.acknowledged_count.saturating_sub(1);
             // The next ordered message of the channel has nothing to wait for.
@@ -401,8 +401,8 @@ impl Reliable {
         }
     }
 
-    /// Removes lost runs that were acknowledged after all, so that they do not count as sendable.
-    fn drop_found(&mut self) {
+    /// Removes acknowledged runs from the front of the lists of lost runs, so that they do not count as sendable.
+    fn drop_acknowledged_losses(&mut self) {
         for class in 0..if self.lost_count > 0 { Priority::COUNT } else { 0 } {
             while let Some(id) = self.first_lost(class)
                 && self.run(id).is_none_or(|run| run.state != RunState::Lost)
@@ -439,9 +439,9 @@ impl Reliable {
         self.runs.len()
     }
 
-    /// The smallest unacknowledged id, and the number of channels with messages in flight.
+    /// Returns the smallest unacknowledged id, and the number of channels with ordered messages in flight.
     #[cfg(test)]
-    pub(super) fn standing(&self) -> (u64, usize) {
+    pub(super) fn base_and_channels(&self) -> (u64, usize) {
         (self.base(), self.newest.len())
     }
 }

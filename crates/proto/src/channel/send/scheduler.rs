@@ -13,10 +13,9 @@ use std::hash::{Hash, Hasher};
 use drumfire_wire::ChannelId;
 
 use super::chunks::{BodyChunks, ChunkLimits};
-use super::free::NOWHERE;
+use super::free_list::NO_INDEX;
 use super::segment::{
-    DeliveryTerms, Extras, Progress, QueueEntry, QueuedBodies, QueuedEntry, QueuedMessage, Segment,
-    SingleEntry,
+    ExtraFields, Progress, QueueEntry, QueuedBodies, QueuedEntry, QueuedMessage, Segment, SingleEntry,
 };
 use super::segment_slab::SegmentSlab;
 use crate::channel::receipt::ReceiptId;
@@ -87,7 +86,7 @@ struct ChannelQueue {
     first: u32,
     /// The index of the last message or segment.
     last: u32,
-    /// The chunk to which the bodies of segments are appended, or `NOWHERE`.
+    /// The chunk to which the bodies of segments are appended, or `NO_INDEX`.
     chunk: u32,
     /// The deficit counter: bytes that the queue may send before the next queue has its turn.
     credit_bytes: u32,
@@ -100,7 +99,7 @@ struct ChannelQueue {
 /// The state of a ReliableSequenced channel besides the message in flight.
 #[derive(Debug)]
 struct Sequenced {
-    /// The index of the newest message that was not sent yet, or `NOWHERE`. While a message is in flight, the newest
+    /// The index of the newest message that was not sent yet, or `NO_INDEX`. While a message is in flight, the newest
     /// one is in no queue.
     newest: u32,
     /// Whether a message was sent and has not arrived.
@@ -150,23 +149,23 @@ impl ChannelScheduler {
             }
             return None;
         }
-        let fresh = Sequenced { newest: NOWHERE, is_in_flight: false, priority };
+        let fresh = Sequenced { newest: NO_INDEX, is_in_flight: false, priority };
         let state = self.sequenced.entry(waiting.channel).or_insert(fresh);
         let (channel, newest, is_in_flight) = (waiting.channel, state.newest, state.is_in_flight);
         debug_assert!(
-            newest == NOWHERE || self.messages.get(newest).is_some(),
+            newest == NO_INDEX || self.messages.get(newest).is_some(),
             "the newest message of {channel:?} does not wait"
         );
         // The newer message takes the place of the one that waits, and keeps its turn.
         if self.messages.get(newest).is_some() {
             return self.messages.replace(newest, waiting);
         }
-        let place = self.messages.put(waiting.into());
+        let index = self.messages.put(waiting.into());
         if let Some(state) = self.sequenced.get_mut(&channel) {
-            (state.newest, state.priority) = (place, priority);
+            (state.newest, state.priority) = (index, priority);
         }
         if !is_in_flight {
-            self.append(place, priority);
+            self.append(index, priority);
         }
         None
     }
@@ -191,35 +190,35 @@ impl ChannelScheduler {
 
     /// Appends a message to its queue. Returns its index.
     pub(super) fn push_at_end(&mut self, waiting: QueuedMessage, priority: Priority) -> u32 {
-        let place = self.messages.put(waiting.into());
-        self.append(place, priority);
-        place
+        let index = self.messages.put(waiting.into());
+        self.append(index, priority);
+        index
     }
 
-    /// Appends a segment to its queue.
+    /// Appends a segment to its queue. The messages have no receipts, and are given up at `deadline`.
     pub(super) fn push_segment(
         &mut self,
         channel: ChannelId,
         mode: Mode,
         segment: Segment,
         now: Moment,
-        terms: DeliveryTerms,
+        deadline: Option<Moment>,
         priority: Priority,
     ) {
-        let extras = Extras { terms, ..Extras::NONE };
+        let extras = ExtraFields { deadline, ..ExtraFields::NONE };
         let entry =
             QueuedEntry { channel, mode, content: QueuedBodies::Segment(segment), queued_at: now, extras };
-        let place = self.messages.put(entry);
-        self.append(place, priority);
+        let index = self.messages.put(entry);
+        self.append(index, priority);
     }
 
     /// Replaces a message in its queue. Returns the old message.
-    pub(super) fn replace(&mut self, place: u32, waiting: QueuedMessage) -> Option<QueuedMessage> {
+    pub(super) fn replace(&mut self, index: u32, waiting: QueuedMessage) -> Option<QueuedMessage> {
         debug_assert!(
-            self.messages.get(place).is_some(),
-            "the message {place} is replaced, and does not wait"
+            self.messages.get(index).is_some(),
+            "the message {index} is replaced, and does not wait"
         );
-        self.messages.replace(place, waiting)
+        self.messages.replace(index, waiting)
     }
 
     /// Sets how messages of a channel are sent from now on.
@@ -240,8 +239,8 @@ impl ChannelScheduler {
     }
 
     /// Whether a message can be sent, depending on whether ids are available.
-    pub(super) const fn has_sendable(&self, may_give_id: bool) -> bool {
-        self.without_id > 0 || self.begun_queues > 0 || (may_give_id && self.open_queues > 0)
+    pub(super) const fn has_sendable(&self, can_assign_id: bool) -> bool {
+        self.without_id > 0 || self.begun_queues > 0 || (can_assign_id && self.open_queues > 0)
     }
 
     /// Whether the peer's credit is too small for the next message with an id.
@@ -330,9 +329,9 @@ impl ChannelScheduler {
             self.first(key).is_some_and(|first| first.extras.progress.is_none()),
             "{key:?} has begun"
         );
-        let Some(place) = self.queue_mut(key).map(|queue| queue.first) else { return };
-        let Some(QueueEntry { mode, channel, .. }) = self.messages.get(place) else { return };
-        self.messages.set_progress(place, progress);
+        let Some(index) = self.queue_mut(key).map(|queue| queue.first) else { return };
+        let Some(QueueEntry { mode, channel, .. }) = self.messages.get(index) else { return };
+        self.messages.set_progress(index, progress);
         // A message with an id goes on when no further ids are available.
         if key.needs_id {
             self.begun_queues = self.begun_queues.saturating_add(1);
@@ -341,20 +340,20 @@ impl ChannelScheduler {
         if mode == Mode::ReliableSequenced
             && let Some(state) = self.sequenced.get_mut(&channel)
         {
-            (state.newest, state.is_in_flight) = (NOWHERE, true);
+            (state.newest, state.is_in_flight) = (NO_INDEX, true);
         }
     }
 
     /// Registers the progress of the fragmented first message of the queue.
     pub(super) fn advance(&mut self, key: QueueKey, number: u64, sent_bytes: u32) {
-        let Some(place) = self.queue_mut(key).map(|queue| queue.first) else { return };
-        let progress = self.messages.get(place).and_then(|entry| entry.extras.progress);
+        let Some(index) = self.queue_mut(key).map(|queue| queue.first) else { return };
+        let progress = self.messages.get(index).and_then(|entry| entry.extras.progress);
         debug_assert!(
             progress.is_some_and(|progress| progress.sent_bytes < sent_bytes),
             "a fragment of {key:?} makes no progress"
         );
         let Some(progress) = progress else { return };
-        self.messages.set_progress(place, Progress { number, sent_bytes, ..progress });
+        self.messages.set_progress(index, Progress { number, sent_bytes, ..progress });
         if let Some(queue) = self.queue_mut(key) {
             let bytes = sent_bytes.saturating_sub(progress.sent_bytes);
             queue.credit_bytes = queue.credit_bytes.saturating_sub(bytes);
@@ -367,13 +366,13 @@ impl ChannelScheduler {
     }
 
     /// Returns the next message or segment of this class.
-    pub(super) fn front(&mut self, class: usize, may_give_id: bool) -> Option<(QueueKey, QueueEntry<'_>)> {
+    pub(super) fn front(&mut self, class: usize, can_assign_id: bool) -> Option<(QueueKey, QueueEntry<'_>)> {
         if self.only.is_some() {
             visits::count(Visit::Queue);
         }
         if let Some((key, queue)) = &self.only {
             let entry = self.messages.get(queue.first)?;
-            let may = may_give_id || !key.needs_id || entry.extras.progress.is_some();
+            let may = can_assign_id || !key.needs_id || entry.extras.progress.is_some();
             return (may && queue.class == class).then_some((*key, entry));
         }
         // Nothing is left but blocked queues, which `unblock` returns.
@@ -388,7 +387,7 @@ impl ChannelScheduler {
             let is_alone = turns.len() == 1;
             let queue = self.queues.get_mut(&key)?;
             let first = self.messages.get(queue.first)?;
-            if key.needs_id && !may_give_id && first.extras.progress.is_none() {
+            if key.needs_id && !can_assign_id && first.extras.progress.is_none() {
                 self.block(class);
                 continue;
             }
@@ -418,7 +417,7 @@ impl ChannelScheduler {
         let Some(state) = self.sequenced.get_mut(&channel) else { return };
         state.is_in_flight = false;
         let (newest, priority) = (state.newest, state.priority);
-        if newest == NOWHERE {
+        if newest == NO_INDEX {
             self.sequenced.remove(&channel);
         } else {
             self.append(newest, priority);
@@ -444,7 +443,7 @@ impl ChannelScheduler {
         let queue = ChannelQueue {
             first: index,
             last: index,
-            chunk: NOWHERE,
+            chunk: NO_INDEX,
             credit_bytes: 0,
             class: priority.class(),
             receipts: VecDeque::new(),
@@ -466,7 +465,7 @@ impl ChannelScheduler {
 
     /// The number of waiting messages and segments.
     pub(super) fn entry_count(&self) -> usize {
-        self.messages.taken_count()
+        self.messages.used_count()
     }
 }
 

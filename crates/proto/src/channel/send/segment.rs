@@ -18,11 +18,11 @@ use crate::time::Moment;
 
 /// The length in bytes of the shortest payload that is never part of a segment. Few such messages fit a packet, and their
 /// payloads are better shared with the application than copied.
-const ALONE_MIN_BYTES: usize = 512;
+const SINGLE_MIN_BYTES: usize = 512;
 
 /// The time within which the messages of a segment are queued. A segment is as old as its first message, so the times in
 /// statistics are exact to this duration.
-const QUEUED_WITHIN: Duration = Duration::from_millis(10);
+const SEGMENT_SPAN_MAX: Duration = Duration::from_millis(10);
 
 /// The most bytes that count against a queue in one step: the longest message that is sent whole.
 #[expect(
@@ -43,10 +43,10 @@ pub(super) struct QueuedMessage {
     /// When the application sent the message.
     pub(super) queued_at: Moment,
     /// The properties that most messages do not have.
-    pub(super) extras: Extras,
+    pub(super) extras: ExtraFields,
 }
 
-/// A place of a queue: a message with its own payload, or a segment.
+/// An entry of a queue: a message with its own payload, or a segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueueEntry<'a> {
     pub(super) channel: ChannelId,
@@ -55,7 +55,7 @@ pub(super) struct QueueEntry<'a> {
     /// When the first message was queued.
     pub(super) queued_at: Moment,
     /// The properties of the single message, or the lifetime that all messages of a segment share.
-    pub(super) extras: &'a Extras,
+    pub(super) extras: &'a ExtraFields,
 }
 
 /// A message with its own payload in its queue, with the fields of [`QueuedMessage`].
@@ -65,7 +65,7 @@ pub(super) struct SingleEntry<'a> {
     pub(super) mode: Mode,
     pub(super) payload: &'a Bytes,
     pub(super) queued_at: Moment,
-    pub(super) extras: &'a Extras,
+    pub(super) extras: &'a ExtraFields,
 }
 
 /// A message or a whole segment that is added to a queue or removed from it.
@@ -75,15 +75,15 @@ pub(super) struct QueuedEntry {
     pub(super) mode: Mode,
     pub(super) content: QueuedBodies,
     pub(super) queued_at: Moment,
-    pub(super) extras: Extras,
+    pub(super) extras: ExtraFields,
 }
 
-/// The messages at one place of a queue.
+/// The messages of one entry of a queue.
 #[derive(Debug)]
 pub(super) enum QueuedBodies {
     /// A message with its own payload.
     Single(Bytes),
-    /// Several messages, or what is left of them.
+    /// Several messages, or the rest of them.
     Segment(Segment),
 }
 
@@ -106,24 +106,17 @@ pub(super) struct Segment {
 
 /// Properties that most messages do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Extras {
-    /// The lifetime and the receipt.
-    pub(super) terms: DeliveryTerms,
+pub(super) struct ExtraFields {
+    /// When the message is given up. `None` for a message without a lifetime.
+    pub(super) deadline: Option<Moment>,
+    /// The receipt that reports the fate of the message. `None` without one, and after its outcome was reported.
+    pub(super) receipt: Option<ReceiptId>,
     /// The key of a ReliableLatest value, and 0 in other modes.
     pub(super) key: u64,
     /// The version of a ReliableLatest value. `None` for a value that was not sent before, and in other modes.
     pub(super) version: Option<u64>,
     /// The progress of a fragmented message. `None` for a message that is not, or not yet, fragmented.
     pub(super) progress: Option<Progress>,
-}
-
-/// The lifetime and the receipt of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct DeliveryTerms {
-    /// When the message is given up. `None` for a message without a lifetime.
-    pub(super) deadline: Option<Moment>,
-    /// The receipt that reports the fate of the message. `None` without one, and after it was answered.
-    pub(super) receipt: Option<ReceiptId>,
 }
 
 /// The progress of a fragmented message.
@@ -137,18 +130,12 @@ pub(super) struct Progress {
     pub(super) receipt: Option<MessageId>,
 }
 
-impl Extras {
-    pub(super) const NONE: Self = Self {
-        terms: DeliveryTerms { deadline: None, receipt: None },
-        key: 0,
-        version: None,
-        progress: None,
-    };
-}
+impl ExtraFields {
+    pub(super) const NONE: Self =
+        Self { deadline: None, receipt: None, key: 0, version: None, progress: None };
 
-impl DeliveryTerms {
     /// Whether the lifetime has ended.
-    pub(super) fn is_over(self, now: Moment) -> bool {
+    pub(super) fn is_expired(&self, now: Moment) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
 }
@@ -156,7 +143,7 @@ impl DeliveryTerms {
 impl QueuedBodies {
     /// The size of the next part to be sent, at most. `extras` are those of the message.
     #[inline]
-    pub(super) fn next_bytes(&self, extras: &Extras) -> u32 {
+    pub(super) fn next_bytes(&self, extras: &ExtraFields) -> u32 {
         match self {
             Self::Segment(segment) => segment.first_bytes.into(),
             Self::Single(payload) => {
@@ -186,8 +173,8 @@ impl Segment {
 
     /// Creates a segment of these messages of a block. `None` if there are none.
     pub(super) fn of_block(block: &Arc<MessageBlock>, range: &Range<usize>) -> Option<Self> {
-        // An empty segment would have its turn forever. Of several messages, the sums are those of the block, so that none of
-        // them is visited.
+        // An empty segment would have its turn forever. The sums of the block cover several messages, so that no message is
+        // visited.
         let count = u16::try_from(range.len()).ok().filter(|count| *count > 0)?;
         Some(Self {
             bodies: BodyRange::of_block(block, range),
@@ -248,30 +235,29 @@ impl QueuedMessage {
     /// Whether the message can follow others in a segment.
     #[inline]
     pub(super) fn can_be_in_segment(&self) -> bool {
-        self.mode.has_runs() && self.payload.len() < ALONE_MIN_BYTES
+        self.mode.has_runs() && self.payload.len() < SINGLE_MIN_BYTES
     }
 
     /// Whether the message can be in a segment with those of `last`, which the queue ends with. `has_copies` means that
     /// short messages are repeated, and long ones are not.
     pub(super) fn can_join(&self, last: QueueEntry<'_>, has_copies: bool) -> bool {
-        let terms = last.extras.terms;
-        let (is_free, has_receipts, has_long) = match last.content {
+        let (has_room, has_receipts, has_long) = match last.content {
             QueuedBodies::Single(payload) => {
                 // The fragments of a message that has begun are written from its payload.
-                let is_free = payload.len() < ALONE_MIN_BYTES && last.extras.progress.is_none();
-                (is_free, terms.receipt.is_some(), is_long(payload))
+                let has_room = payload.len() < SINGLE_MIN_BYTES && last.extras.progress.is_none();
+                (has_room, last.extras.receipt.is_some(), is_long(payload))
             }
             QueuedBodies::Segment(segment) => {
                 (segment.count < u16::MAX, segment.has_receipts, segment.has_long)
             }
         };
-        is_free
+        has_room
             && self.mode == last.mode
             // Messages of other modes take their ids from the same sequence, and a run has consecutive ids. A message that has
             // a longer lifetime must not be skipped with the others.
-            && self.extras.terms.deadline == terms.deadline
-            && self.extras.terms.receipt.is_some() == has_receipts
-            && self.queued_at.since(last.queued_at) < QUEUED_WITHIN
+            && self.extras.deadline == last.extras.deadline
+            && self.extras.receipt.is_some() == has_receipts
+            && self.queued_at.since(last.queued_at) < SEGMENT_SPAN_MAX
             && (!has_copies || is_long(&self.payload) == has_long)
     }
 }

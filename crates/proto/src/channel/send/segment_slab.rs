@@ -7,8 +7,8 @@ use bytes::Bytes;
 use drumfire_wire::ChannelId;
 
 use super::chunks::{BodyChunks, ChunkLimits};
-use super::free::{Free, NOWHERE};
-use super::segment::{Extras, Progress, QueueEntry, QueuedBodies, QueuedEntry, QueuedMessage, Segment};
+use super::free_list::{FreeList, NO_INDEX};
+use super::segment::{ExtraFields, Progress, QueueEntry, QueuedBodies, QueuedEntry, QueuedMessage, Segment};
 use crate::channel::Mode;
 use crate::channel::receipt::ReceiptId;
 use crate::convert::to_usize;
@@ -18,13 +18,13 @@ use crate::time::Moment;
 #[derive(Debug)]
 pub(super) struct SegmentSlab {
     /// The entries by index. Free entries have no mode.
-    places: Vec<SlabEntry>,
-    /// The indices of `places` that are free.
-    free: Free,
+    entries: Vec<SlabEntry>,
+    /// The indices of `entries` that are free.
+    free: FreeList,
     /// The properties that few entries have, by the `slot` of their entry.
     extras: Vec<ExtrasSlot>,
-    /// The indices of `extras` that are free.
-    free_slots: Free,
+    /// The free indices of `extras`.
+    free_slots: FreeList,
 }
 
 /// A waiting message or segment, or a free entry without a mode. `next` links to the next entry of the queue or of the free
@@ -35,9 +35,9 @@ struct SlabEntry {
     content: QueuedBodies,
     /// When the first message was queued.
     queued_at: Moment,
-    /// The index of its extras, or `NOWHERE` for an entry without any.
+    /// The index of its extras, or `NO_INDEX` for an entry without any.
     slot: u32,
-    /// The index of the next entry of its queue or of the free list, or `NOWHERE` for the last one.
+    /// The index of the next entry of its queue or of the free list, or `NO_INDEX` for the last one.
     next: u32,
     /// The channel of the messages.
     channel: ChannelId,
@@ -49,30 +49,30 @@ struct SlabEntry {
 #[derive(Debug)]
 enum ExtrasSlot {
     /// In use.
-    Taken(Extras),
+    Taken(ExtraFields),
     /// Free, with the link to the next free entry.
     Free(u32),
 }
 
 impl SegmentSlab {
     pub(super) const fn new() -> Self {
-        Self { places: Vec::new(), free: Free::new(), extras: Vec::new(), free_slots: Free::new() }
+        Self { entries: Vec::new(), free: FreeList::new(), extras: Vec::new(), free_slots: FreeList::new() }
     }
 
     /// Reads the entry of the next message, for `Connection::prefetch_parts`.
     #[inline]
     pub(super) fn prefetch(&self) -> impl Copy + use<> {
-        self.places.get(to_usize(self.free.next())).map(|place| place.next)
+        self.entries.get(to_usize(self.free.next())).map(|entry| entry.next)
     }
 
     /// Returns the entry at this index.
     #[inline]
-    pub(super) fn get(&self, place: u32) -> Option<QueueEntry<'_>> {
+    pub(super) fn get(&self, index: u32) -> Option<QueueEntry<'_>> {
         // A free entry has no mode, so it is never taken for a message.
-        let SlabEntry { content, queued_at, slot, channel, mode, .. } = self.places.get(to_usize(place))?;
+        let SlabEntry { content, queued_at, slot, channel, mode, .. } = self.entries.get(to_usize(index))?;
         let extras = match self.extras.get(to_usize(*slot)) {
             Some(ExtrasSlot::Taken(extras)) => extras,
-            _ => &Extras::NONE,
+            _ => &ExtraFields::NONE,
         };
         Some(QueueEntry { channel: *channel, mode: (*mode)?, content, queued_at: *queued_at, extras })
     }
@@ -82,18 +82,18 @@ impl SegmentSlab {
     pub(super) fn put(&mut self, entry: QueuedEntry) -> u32 {
         let QueuedEntry { channel, mode, content, queued_at, extras } = entry;
         let slot = self.keep(extras);
-        let new = SlabEntry { content, queued_at, slot, next: NOWHERE, channel, mode: Some(mode) };
+        let new = SlabEntry { content, queued_at, slot, next: NO_INDEX, channel, mode: Some(mode) };
         // Entries that were released are used first, so the array grows only as far as the longest queues.
         let index = self.free.next();
-        match self.places.get_mut(to_usize(index)) {
-            Some(place) => {
-                debug_assert!(place.mode.is_none(), "the entry {index} is in use");
-                self.free.take(place.next);
-                *place = new;
+        match self.entries.get_mut(to_usize(index)) {
+            Some(entry) => {
+                debug_assert!(entry.mode.is_none(), "the entry {index} is in use");
+                self.free.take(entry.next);
+                *entry = new;
             }
             None => {
-                self.free.take_fresh();
-                self.places.push(new);
+                self.free.take_new();
+                self.entries.push(new);
             }
         }
         index
@@ -109,11 +109,11 @@ impl SegmentSlab {
         open: &mut u32,
         receipts: &mut VecDeque<ReceiptId>,
     ) -> bool {
-        let Some(place) = self.places.get_mut(to_usize(index)) else { return false };
-        let receipt = message.extras.terms.receipt;
-        match &mut place.content {
+        let Some(entry) = self.entries.get_mut(to_usize(index)) else { return false };
+        let receipt = message.extras.receipt;
+        match &mut entry.content {
             QueuedBodies::Segment(segment) => {
-                // This is the usual case of a busy line: no entry, no link, and no reference is added.
+                // This is the usual case of a busy queue: no entry, no link, and no reference is added.
                 if !chunks.extend(&mut segment.bodies, *open, &message.payload) {
                     return false;
                 }
@@ -123,7 +123,7 @@ impl SegmentSlab {
             QueuedBodies::Single(payload) => {
                 let payloads = [&payload[..], &message.payload[..]];
                 let Some(bodies) = chunks.add(open, payloads, limits) else { return false };
-                place.content = QueuedBodies::Segment(Segment::new(bodies, payloads, receipt.is_some()));
+                entry.content = QueuedBodies::Segment(Segment::new(bodies, payloads, receipt.is_some()));
                 if let Some(first) = self.take_receipt(index) {
                     receipts.push_back(first);
                 }
@@ -138,12 +138,12 @@ impl SegmentSlab {
 
     /// Removes the receipt of the message at this index.
     fn take_receipt(&mut self, index: u32) -> Option<ReceiptId> {
-        let place = self.places.get_mut(to_usize(index))?;
-        let Some(ExtrasSlot::Taken(extras)) = self.extras.get_mut(to_usize(place.slot)) else { return None };
+        let entry = self.entries.get_mut(to_usize(index))?;
+        let Some(ExtrasSlot::Taken(extras)) = self.extras.get_mut(to_usize(entry.slot)) else { return None };
         // The lifetime stays, because all messages of the segment share it.
-        let receipt = extras.terms.receipt.take();
-        if *extras == Extras::NONE {
-            let slot = std::mem::replace(&mut place.slot, NOWHERE);
+        let receipt = extras.receipt.take();
+        if *extras == ExtraFields::NONE {
+            let slot = std::mem::replace(&mut entry.slot, NO_INDEX);
             self.release(slot);
         }
         receipt
@@ -152,7 +152,7 @@ impl SegmentSlab {
     /// Returns the segment at this index.
     #[inline]
     pub(super) fn segment_mut(&mut self, index: u32) -> Option<&mut Segment> {
-        match self.places.get_mut(to_usize(index)).map(|place| &mut place.content) {
+        match self.entries.get_mut(to_usize(index)).map(|entry| &mut entry.content) {
             Some(QueuedBodies::Segment(segment)) => Some(segment),
             _ => None,
         }
@@ -160,21 +160,21 @@ impl SegmentSlab {
 
     /// Removes an entry. Returns it with the index of the next one of its queue.
     pub(super) fn take(&mut self, index: u32) -> Option<(QueuedEntry, u32)> {
-        let place = self.places.get_mut(to_usize(index))?;
-        let mode = place.mode.take()?;
+        let entry = self.entries.get_mut(to_usize(index))?;
+        let mode = entry.mode.take()?;
         // A free entry holds no memory of the application.
-        let content = std::mem::replace(&mut place.content, QueuedBodies::Single(Bytes::new()));
-        let slot = std::mem::replace(&mut place.slot, NOWHERE);
-        let (channel, queued_at) = (place.channel, place.queued_at);
+        let content = std::mem::replace(&mut entry.content, QueuedBodies::Single(Bytes::new()));
+        let slot = std::mem::replace(&mut entry.slot, NO_INDEX);
+        let (channel, queued_at) = (entry.channel, entry.queued_at);
         // One field links the queue while the entry is in use, and the free entries afterwards.
-        let next = std::mem::replace(&mut place.next, self.free.release(index));
+        let next = std::mem::replace(&mut entry.next, self.free.release(index));
         let extras = self.release(slot);
         Some((QueuedEntry { channel, mode, content, queued_at, extras }, next))
     }
 
     /// Replaces a message with its own payload. Returns the old message.
     pub(super) fn replace(&mut self, index: u32, waiting: QueuedMessage) -> Option<QueuedMessage> {
-        let &SlabEntry { slot, next, mode, .. } = self.places.get(to_usize(index))?;
+        let &SlabEntry { slot, next, mode, .. } = self.entries.get(to_usize(index))?;
         // The new message keeps the link, and with it the turn of the old one. Nothing else of the old one is kept.
         let (mode, extras) = (mode?, self.release(slot));
         let slot = self.keep(waiting.extras);
@@ -182,7 +182,7 @@ impl SegmentSlab {
         let content = QueuedBodies::Single(payload);
         let new = SlabEntry { content, queued_at, slot, next, channel, mode: Some(waiting.mode) };
         let SlabEntry { channel, content, queued_at, .. } =
-            std::mem::replace(self.places.get_mut(to_usize(index))?, new);
+            std::mem::replace(self.entries.get_mut(to_usize(index))?, new);
         debug_assert!(matches!(content, QueuedBodies::Single(_)), "a segment is replaced by one message");
         QueuedEntry { channel, mode, content, queued_at, extras }.into_message()
     }
@@ -193,78 +193,78 @@ impl SegmentSlab {
             self.get(before).is_some() && self.get(next).is_some(),
             "the messages {before} and {next} do not both wait"
         );
-        if let Some(place) = self.places.get_mut(to_usize(before)) {
-            place.next = next;
+        if let Some(entry) = self.entries.get_mut(to_usize(before)) {
+            entry.next = next;
         }
     }
 
     /// Registers the progress of the fragmented message at this index.
     pub(super) fn set_progress(&mut self, index: u32, progress: Progress) {
         debug_assert!(self.get(index).is_some(), "the message {index} does not wait");
-        let Some(&SlabEntry { slot, .. }) = self.places.get(to_usize(index)) else { return };
+        let Some(&SlabEntry { slot, .. }) = self.entries.get(to_usize(index)) else { return };
         if let Some(ExtrasSlot::Taken(extras)) = self.extras.get_mut(to_usize(slot)) {
             extras.progress = Some(progress);
             return;
         }
         // Only a message without a lifetime, a receipt, or a key has no extras before its first fragment.
-        let slot = self.keep(Extras { progress: Some(progress), ..Extras::NONE });
-        if let Some(place) = self.places.get_mut(to_usize(index)) {
-            place.slot = slot;
+        let slot = self.keep(ExtraFields { progress: Some(progress), ..ExtraFields::NONE });
+        if let Some(entry) = self.entries.get_mut(to_usize(index)) {
+            entry.slot = slot;
         }
     }
 
     /// All segments, in no order.
     pub(super) fn segments(&self) -> impl Iterator<Item = &Segment> {
-        self.places.iter().filter_map(|place| match &place.content {
+        self.entries.iter().filter_map(|entry| match &entry.content {
             QueuedBodies::Segment(segment) => Some(segment),
             QueuedBodies::Single(_) => None,
         })
     }
 
     /// The number of entries in use.
-    pub(super) fn taken_count(&self) -> usize {
-        to_usize(self.free.taken_count())
+    pub(super) fn used_count(&self) -> usize {
+        to_usize(self.free.used_count())
     }
 
     /// The index of the next entry of a queue.
     pub(super) fn next_of(&self, index: u32) -> u32 {
-        self.places.get(to_usize(index)).map_or(NOWHERE, |place| place.next)
+        self.entries.get(to_usize(index)).map_or(NO_INDEX, |entry| entry.next)
     }
 
     /// The number of entries in use, and of all entries.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
-        (self.places.iter().filter(|place| place.mode.is_some()).count(), self.places.len())
+        (self.entries.iter().filter(|entry| entry.mode.is_some()).count(), self.entries.len())
     }
 
-    /// Stores extras. Returns their index, or `NOWHERE` when there are none.
-    fn keep(&mut self, extras: Extras) -> u32 {
+    /// Stores extras. Returns their index, or `NO_INDEX` when there are none.
+    fn keep(&mut self, extras: ExtraFields) -> u32 {
         // Most messages have no extras, and pay four bytes for that.
-        if extras == Extras::NONE {
-            return NOWHERE;
+        if extras == ExtraFields::NONE {
+            return NO_INDEX;
         }
         let index = self.free_slots.next();
         match self.extras.get_mut(to_usize(index)) {
             Some(slot) => {
                 debug_assert!(matches!(slot, ExtrasSlot::Free(_)), "the extras {index} are in use");
-                self.free_slots.take(if let ExtrasSlot::Free(link) = *slot { link } else { NOWHERE });
+                self.free_slots.take(if let ExtrasSlot::Free(link) = *slot { link } else { NO_INDEX });
                 *slot = ExtrasSlot::Taken(extras);
             }
             None => {
-                self.free_slots.take_fresh();
+                self.free_slots.take_new();
                 self.extras.push(ExtrasSlot::Taken(extras));
             }
         }
         index
     }
 
-    /// Removes extras. Returns them, or `Extras::NONE` for `NOWHERE`.
-    fn release(&mut self, index: u32) -> Extras {
-        // `NOWHERE` is beyond the end of the array.
-        let Some(slot) = self.extras.get_mut(to_usize(index)) else { return Extras::NONE };
+    /// Removes extras. Returns them, or `ExtraFields::NONE` for `NO_INDEX`.
+    fn release(&mut self, index: u32) -> ExtraFields {
+        // `NO_INDEX` is beyond the end of the array.
+        let Some(slot) = self.extras.get_mut(to_usize(index)) else { return ExtraFields::NONE };
         debug_assert!(matches!(slot, ExtrasSlot::Taken(_)), "the extras {index} are free");
         let taken = std::mem::replace(slot, ExtrasSlot::Free(self.free_slots.release(index)));
-        if let ExtrasSlot::Taken(extras) = taken { extras } else { Extras::NONE }
+        if let ExtrasSlot::Taken(extras) = taken { extras } else { ExtraFields::NONE }
     }
 }
 
@@ -277,7 +277,7 @@ mod tests {
 
     fn waiting(channel: u16, key: u64) -> QueuedMessage {
         let payload = Bytes::from(channel.to_be_bytes().to_vec());
-        let extras = Extras { key, ..Extras::NONE };
+        let extras = ExtraFields { key, ..ExtraFields::NONE };
         let mode = if key == 0 { Mode::ReliableOrdered } else { Mode::ReliableLatest };
         QueuedMessage { channel: ChannelId(channel), mode, payload, queued_at: Moment::ORIGIN, extras }
     }
@@ -297,35 +297,35 @@ mod tests {
         fn the_slab_agrees_with_a_map(
             acts in prop::collection::vec((0_u8..4, 0_u64..3, any::<prop::sample::Index>()), 1..200),
         ) {
-            let (mut places, mut model) = (SegmentSlab::new(), Vec::<(u32, u16, u64)>::new());
+            let (mut slab, mut model) = (SegmentSlab::new(), Vec::<(u32, u16, u64)>::new());
             let mut most = 0;
             for (number, (act, key, which)) in (0_u16..).zip(acts) {
                 if act < 2 || model.is_empty() {
-                    let place = places.put(waiting(number, key).into());
-                    prop_assert!(model.iter().all(|(other, ..)| *other != place));
-                    model.push((place, number, key));
+                    let index = slab.put(waiting(number, key).into());
+                    prop_assert!(model.iter().all(|(other, ..)| *other != index));
+                    model.push((index, number, key));
                 } else {
                     let at = which.index(model.len());
-                    let (place, channel, before) = model[at];
+                    let (index, channel, before) = model[at];
                     let older = if act == 2 {
                         model.swap_remove(at);
-                        places.take(place).and_then(|(older, _)| older.into_message())
+                        slab.take(index).and_then(|(older, _)| older.into_message())
                     } else {
-                        model[at] = (place, number, key);
-                        places.replace(place, waiting(number, key))
+                        model[at] = (index, number, key);
+                        slab.replace(index, waiting(number, key))
                     };
                     prop_assert!(older.is_some_and(|older| is_same(&older, channel, before)));
                 }
                 most = most.max(model.len());
-                for &(place, channel, key) in &model {
-                    let standing = places.get(place).unwrap();
-                    prop_assert_eq!((standing.channel.0, standing.extras.key), (channel, key));
+                for &(index, channel, key) in &model {
+                    let stored = slab.get(index).unwrap();
+                    prop_assert_eq!((stored.channel.0, stored.extras.key), (channel, key));
                 }
             }
-            prop_assert!(places.places.len() <= most && places.extras.len() <= most, "places are used again");
-            for (place, ..) in model {
-                prop_assert!(places.take(place).is_some() && places.get(place).is_none());
-                prop_assert!(places.take(place).is_none() && places.replace(place, waiting(0, 0)).is_none());
+            prop_assert!(slab.entries.len() <= most && slab.extras.len() <= most, "freed entries are reused");
+            for (index, ..) in model {
+                prop_assert!(slab.take(index).is_some() && slab.get(index).is_none());
+                prop_assert!(slab.take(index).is_none() && slab.replace(index, waiting(0, 0)).is_none());
             }
         }
     }

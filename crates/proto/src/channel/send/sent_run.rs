@@ -4,13 +4,13 @@ use bytes::{BufMut, Bytes};
 use drumfire_wire::{Bodies, ChannelId, Delivery, FrameWriter, Message, MessageId, varint};
 
 use super::chunks::BodyRange;
-use super::pieces::FragmentFates;
+use super::fragments::FragmentFates;
 use super::segment::Segment;
 use crate::convert::{saturated, to_u64, to_usize};
 use crate::event::charge_all;
 use crate::time::Moment;
 
-/// The bits of an id in the books of `loss` that hold the length of a run, which has at most 512 messages.
+/// The bits of a fate id that hold the length of a run, which has at most 512 messages.
 const COUNT_BITS: u32 = 9;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
@@ -28,7 +28,7 @@ pub(super) struct SentRun {
     pub(super) ids: RunIds,
     /// The channel of all messages.
     pub(super) channel: ChannelId,
-    /// The payloads, or what is left of them.
+    /// The payloads, or the Skips that replace them.
     pub(super) content: RunBodies,
     /// The sum of the lengths of the payloads in bytes, also after the payloads were released.
     pub(super) payload_bytes: u32,
@@ -45,7 +45,7 @@ pub(super) struct SentRun {
     /// The last packet with the messages.
     pub(super) packet: u64,
     /// The fate of the fragments. `None` for a run that is not a fragmented message.
-    pub(super) pieces: Option<Box<FragmentFates>>,
+    pub(super) fragments: Option<Box<FragmentFates>>,
     /// The number of copies for redundancy that are still to be sent.
     pub(super) copies_left: u8,
 }
@@ -90,7 +90,7 @@ pub(super) enum RunState {
     InFlight,
     /// To be sent again. Its first id is in a list of lost runs.
     Lost,
-    /// Arrived. It is kept until it is the oldest, or until many others have arrived too.
+    /// Acknowledged. The record is kept until it is the oldest, or until many others have arrived too.
     Acknowledged,
 }
 
@@ -112,7 +112,7 @@ pub(super) struct RunFrame {
 /// The limits of a run besides the room in its packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunLimits {
-    /// The number of ids that may be given.
+    /// The number of ids that may be assigned.
     pub(super) id_count: u64,
     /// The bytes of payloads that the queue may send in its turn.
     pub(super) turn_bytes: usize,
@@ -127,16 +127,16 @@ impl RunIds {
     }
 
     /// Returns the id by which the fate of a packet with the run is reported. The ids survive a split of the run, so
-    /// the books need no other key.
-    pub(super) fn book_id(self) -> MessageId {
+    /// that `loss` needs no other key.
+    pub(super) fn fate_id(self) -> MessageId {
         debug_assert!(self.count > 0, "a run without messages is sent");
-        // No connection lives long enough to use the ids that do not fit. Fragments, values, and receipts have other
-        // ids in the books.
+        // No connection lives long enough to use the ids that do not fit. Fragments, values, and receipts have fate ids in
+        // other ranges.
         MessageId(self.first << COUNT_BITS | u64::from(self.count.wrapping_sub(1)) & COUNT_MASK)
     }
 
-    /// Returns the ids that [`Self::book_id`] was made of.
-    pub(super) fn of_book(id: MessageId) -> Self {
+    /// Returns the ids that [`Self::fate_id`] was made of.
+    pub(super) fn from_fate_id(id: MessageId) -> Self {
         let count = u16::try_from(id.0 & COUNT_MASK).unwrap_or(u16::MAX).saturating_add(1);
         Self { first: id.0 >> COUNT_BITS, count }
     }

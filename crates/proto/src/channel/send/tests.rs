@@ -61,7 +61,7 @@ fn took(pushed: PushResult) -> bool {
 
 /// A queue whose peer accepts everything.
 fn open() -> SendQueue {
-    let mut queue = SendQueue::new(Idle::new(), KeyedBuildHasher::new(7));
+    let mut queue = SendQueue::new(IdleSendState::new(), KeyedBuildHasher::new(7));
     queue.credit.agree(u32::MAX, u32::MAX);
     queue
 }
@@ -74,15 +74,15 @@ fn order_of(delivery: Delivery) -> Option<(u64, Option<u64>)> {
     }
 }
 
-/// The ids of the messages that an id in the books names.
-fn ids_of(book: u64) -> std::ops::Range<u64> {
-    let ids = RunIds::of_book(MessageId(book));
+/// The ids of the messages that a fate id names.
+fn ids_of(sent_fragments: u64) -> std::ops::Range<u64> {
+    let ids = RunIds::from_fate_id(MessageId(sent_fragments));
     ids.first..ids.end()
 }
 
-/// The id in the books of a message that was sent alone.
+/// The fate id of a message that was sent alone.
 fn alone(id: u64) -> MessageId {
-    RunIds { first: id, count: 1 }.book_id()
+    RunIds { first: id, count: 1 }.fate_id()
 }
 
 fn message_id(delivery: Delivery) -> Option<u64> {
@@ -173,7 +173,7 @@ fn a_lost_message_goes_first_and_keeps_its_id() {
     assert_eq!(orders(&packet(&mut queue, 5, 100)), [(2, None)]);
     queue.on_fate(PacketFate::Acknowledged, alone(2), 5);
     queue.on_fate(PacketFate::Acknowledged, alone(4), 4);
-    assert_eq!((queue.reliable.as_ref().unwrap().standing(), queue.used_bytes), ((5, 0), 0));
+    assert_eq!((queue.reliable.as_ref().unwrap().base_and_channels(), queue.used_bytes), ((5, 0), 0));
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn no_id_is_16384_beyond_the_oldest_in_flight() {
     assert_eq!(packet(&mut queue, 32, 1_000).len(), 1, "unreliable ones pass");
     queue.on_fate(PacketFate::Acknowledged, alone(512), 0);
     assert!(!queue.has_sendable());
-    queue.on_fate(PacketFate::Acknowledged, RunIds { first: 0, count: 512 }.book_id(), 0);
+    queue.on_fate(PacketFate::Acknowledged, RunIds { first: 0, count: 512 }.fate_id(), 0);
     assert_eq!(packet(&mut queue, 33, 1_200).len(), 513);
 }
 
@@ -521,7 +521,7 @@ fn resolved_receipts_and_values_in_flight_need_no_queue() {
     assert!(queue.receipts.is_none() && queue.latest.is_none() && queue.used_bytes == 0);
 }
 
-/// The id in the books of the first value, after this many transmissions.
+/// The fate id of the first value, after this many transmissions.
 fn first_value(sendings: u64) -> MessageId {
     MessageId((1 << 61) | (sendings << 32))
 }
@@ -537,7 +537,7 @@ fn used_channels_take_no_bytes_and_no_visits_once_acknowledged() {
         for id in 0..created {
             queue.on_fate(PacketFate::Acknowledged, alone(id.into()), id.into());
         }
-        assert_eq!((queue.used_bytes, queue.reliable.as_ref().unwrap().standing().1), (0, 0));
+        assert_eq!((queue.used_bytes, queue.reliable.as_ref().unwrap().base_and_channels().1), (0, 0));
         queue.shrink();
         assert!(queue.scheduler.is_none() && queue.reliable.is_none() && queue.latest.is_none());
         counted(Visit::Queue, || {

@@ -37,14 +37,14 @@ impl Reliable {
             "the records of messages that have arrived were counted wrong"
         );
         self.check_lost(count_of(RunState::Lost));
-        let in_pieces = self.runs.iter().filter_map(|run| run.pieces.as_ref());
-        in_pieces.clone().for_each(|pieces| pieces.check());
+        let fragmented = self.runs.iter().filter_map(|run| run.fragments.as_ref());
+        fragmented.clone().for_each(|fragments| fragments.check());
         debug_assert!(
-            self.in_pieces_count == in_pieces.count()
-                && u32::try_from(self.in_pieces_count) == Ok(self.in_pieces.values().sum::<u32>()),
+            self.fragmented_count == fragmented.count()
+                && u32::try_from(self.fragmented_count) == Ok(self.fragmented.values().sum::<u32>()),
             "the fragmented messages were counted wrong"
         );
-        self.book.check();
+        self.sent_fragments.check();
         debug_assert!(
             self.newest.values().all(|id| *id < self.next_id)
                 && (self.newest.is_empty() || !self.runs.is_empty()),

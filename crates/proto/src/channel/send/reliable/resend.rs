@@ -1,12 +1,12 @@
-//! Messages that are sent again: lost ones, copies for redundancy, and Skips for those whose lifetime is over.
+//! Retransmissions: lost messages, copies for redundancy, and Skips for messages whose lifetime is over.
 
 use bytes::BufMut;
 use drumfire_wire::{Bodies, EncodeError, FrameWriter, Lengths, Message, MessageId, Skip, SkipRun, varint};
 
-use super::{GivenUp, Reliable};
+use super::{Reliable, SkippedMessages};
 use crate::channel::send::chunks::BodyChunks;
 use crate::channel::send::fill::write_bodies;
-use crate::channel::send::pieces::must_cut;
+use crate::channel::send::fragments::must_fragment;
 use crate::channel::send::sent_run::{Order, RunBodies, RunFrame, RunIds, RunState, SentRun, lengths_of};
 use crate::channel::send::{FillCounts, Packet};
 use crate::convert::{saturated, to_usize};
@@ -22,13 +22,13 @@ impl Reliable {
         chunks: &mut BodyChunks,
         carry: &mut impl FnMut(MessageId),
         filled: &mut FillCounts,
-        mut given_up: impl FnMut(GivenUp),
+        mut given_up: impl FnMut(SkippedMessages),
     ) -> bool {
         while let Some(id) = self.first_lost(class) {
             // A message may have arrived while it waited in the list.
             if self.run(id).is_some_and(|run| run.state == RunState::Lost) {
-                if let Some(over) = self.give_up(id, packet.now, chunks) {
-                    given_up(over);
+                if let Some(skipped) = self.give_up(id, packet.now, chunks) {
+                    given_up(skipped);
                 }
                 if !self.write_lost_run(packet, writer, id, chunks, carry, filled) {
                     return false;
@@ -50,28 +50,28 @@ impl Reliable {
         carry: &mut impl FnMut(MessageId),
         filled: &mut FillCounts,
     ) -> bool {
-        let has_pieces = self.run(id).is_some_and(|run| run.pieces.is_some() && !run.is_given_up());
-        if !has_pieces {
+        let has_fragments = self.run(id).is_some_and(|run| run.fragments.is_some() && !run.is_given_up());
+        if !has_fragments {
             if self.cut_to_fit(writer, id, chunks) == Some(0) {
                 return false;
             }
             match self.write_again(packet.number, writer, id, chunks) {
                 Ok(ids) => {
-                    carry(ids.book_id());
+                    carry(ids.fate_id());
                     filled.add(ids.count, true, true);
                     return true;
                 }
                 // The message fitted once, but the present path carries less.
                 Err(error)
-                    if must_cut(error, packet.room_bytes)
-                        && self.in_pieces_count < RELIABLE_IN_PIECES_MAX =>
+                    if must_fragment(error, packet.room_bytes)
+                        && self.fragmented_count < RELIABLE_IN_PIECES_MAX =>
                 {
                     self.cut(id);
                 }
                 Err(_) => return false,
             }
         }
-        self.write_lost_pieces(packet, writer, id, chunks, carry, filled)
+        self.write_lost_fragments(packet, writer, id, chunks, carry, filled)
     }
 
     /// Splits the run that begins with `id`, if it has several messages and only a part of them fits the packet. Returns
@@ -115,7 +115,7 @@ impl Reliable {
         let Some(index) = self.index_of(id) else { return };
         let Some(run) = self.runs.get_mut(index) else { return };
         debug_assert!(
-            run.pieces.is_none() && fit.count < run.ids.count,
+            run.fragments.is_none() && fit.count < run.ids.count,
             "{run:?} cannot be split at {fit:?}"
         );
         let content = match &mut run.content {
@@ -145,15 +145,15 @@ impl Reliable {
             class: run.class,
             state: run.state,
             packet: run.packet,
-            pieces: None,
+            fragments: None,
             copies_left: run.copies_left,
         };
-        // The books of `loss` need no change. Their ids name messages, and not records.
+        // `loss` needs no change, because its ids name messages and not records.
         (run.ids.count, run.payload_bytes) = (fit.count, payload_bytes);
         let (state, class) = (rest.state, rest.class);
         self.runs.insert(index.saturating_add(1), rest);
         if state == RunState::Lost {
-            self.list_lost(class, first);
+            self.insert_lost(class, first);
         }
     }
 
@@ -195,8 +195,13 @@ impl Reliable {
         Skip { channel: run.channel, id, after: run.order.after(self.base()), bytes: run.payload_bytes }
     }
 
-    /// Gives up a run, if its lifetime is over and it was not given up before.
-    pub(super) fn give_up(&mut self, id: u64, now: Moment, chunks: &mut BodyChunks) -> Option<GivenUp> {
+    /// Gives up a run, if its lifetime is over and it was not given up before. Returns the messages that were given up.
+    pub(super) fn give_up(
+        &mut self,
+        id: u64,
+        now: Moment,
+        chunks: &mut BodyChunks,
+    ) -> Option<SkippedMessages> {
         // The Skips may have arrived already, while a part of a fragmented message waits to be sent.
         let run = self.run(id).filter(|run| run.state != RunState::Acknowledged && !run.is_given_up())?;
         if run.deadline.is_none_or(|deadline| deadline > now) {
@@ -212,7 +217,7 @@ impl Reliable {
         if let RunBodies::Bodies(range) = std::mem::replace(&mut run.content, RunBodies::GivenUp(lengths)) {
             chunks.release(range);
         }
-        Some(GivenUp { ids, payload_bytes })
+        Some(SkippedMessages { ids, payload_bytes })
     }
 
     /// Repeats short messages that are in flight in earlier packets, each once per packet, as far as they fit.
@@ -228,7 +233,7 @@ impl Reliable {
         for _ in 0..self.copied.len() {
             let Some(id) = self.copied.pop_front() else { return };
             let Some(run) = self.run(id) else { continue };
-            if run.state != RunState::InFlight || run.is_given_up() || run.pieces.is_some() {
+            if run.state != RunState::InFlight || run.is_given_up() || run.fragments.is_some() {
                 // A lost message is sent again anyway.
                 continue;
             }
@@ -243,7 +248,7 @@ impl Reliable {
                 self.copied.push_front(id);
                 return;
             };
-            carry(ids.book_id());
+            carry(ids.fate_id());
             filled.copied_count = filled.copied_count.saturating_add(ids.count.into());
             filled.reliable_count = filled.reliable_count.saturating_add(1);
             if let Some(run) = self.run_mut(id) {

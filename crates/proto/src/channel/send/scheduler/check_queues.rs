@@ -10,7 +10,7 @@ use super::{ChannelQueue, ChannelScheduler, QueueKey, Sequenced};
 use crate::channel::Mode;
 use crate::channel::send::charge;
 use crate::channel::send::chunks::{BodyChunks, BodyRange};
-use crate::channel::send::free::NOWHERE;
+use crate::channel::send::free_list::NO_INDEX;
 use crate::channel::send::segment::{QueueEntry, QueuedBodies, Segment};
 use crate::convert::to_usize;
 use crate::event::charge_all;
@@ -37,7 +37,7 @@ impl ChannelScheduler {
         let only = self.only.iter().map(|(key, queue)| (key, queue));
         let queues = only.chain(&self.queues);
         let in_queues = queues.clone().flat_map(|(key, queue)| self.check_queue(*key, queue));
-        let is_aside = |state: &&Sequenced| state.is_in_flight && state.newest != NOWHERE;
+        let is_aside = |state: &&Sequenced| state.is_in_flight && state.newest != NO_INDEX;
         let aside = self.sequenced.values().filter(is_aside).map(|state| self.messages.get(state.newest));
         let (mut count, mut bytes, mut value_count, mut without_id) = (0_usize, 0_usize, 0_usize, 0_usize);
         for entry in in_queues.chain(aside.flatten()) {
@@ -51,7 +51,7 @@ impl ChannelScheduler {
                 QueuedBodies::Single(payload) => charge(payload.len()),
             });
         }
-        debug_assert_eq!(count, self.messages.taken_count(), "a message waits in no queue");
+        debug_assert_eq!(count, self.messages.used_count(), "a message waits in no queue");
 
         // The counts show whether there is anything to send.
         let with_id = queues.filter(|(key, _)| key.needs_id);
@@ -74,7 +74,7 @@ impl ChannelScheduler {
     /// The chunks to which queues append.
     pub(in crate::channel::send) fn open_chunks(&self) -> impl Iterator<Item = u32> {
         let only = self.only.iter().map(|(_, queue)| queue);
-        only.chain(self.queues.values()).map(|queue| queue.chunk).filter(|chunk| *chunk != NOWHERE)
+        only.chain(self.queues.values()).map(|queue| queue.chunk).filter(|chunk| *chunk != NO_INDEX)
     }
 
     /// Asserts that a queue leads from its first message to its last, and returns its messages.
@@ -87,12 +87,12 @@ impl ChannelScheduler {
             if segment.has_receipts { usize::from(segment.count) } else { 0 }
         });
         debug_assert_eq!(
-            with_receipts.take(self.messages.taken_count()).sum::<usize>(),
+            with_receipts.take(self.messages.used_count()).sum::<usize>(),
             queue.receipts.len(),
             "the segments of {key:?} have other receipts"
         );
         // A queue with a loop would not end.
-        let indices = indices.take(self.messages.taken_count().saturating_add(1));
+        let indices = indices.take(self.messages.used_count().saturating_add(1));
         indices.map_while(|index| Some((index, self.messages.get(index)?))).map(move |(index, entry)| {
             let is_last = self.messages.get(self.messages.next_of(index)).is_none();
             debug_assert_eq!(is_last, index == last, "{key:?} does not end with its last message");

@@ -1,6 +1,6 @@
 //! The removal of messages from their queues: they were sent, their lifetime ended, or newer messages need their memory.
 
-use super::{ChannelScheduler, NOWHERE, QueueKey, queue_mut};
+use super::{ChannelScheduler, NO_INDEX, QueueKey, queue_mut};
 use crate::channel::Mode;
 use crate::channel::receipt::ReceiptId;
 use crate::channel::send::chunks::{BodyChunks, BodyRange};
@@ -81,14 +81,14 @@ impl ChannelScheduler {
         queue.credit_bytes = queue.credit_bytes.saturating_sub(bytes);
         let (removed, next) = self.messages.take(queue.first)?;
         queue.first = next;
-        let (is_over, class) = (queue.first == NOWHERE, queue.class);
-        // The chunk of a line that ends may have room for the messages of another one.
-        if is_over {
+        let (is_now_empty, class) = (queue.first == NO_INDEX, queue.class);
+        // The chunk of a queue that ends may have room for the messages of another one.
+        if is_now_empty {
             chunks.close(&mut queue.chunk);
         }
-        if is_over && is_only {
+        if is_now_empty && is_only {
             self.only = None;
-        } else if is_over {
+        } else if is_now_empty {
             self.queues.remove(&key);
             if let Some(turns) = self.turns.get_mut(class)
                 && turns.front() == Some(&key)
@@ -100,7 +100,7 @@ impl ChannelScheduler {
         // forever, and with a count too low, messages would wait forever.
         debug_assert!(
             if key.needs_id {
-                self.open_queues >= usize::from(is_over)
+                self.open_queues >= usize::from(is_now_empty)
                     && self.begun_queues >= usize::from(removed.extras.progress.is_some())
             } else {
                 self.without_id > 0
@@ -111,13 +111,13 @@ impl ChannelScheduler {
             self.without_id = self.without_id.saturating_sub(1);
         } else {
             self.begun_queues = self.begun_queues.saturating_sub(removed.extras.progress.is_some().into());
-            self.open_queues = self.open_queues.saturating_sub(is_over.into());
+            self.open_queues = self.open_queues.saturating_sub(is_now_empty.into());
         }
         if removed.mode == Mode::ReliableSequenced
             && removed.extras.progress.is_none()
             && let Some(state) = self.sequenced.get_mut(&removed.channel)
         {
-            (state.newest, state.is_in_flight) = (NOWHERE, is_sent);
+            (state.newest, state.is_in_flight) = (NO_INDEX, is_sent);
             if !is_sent {
                 self.sequenced.remove(&removed.channel);
             }
@@ -162,7 +162,7 @@ impl ChannelScheduler {
             }
             None => {
                 let QueuedMessage { payload, extras, .. } = self.pop(key, false, chunks)?;
-                DroppedMessage { payload_bytes: payload.len(), receipt: extras.terms.receipt }
+                DroppedMessage { payload_bytes: payload.len(), receipt: extras.receipt }
             }
         };
         if is_blocked {

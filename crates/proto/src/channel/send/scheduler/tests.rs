@@ -1,7 +1,7 @@
 //! The scheduler: priorities, fair shares, and queues that wait for ids.
 
 use super::*;
-use crate::channel::send::segment::{Extras, QueuedBodies};
+use crate::channel::send::segment::{ExtraFields, QueuedBodies};
 use crate::limits::MESSAGE_MAX_BYTES;
 use crate::visits::counted;
 use bytes::Bytes;
@@ -49,7 +49,7 @@ impl std::ops::DerefMut for Queues {
 
 fn push(queues: &mut Queues, channel: u16, mode: Mode, payload: &[u8], priority: Priority) -> Option<Bytes> {
     let payload = Bytes::copy_from_slice(payload);
-    let (channel, queued_at, extras) = (ChannelId(channel), Moment::ORIGIN, Extras::NONE);
+    let (channel, queued_at, extras) = (ChannelId(channel), Moment::ORIGIN, ExtraFields::NONE);
     let waiting = QueuedMessage { channel, mode, payload, queued_at, extras };
     let limits = ChunkLimits { limit_bytes: usize::MAX, used_bytes: 0 };
     let Queues { scheduler, chunks } = queues;
@@ -57,10 +57,10 @@ fn push(queues: &mut Queues, channel: u16, mode: Mode, payload: &[u8], priority:
 }
 
 /// Removes everything that may be sent: channels and lengths.
-fn drain(queues: &mut Queues, may_give_id: bool) -> Vec<(u16, usize)> {
+fn drain(queues: &mut Queues, can_assign_id: bool) -> Vec<(u16, usize)> {
     let mut taken = Vec::new();
     for class in 0..Priority::COUNT {
-        while let Some((key, _)) = queues.front(class, may_give_id) {
+        while let Some((key, _)) = queues.front(class, can_assign_id) {
             let bytes = queues.pop(key);
             taken.push((key.channel.0, bytes));
         }
@@ -115,7 +115,7 @@ fn a_queue_keeps_its_order_when_the_priority_changes() {
     assert_eq!(drain(&mut queues, true), [(2, 3), (1, 1), (1, 2)]);
     push(&mut queues, 1, Mode::ReliableOrdered, &[0; 4], Priority::Urgent);
     push(&mut queues, 2, Mode::ReliableOrdered, &[0; 5], Priority::Normal);
-    assert_eq!(drain(&mut queues, true), [(1, 4), (2, 5)], "a new line has its own");
+    assert_eq!(drain(&mut queues, true), [(1, 4), (2, 5)], "a new queue has its own class");
 }
 
 #[test]

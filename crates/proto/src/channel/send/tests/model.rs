@@ -56,7 +56,7 @@ struct Content {
 
 struct SentPacket {
     number: u64,
-    books: Vec<MessageId>,
+    fate_ids: Vec<MessageId>,
     contents: Vec<Content>,
 }
 
@@ -87,7 +87,7 @@ struct World {
 impl World {
     fn of_seed(seed: u64) -> Self {
         let mut random = Random::of_seed(seed);
-        let mut queue = SendQueue::new(Idle::new(), KeyedBuildHasher::new(seed));
+        let mut queue = SendQueue::new(IdleSendState::new(), KeyedBuildHasher::new(seed));
         queue.credit.agree(u32::try_from(PEER_MAX_BYTES).unwrap(), 40_000);
         Self {
             receipt_percent: random.pick(&[0, 30, 100, 100]),
@@ -267,14 +267,14 @@ impl World {
 
     /// Fills a packet, and registers its frames. Returns whether it contains anything.
     fn fill(&mut self, room: usize) -> bool {
-        let (mut memory, mut books) = (vec![0; room], Vec::new());
+        let (mut memory, mut fate_ids) = (vec![0; room], Vec::new());
         let mut writer = FrameWriter::new(&mut memory[..]);
         let number = self.next_packet;
         self.next_packet += 1;
         let packet = Packet { number, now: self.now, room_bytes: 1_150 };
-        let filled = self.queue.fill(packet, &mut writer, |id| books.push(id));
+        let filled = self.queue.fill(packet, &mut writer, |id| fate_ids.push(id));
         let bytes = writer.written_bytes();
-        assert_eq!(books.len(), (filled.reliable_count + filled.receipt_count) as usize);
+        assert_eq!(fate_ids.len(), (filled.reliable_count + filled.receipt_count) as usize);
         let mut contents = Vec::new();
         for frame in Frames::new(&memory[..bytes]) {
             self.read(frame.unwrap(), &mut contents);
@@ -290,7 +290,7 @@ impl World {
         let charged = self.by_id.values().map(|number| charge(self.records[number].payload_bytes));
         assert!(charged.sum::<usize>() as u64 <= self.edge_bytes, "messages were sent without credit");
         if !contents.is_empty() {
-            self.in_flight.push(SentPacket { number, books, contents });
+            self.in_flight.push(SentPacket { number, fate_ids, contents });
         }
         bytes > 0
     }
@@ -383,7 +383,7 @@ impl World {
         if fate == PacketFate::Acknowledged || self.random.happens(25) {
             packet.contents.iter().for_each(|content| self.receive(content));
         }
-        for id in packet.books {
+        for id in packet.fate_ids {
             self.queue.on_fate(fate, id, packet.number);
         }
         let mut expected = HashSet::new();
@@ -412,7 +412,7 @@ impl World {
     fn repeat(&mut self) {
         if !self.in_flight.is_empty() {
             let packet = &self.in_flight[self.random.index(self.in_flight.len())];
-            packet.books.iter().for_each(|id| self.queue.repeat(*id));
+            packet.fate_ids.iter().for_each(|id| self.queue.repeat(*id));
             for content in &packet.contents {
                 let record = self.records.get_mut(&content.number).unwrap();
                 record.last_packet.take_if(|number| *number == packet.number);
@@ -432,9 +432,9 @@ impl World {
                 continue;
             };
             assert_eq!((record.outcome, record.has_receipt), (None, true), "message {number} expired");
-            let is_over = record.deadline.is_some_and(|deadline| deadline <= self.now);
+            let is_expired = record.deadline.is_some_and(|deadline| deadline <= self.now);
             let is_too_long = record.payload_bytes > PEER_MAX_BYTES;
-            assert!(is_over || is_too_long || record.is_replaceable, "message {number} expired early");
+            assert!(is_expired || is_too_long || record.is_replaceable, "message {number} expired early");
             record.outcome = Some(Outcome::Expired);
         }
         count

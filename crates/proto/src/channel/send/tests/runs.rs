@@ -13,9 +13,9 @@ type Written = (u64, Option<u64>, Vec<usize>);
 
 /// Fills a packet of `room` bytes. Returns its frames, and the ids by which their fates are reported.
 fn fill(queue: &mut SendQueue, number: u64, now: Moment, room: usize) -> (Vec<Written>, Vec<MessageId>) {
-    let (mut memory, mut books) = (vec![0; room], Vec::new());
+    let (mut memory, mut fate_ids) = (vec![0; room], Vec::new());
     let mut writer = FrameWriter::new(&mut memory[..]);
-    queue.fill(Packet { number, now, room_bytes: 1_150 }, &mut writer, |id| books.push(id));
+    queue.fill(Packet { number, now, room_bytes: 1_150 }, &mut writer, |id| fate_ids.push(id));
     let bytes = writer.written_bytes();
     let frames = Frames::new(&memory[..bytes]).map(|frame| match frame.unwrap() {
         Frame::Message(message) => {
@@ -39,7 +39,7 @@ fn fill(queue: &mut SendQueue, number: u64, now: Moment, room: usize) -> (Vec<Wr
     });
     let frames = frames.collect();
     queue.check();
-    (frames, books)
+    (frames, fate_ids)
 }
 
 fn push(queue: &mut SendQueue, bytes: usize) {
@@ -68,7 +68,7 @@ fn a_lost_run_is_cut_to_the_room_and_skips_what_arrived() {
     assert_eq!(queue.used_bytes(), 5 * charge(10));
     // The first packet had all of them.
     queue.on_fate(PacketFate::Acknowledged, first[0], 0);
-    assert_eq!((queue.used_bytes(), queue.reliable.as_ref().unwrap().standing()), (0, (6, 0)));
+    assert_eq!((queue.used_bytes(), queue.reliable.as_ref().unwrap().base_and_channels()), (0, (6, 0)));
     fourth.into_iter().for_each(|id| queue.on_fate(PacketFate::Acknowledged, id, 3));
     queue.check();
 }
@@ -82,8 +82,8 @@ fn an_expired_run_is_skipped_by_one_frame() {
         let receipt = std::num::NonZeroU64::new(number).map(ReceiptId);
         assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipt, IfFull::Notify)));
     }
-    let (_, books) = fill(&mut queue, 0, Moment::ORIGIN, 1_000);
-    queue.on_fate(PacketFate::Lost, books[0], 0);
+    let (_, fate_ids) = fill(&mut queue, 0, Moment::ORIGIN, 1_000);
+    queue.on_fate(PacketFate::Lost, fate_ids[0], 0);
     let late = Moment::ORIGIN.after(Duration::from_millis(10));
     // Three lengths fit, of which one has two bytes.
     let (frames, first) = fill(&mut queue, 1, late, 9);
@@ -148,7 +148,7 @@ fn messages_of_one_run_expire_and_repeat_together() {
 fn a_peer_that_acknowledges_selectively_holds_bounded_memory() {
     // The peer acknowledges all runs but one of each chunk. More memory in use has larger chunks.
     for (limit_bytes, missing) in [(usize::MAX, 2_u32), (usize::MAX, 4), (usize::MAX, 14), (100_000, 14)] {
-        let (mut queue, mut books) = (open(), Vec::new());
+        let (mut queue, mut fate_ids) = (open(), Vec::new());
         for number in 0..400 {
             for _ in 0..20 {
                 let message = Message::reliable_ordered(ChannelId(1), vec![7; 50]);
@@ -159,13 +159,13 @@ fn a_peer_that_acknowledges_selectively_holds_bounded_memory() {
             assert!(held_bytes <= queue.used_bytes().max(16_384) + to_usize(missing) * 2_048 + 16_384);
             assert!(held_bytes <= limit_bytes.saturating_add(limit_bytes / 10), "{held_bytes} bytes");
             if number.is_multiple_of(missing.into()) {
-                books.extend(sent.into_iter().map(|id| (id, number)));
+                fate_ids.extend(sent.into_iter().map(|id| (id, number)));
             } else {
                 sent.into_iter().for_each(|id| queue.on_fate(PacketFate::Acknowledged, id, number));
             }
         }
         // Messages keep their own payloads when there may be no further chunk, and nothing is lost.
-        books.into_iter().for_each(|(id, number)| queue.on_fate(PacketFate::Acknowledged, id, number));
+        fate_ids.into_iter().for_each(|(id, number)| queue.on_fate(PacketFate::Acknowledged, id, number));
         while queue.has_sendable() {
             let (_, sent) = fill(&mut queue, 400, Moment::ORIGIN, 1_030);
             sent.into_iter().for_each(|id| queue.on_fate(PacketFate::Acknowledged, id, 400));
@@ -182,9 +182,9 @@ fn interleaved_channels_have_separate_runs() {
     for _ in 0..8 {
         (1..=3).for_each(|channel| reliable(&mut queue, channel, 7));
     }
-    let (frames, books) = fill(&mut queue, 0, Moment::ORIGIN, 1_000);
+    let (frames, fate_ids) = fill(&mut queue, 0, Moment::ORIGIN, 1_000);
     assert_eq!(frames, [(0, None, vec![1; 8]), (8, None, vec![1; 8]), (16, None, vec![1; 8])]);
-    books.into_iter().for_each(|id| queue.on_fate(PacketFate::Acknowledged, id, 0));
+    fate_ids.into_iter().for_each(|id| queue.on_fate(PacketFate::Acknowledged, id, 0));
     // The chunks are used again, also by other channels.
     let held_bytes = queue.chunks.capacity_bytes();
     (0..8).for_each(|_| (4..=6).for_each(|channel| reliable(&mut queue, channel, 7)));
@@ -196,9 +196,9 @@ fn a_single_message_is_not_copied() {
     let mut queue = open();
     for number in 0..3 {
         push(&mut queue, 100);
-        let (frames, books) = fill(&mut queue, number, Moment::ORIGIN, 1_000);
+        let (frames, fate_ids) = fill(&mut queue, number, Moment::ORIGIN, 1_000);
         assert_eq!((frames.len(), queue.chunks.capacity_bytes()), (1, 0));
-        queue.on_fate(PacketFate::Acknowledged, books[0], number);
+        queue.on_fate(PacketFate::Acknowledged, fate_ids[0], number);
     }
 }
 
@@ -226,12 +226,12 @@ fn records_of_acked_messages_do_not_accumulate() {
     let mut queue = open();
     for number in 0..16_000 {
         push(&mut queue, 1);
-        let (_, books) = fill(&mut queue, number, Moment::ORIGIN, 100);
+        let (_, fate_ids) = fill(&mut queue, number, Moment::ORIGIN, 100);
         if number > 0 {
-            queue.on_fate(PacketFate::Acknowledged, books[0], number);
+            queue.on_fate(PacketFate::Acknowledged, fate_ids[0], number);
         }
         assert!(queue.reliable.as_ref().unwrap().record_count() <= 66);
     }
     queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
-    assert_eq!(queue.reliable.as_ref().unwrap().standing(), (16_000, 0));
+    assert_eq!(queue.reliable.as_ref().unwrap().base_and_channels(), (16_000, 0));
 }

@@ -6,9 +6,9 @@ use bytes::BufMut;
 use drumfire_wire::{ChannelId, FrameWriter, Message, MessageId};
 
 use super::resend::payload_of;
-use super::{Arrived, GivenUp, Reliable, SendPriority};
+use super::{AckedMessages, Reliable, SendPriority, SkippedMessages};
 use crate::channel::send::chunks::BodyChunks;
-use crate::channel::send::pieces::{FragmentFates, write_piece};
+use crate::channel::send::fragments::{FragmentFates, write_fragment};
 use crate::channel::send::segment::{QueuedMessage, SingleEntry};
 use crate::channel::send::sent_run::{RunIds, RunState};
 use crate::channel::send::{FillCounts, Packet};
@@ -18,7 +18,7 @@ use crate::time::Moment;
 
 impl Reliable {
     /// Writes the lost fragments of a message again. Returns false when not all of them fit.
-    pub(super) fn write_lost_pieces<B: BufMut>(
+    pub(super) fn write_lost_fragments<B: BufMut>(
         &mut self,
         packet: Packet,
         writer: &mut FrameWriter<B>,
@@ -28,10 +28,12 @@ impl Reliable {
         filled: &mut FillCounts,
     ) -> bool {
         // Each fragment that fits is taken out of the lost bytes, so the next packet continues behind it.
-        while let Some((begin, end)) = self.first_lost_piece(id) {
-            let Some(piece) = self.write_next_piece(writer, chunks, id, begin, end) else { return false };
-            carry(piece.1);
-            filled.add_piece(true, false);
+        while let Some((begin, end)) = self.first_lost_fragment(id) {
+            let Some(fragment) = self.write_next_fragment(writer, chunks, id, begin, end) else {
+                return false;
+            };
+            carry(fragment.1);
+            filled.add_fragment(true, false);
         }
         if let Some(run) = self.run_mut(id) {
             (run.state, run.packet) = (RunState::InFlight, packet.number);
@@ -43,31 +45,31 @@ impl Reliable {
     pub(super) fn cut(&mut self, id: u64) {
         let Some(run) = self.run_mut(id) else { return };
         debug_assert!(
-            run.pieces.is_none() && !run.is_given_up() && run.ids.count == 1,
+            run.fragments.is_none() && !run.is_given_up() && run.ids.count == 1,
             "message {id} is fragmented already, or given up, or not alone"
         );
         let (channel, bytes) = (run.channel, run.payload_bytes);
-        let mut pieces: Box<FragmentFates> = Box::default();
-        pieces.on_lost(0, bytes);
-        run.pieces = Some(pieces);
-        self.on_pieces_begun(channel);
+        let mut fragments: Box<FragmentFates> = Box::default();
+        fragments.on_lost(0, bytes);
+        run.fragments = Some(fragments);
+        self.on_fragmentation_begun(channel);
     }
 
     /// Counts a message that is fragmented from now on.
-    fn on_pieces_begun(&mut self, channel: ChannelId) {
+    fn on_fragmentation_begun(&mut self, channel: ChannelId) {
         // Per channel and for all channels, because both are limited.
-        let count = self.in_pieces.entry(channel).or_insert(0);
+        let count = self.fragmented.entry(channel).or_insert(0);
         *count = count.saturating_add(1);
-        self.in_pieces_count = self.in_pieces_count.saturating_add(1);
+        self.fragmented_count = self.fragmented_count.saturating_add(1);
     }
 
     /// The first bytes of a message that must be sent again.
-    fn first_lost_piece(&self, id: u64) -> Option<(u32, u32)> {
-        self.run(id)?.pieces.as_ref()?.first_lost()
+    fn first_lost_fragment(&self, id: u64) -> Option<(u32, u32)> {
+        self.run(id)?.fragments.as_ref()?.first_lost()
     }
 
     /// Writes a fragment of a message. Returns its end, and the id by which its fate is reported.
-    pub(in crate::channel::send) fn write_next_piece<B: BufMut>(
+    pub(in crate::channel::send) fn write_next_fragment<B: BufMut>(
         &mut self,
         writer: &mut FrameWriter<B>,
         chunks: &BodyChunks,
@@ -83,33 +85,33 @@ impl Reliable {
         let run = self.run(id)?;
         let delivery = run.order.delivery(id, self.base());
         let whole = Message { channel: run.channel, delivery, payload: payload_of(run, chunks) };
-        let end = write_piece(writer, &whole, 0, begin, end)?;
-        if let Some(pieces) = self.run_mut(id).and_then(|run| run.pieces.as_mut()) {
-            pieces.on_sent_again(begin, end);
+        let end = write_fragment(writer, &whole, 0, begin, end)?;
+        if let Some(fragments) = self.run_mut(id).and_then(|run| run.fragments.as_mut()) {
+            fragments.on_sent_again(begin, end);
         }
-        Some((end, self.book.on_sent(id, begin, end)))
+        Some((end, self.sent_fragments.on_sent(id, begin, end)))
     }
 
     /// Whether another message of this channel may be fragmented now.
-    pub(in crate::channel::send) fn may_begin_pieces(&self, channel: ChannelId) -> bool {
-        let of_channel = self.in_pieces.get(&channel).copied().unwrap_or(0);
-        of_channel < CHANNEL_IN_PIECES_MAX && self.in_pieces_count < RELIABLE_IN_PIECES_MAX
+    pub(in crate::channel::send) fn may_begin_fragmented(&self, channel: ChannelId) -> bool {
+        let of_channel = self.fragmented.get(&channel).copied().unwrap_or(0);
+        of_channel < CHANNEL_IN_PIECES_MAX && self.fragmented_count < RELIABLE_IN_PIECES_MAX
     }
 
     /// Assigns an id to a message that is to be fragmented. Returns the id.
-    pub(in crate::channel::send) fn begin_pieces(
+    pub(in crate::channel::send) fn begin_fragmented(
         &mut self,
         waiting: SingleEntry<'_>,
         send: SendPriority,
     ) -> u64 {
         let order = self.order_for(waiting.channel, waiting.mode);
-        self.on_pieces_begun(waiting.channel);
+        self.on_fragmentation_begun(waiting.channel);
         let SingleEntry { channel, mode, payload, queued_at, extras } = waiting;
         // The payload is shared with the queue, which writes the fragments. The message is charged once.
         let copy = QueuedMessage { channel, mode, payload: payload.clone(), queued_at, extras: *extras };
         let RunIds { first, .. } = self.keep(copy, order, send);
         if let Some(run) = self.run_mut(first) {
-            run.pieces = Some(Box::default());
+            run.fragments = Some(Box::default());
         }
         first
     }
@@ -121,7 +123,7 @@ impl Reliable {
         id: u64,
         now: Moment,
         chunks: &mut BodyChunks,
-    ) -> Option<GivenUp> {
+    ) -> Option<SkippedMessages> {
         // The Skip is sent as the repetition of the message. It names the same id, which the receiver would wait for.
         let given_up = self.give_up(id, now, chunks)?;
         self.repeat_message(id);
@@ -129,66 +131,66 @@ impl Reliable {
     }
 
     /// Processes the fate of a fragment. Returns the message if all of it has arrived.
-    pub(in crate::channel::send) fn on_piece_fate(
+    pub(in crate::channel::send) fn on_fragment_fate(
         &mut self,
         fate: PacketFate,
         id: MessageId,
         chunks: &mut BodyChunks,
-    ) -> Option<Arrived> {
+    ) -> Option<AckedMessages> {
         // The message may have arrived by other fragments, or was given up: then a Skip takes its place.
-        let piece = self.book.settle(fate, id)?;
-        let run = self.run_mut(piece.message)?;
-        let (bytes, is_over) = (run.payload_bytes, run.is_given_up() || run.state == RunState::Acknowledged);
-        let pieces = run.pieces.as_mut().filter(|_| !is_over)?;
+        let fragment = self.sent_fragments.resolve(fate, id)?;
+        let run = self.run_mut(fragment.message)?;
+        let (bytes, is_done) = (run.payload_bytes, run.is_given_up() || run.state == RunState::Acknowledged);
+        let fragments = run.fragments.as_mut().filter(|_| !is_done)?;
         if fate == PacketFate::Lost {
-            pieces.on_lost(piece.begin, piece.end);
-            if pieces.has_lost() {
-                self.repeat_message(piece.message);
+            fragments.on_lost(fragment.begin, fragment.end);
+            if fragments.has_lost() {
+                self.repeat_message(fragment.message);
             }
             return None;
         }
-        if pieces.on_acknowledged(piece.begin, piece.end, bytes) {
-            return self.acknowledge(RunIds { first: piece.message, count: 1 }, chunks);
+        if fragments.on_acknowledged(fragment.begin, fragment.end, bytes) {
+            return self.acknowledge(RunIds { first: fragment.message, count: 1 }, chunks);
         }
         // A fragment that was taken for lost has arrived late, and nothing is left to be repeated.
-        if run.state == RunState::Lost && !pieces.has_lost() {
+        if run.state == RunState::Lost && !fragments.has_lost() {
             run.state = RunState::InFlight;
-            self.drop_found();
+            self.drop_acknowledged_losses();
         }
         None
     }
 
     /// Sends the bytes of a fragment again whatever their fate.
-    pub(in crate::channel::send) fn repeat_piece(&mut self, id: MessageId) {
-        let Some(piece) = self.book.repeat(id) else { return };
-        let Some(run) = self.run_mut(piece.message) else { return };
-        let is_over = run.is_given_up();
-        let Some(pieces) = run.pieces.as_mut().filter(|_| !is_over) else { return };
-        pieces.on_lost(piece.begin, piece.end);
-        if pieces.has_lost() {
-            self.repeat_message(piece.message);
+    pub(in crate::channel::send) fn repeat_fragment(&mut self, id: MessageId) {
+        let Some(fragment) = self.sent_fragments.repeat(id) else { return };
+        let Some(run) = self.run_mut(fragment.message) else { return };
+        let is_done = run.is_given_up();
+        let Some(fragments) = run.fragments.as_mut().filter(|_| !is_done) else { return };
+        fragments.on_lost(fragment.begin, fragment.end);
+        if fragments.has_lost() {
+            self.repeat_message(fragment.message);
         }
     }
 
     /// Sends a fragmented message again, or its Skip.
     fn repeat_message(&mut self, id: u64) {
         if let Some(index) = self.index_of(id) {
-            self.lose(index);
+            self.mark_lost(index);
         }
     }
 
     /// Registers that a fragmented message was acknowledged, so that another of its channel may begin.
-    pub(super) fn on_pieces_over(&mut self, channel: ChannelId) {
+    pub(super) fn on_fragmented_acknowledged(&mut self, channel: ChannelId) {
         debug_assert!(
-            self.in_pieces_count > 0 && self.in_pieces.contains_key(&channel),
+            self.fragmented_count > 0 && self.fragmented.contains_key(&channel),
             "a fragmented message of {channel:?} was not counted"
         );
-        self.in_pieces_count = self.in_pieces_count.saturating_sub(1);
-        let left = self.in_pieces.get(&channel).map_or(0, |count| count.saturating_sub(1));
+        self.fragmented_count = self.fragmented_count.saturating_sub(1);
+        let left = self.fragmented.get(&channel).map_or(0, |count| count.saturating_sub(1));
         if left == 0 {
-            self.in_pieces.remove(&channel);
+            self.fragmented.remove(&channel);
         } else {
-            self.in_pieces.insert(channel, left);
+            self.fragmented.insert(channel, left);
         }
     }
 }

@@ -12,12 +12,11 @@ use crate::convert::{to_u64, to_usize};
 use crate::limits::PIECE_MIN_BYTES;
 use crate::loss::PacketFate;
 
-/// The first id in the books of `loss` that belongs to a fragment. Reliable messages never reach it, and values begin
-/// above.
+/// The first fate id of a fragment. Reliable messages never reach it, and values begin above.
 const FIRST_ID: u64 = 1 << 60;
 
-/// Whether this id in the books of `loss` belongs to a fragment.
-pub(super) const fn is_piece(id: MessageId) -> bool {
+/// Whether this fate id belongs to a fragment.
+pub(super) const fn is_fragment(id: MessageId) -> bool {
     id.0 >= FIRST_ID && id.0 < FIRST_ID << 1
 }
 
@@ -68,15 +67,15 @@ impl FragmentFates {
 /// The fragments of one connection that are in flight.
 #[derive(Debug, Default)]
 pub(super) struct FragmentTable {
-    /// The fragments from the number `base` on. A settled fragment is removed when it is the oldest.
-    pieces: VecDeque<Option<Piece>>,
-    /// The number of fragments that were removed from `pieces`.
+    /// The fragments from the number `base` on. A fragment whose fate is known is removed when it is the oldest.
+    fragments: VecDeque<Option<SentFragment>>,
+    /// The number of fragments that were removed from `fragments`.
     base: u64,
 }
 
 /// A fragment in flight.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
+pub(super) struct SentFragment {
     /// The id of its message.
     pub(super) message: u64,
     /// The offset of its first byte.
@@ -91,52 +90,53 @@ impl FragmentTable {
     /// Registers a fragment that was written. Returns the id by which its fate is reported.
     pub(super) fn on_sent(&mut self, message: u64, begin: u32, end: u32) -> MessageId {
         // As with receipts, ids are positions in the order of sending.
-        let count = to_u64(self.pieces.len());
-        self.pieces.push_back(Some(Piece { message, begin, end, is_repeated: false }));
+        let count = to_u64(self.fragments.len());
+        self.fragments.push_back(Some(SentFragment { message, begin, end, is_repeated: false }));
         MessageId(FIRST_ID.saturating_add(self.base).saturating_add(count))
     }
 
-    /// Settles a fragment. Returns `None` when its fate has no effect.
-    pub(super) fn settle(&mut self, fate: PacketFate, id: MessageId) -> Option<Piece> {
+    /// Removes a fragment whose fate is known. Returns `None` when the fate has no effect.
+    pub(super) fn resolve(&mut self, fate: PacketFate, id: MessageId) -> Option<SentFragment> {
         // The table ends with the oldest fragment in flight, so its size follows the packets in flight.
-        let piece = self.place(id)?.take();
-        while self.pieces.pop_front_if(|piece| piece.is_none()).is_some() {
+        let fragment = self.entry(id)?.take();
+        while self.fragments.pop_front_if(|fragment| fragment.is_none()).is_some() {
             self.base = self.base.saturating_add(1);
         }
-        piece.filter(|piece| fate == PacketFate::Acknowledged || !piece.is_repeated)
+        fragment.filter(|fragment| fate == PacketFate::Acknowledged || !fragment.is_repeated)
     }
 
     /// Marks a fragment whose bytes are sent again whatever its fate.
-    pub(super) fn repeat(&mut self, id: MessageId) -> Option<Piece> {
-        let piece = self.place(id)?.as_mut()?;
+    pub(super) fn repeat(&mut self, id: MessageId) -> Option<SentFragment> {
+        let fragment = self.entry(id)?.as_mut()?;
         // Only the first repetition queues the bytes. They would otherwise be sent once per probe.
-        let is_first = !std::mem::replace(&mut piece.is_repeated, true);
-        is_first.then_some(*piece)
+        let is_first = !std::mem::replace(&mut fragment.is_repeated, true);
+        is_first.then_some(*fragment)
     }
 
     /// Asserts what must hold between two calls.
     pub(super) fn check(&self) {
         debug_assert!(
-            self.pieces.front().is_none_or(Option::is_some),
-            "the oldest fragment is settled, and still remembered"
+            self.fragments.front().is_none_or(Option::is_some),
+            "the fate of the oldest fragment is known, and the fragment is still stored"
         );
     }
 
-    /// The place of a fragment. `None` for one that was removed.
-    fn place(&mut self, id: MessageId) -> Option<&mut Option<Piece>> {
-        let place = id.0.checked_sub(FIRST_ID)?.checked_sub(self.base)?;
-        self.pieces.get_mut(usize::try_from(place).ok()?)
+    /// The entry of a fragment. `None` for a fragment that was removed.
+    fn entry(&mut self, id: MessageId) -> Option<&mut Option<SentFragment>> {
+        let index = id.0.checked_sub(FIRST_ID)?.checked_sub(self.base)?;
+        self.fragments.get_mut(usize::try_from(index).ok()?)
     }
 }
 
-/// Whether a message that did not fit would not fit an empty packet with `room_bytes` bytes of frames either.
-pub(super) fn must_cut(error: EncodeError, room_bytes: usize) -> bool {
+/// Whether a message that did not fit must be fragmented, because it would not fit an empty packet with `room_bytes` bytes
+/// of frames either.
+pub(super) fn must_fragment(error: EncodeError, room_bytes: usize) -> bool {
     matches!(error, EncodeError::NoRoom { needed_bytes } if needed_bytes > room_bytes)
 }
 
 /// Writes the bytes of a message from `begin` up to `end`, as many as fit. Returns the end of the fragment, or `None`
 /// when the packet has no room for a fragment of useful size.
-pub(super) fn write_piece<B: BufMut>(
+pub(super) fn write_fragment<B: BufMut>(
     writer: &mut FrameWriter<B>,
     whole: &Message<'_>,
     number: u64,
@@ -182,7 +182,7 @@ mod tests {
     fn fragment_ids_are_between_message_and_value_ids() {
         let end = FIRST_ID << 1;
         for (id, expected) in [(FIRST_ID - 1, false), (FIRST_ID, true), (end - 1, true), (end, false)] {
-            assert_eq!(is_piece(MessageId(id)), expected, "{id:#x}");
+            assert_eq!(is_fragment(MessageId(id)), expected, "{id:#x}");
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
             for begin in [0, 100, 20_000, 69_000] {
                 let mut memory = vec![0; room];
                 let mut writer = FrameWriter::new(&mut memory[..]);
-                let end = write_piece(&mut writer, &whole, 0, begin, 70_000);
+                let end = write_fragment(&mut writer, &whole, 0, begin, 70_000);
                 let (written, left) = (writer.written_bytes(), writer.remaining_bytes());
                 let Some(end) = end else {
                     assert!(room < 64 + 14 && written == 0, "{room}");
@@ -219,22 +219,22 @@ mod tests {
         let whole = Message { channel: ChannelId(1), delivery: Delivery::Unreliable, payload: &payload };
         let mut memory = [0; 20];
         let mut writer = FrameWriter::new(&mut memory[..]);
-        assert_eq!(write_piece(&mut writer, &whole, 5, 990, 1_000), Some(1_000));
-        assert_eq!(write_piece(&mut writer, &whole, 5, 999, 1_000), None);
+        assert_eq!(write_fragment(&mut writer, &whole, 5, 990, 1_000), Some(1_000));
+        assert_eq!(write_fragment(&mut writer, &whole, 5, 999, 1_000), None);
     }
 
     #[test]
     fn a_piece_is_resolved_once_and_a_resent_one_is_not_lost() {
-        let mut book = FragmentTable::default();
-        let ids = [0, 1, 2].map(|at| book.on_sent(9, at, at + 1));
-        assert!(ids.into_iter().all(is_piece));
-        assert_eq!(book.repeat(ids[1]).map(|piece| piece.begin), Some(1));
-        assert!(book.repeat(ids[1]).is_none());
-        assert!(book.settle(PacketFate::Lost, ids[1]).is_none());
-        assert_eq!(book.settle(PacketFate::Lost, ids[0]).map(|piece| piece.begin), Some(0));
-        assert!(book.settle(PacketFate::Acknowledged, ids[0]).is_none());
-        assert_eq!(book.on_sent(9, 3, 4).0, ids[2].0 + 1);
-        assert!(book.settle(PacketFate::Acknowledged, ids[2]).is_some());
-        assert_eq!(book.pieces.len(), 1);
+        let mut sent_fragments = FragmentTable::default();
+        let ids = [0, 1, 2].map(|at| sent_fragments.on_sent(9, at, at + 1));
+        assert!(ids.into_iter().all(is_fragment));
+        assert_eq!(sent_fragments.repeat(ids[1]).map(|fragment| fragment.begin), Some(1));
+        assert!(sent_fragments.repeat(ids[1]).is_none());
+        assert!(sent_fragments.resolve(PacketFate::Lost, ids[1]).is_none());
+        assert_eq!(sent_fragments.resolve(PacketFate::Lost, ids[0]).map(|fragment| fragment.begin), Some(0));
+        assert!(sent_fragments.resolve(PacketFate::Acknowledged, ids[0]).is_none());
+        assert_eq!(sent_fragments.on_sent(9, 3, 4).0, ids[2].0 + 1);
+        assert!(sent_fragments.resolve(PacketFate::Acknowledged, ids[2]).is_some());
+        assert_eq!(sent_fragments.fragments.len(), 1);
     }
 }
