@@ -164,7 +164,7 @@ impl Model {
 
     /// Adds a fragment of a reliable message, as PROTOCOL specifies.
     fn take(&mut self, id: u64, total: usize, place: Range<usize>) {
-        let may_begin = self.ranges() < limits::PIECE_RANGES_MAX;
+        let may_begin = self.ranges() < limits::FRAGMENT_RANGES_MAX;
         match self.known.get_mut(&id) {
             Some(known) if known.is_whole() => {}
             Some(known) if known.total != total => self.strikes += 1,

@@ -14,7 +14,7 @@ use crate::limits::{
 };
 use crate::time::{Moment, part};
 
-/// How soon the sender of a packet needs its ack.
+/// How soon the sender of a packet needs its ack. A later variant is more urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AckUrgency {
     /// The packet asks for no ack.

@@ -27,7 +27,7 @@ use flight_limit::FlightLimit;
 use pacer::Pacer;
 
 use crate::convert::nanos;
-use crate::limits::{LUMP_INTERVAL, ROUND_TRIP_INITIAL};
+use crate::limits::{ACK_MERGE_INTERVAL, ROUND_TRIP_INITIAL};
 use crate::time::{Micros, Moment};
 
 /// The algorithm that decides how fast a connection may send.
@@ -43,7 +43,7 @@ pub enum Congestion {
     /// CUBIC, as in TCP (RFC 9438): fills the queue until packets are lost, and gets its share next to TCP. Suited to
     /// bulk transfers that are not sensitive to delay.
     Cubic,
-    /// Always this rate, whatever is lost. For LANs and links whose rate is known. On any other link it can starve
+    /// Always this rate, regardless of losses. For LANs and links whose rate is known. On any other link it can starve
     /// all traffic, including its own.
     Fixed {
         /// Bytes of datagrams per second, at least 1,200.
@@ -208,9 +208,9 @@ impl Rate {
             return;
         }
         let ack = self.held.take().map_or(*ack, |held| held.with(ack));
-        // App-limited acks within `LUMP_INTERVAL` are merged into one update. The window does not grow from them (RFC
+        // App-limited acks within `ACK_MERGE_INTERVAL` are merged into one update. The window does not grow from them (RFC
         // 9002 section 7.8), and a game with a packet per tick would otherwise pay for an update with each of them.
-        if ack.is_app_limited && ack.now.since(self.updated_at) < LUMP_INTERVAL {
+        if ack.is_app_limited && ack.now.since(self.updated_at) < ACK_MERGE_INTERVAL {
             self.held = Some(ack);
             return;
         }

@@ -226,8 +226,9 @@ impl Connection {
         remote_id: Option<ConnectionId>,
         entropy: &mut Entropy,
     ) {
-        let HandshakeResult { seals, opens, timeouts, peer } = agreement;
-        self.session = Some(PacketProtection::new(now, seals, opens, self.bounds.replay_window, entropy));
+        let HandshakeResult { seal_keys, open_keys, timeouts, peer } = agreement;
+        self.session =
+            Some(PacketProtection::new(now, seal_keys, open_keys, self.bounds.replay_window, entropy));
         self.path.remote_id = remote_id;
         // Every path is assumed to carry 1,200 bytes (RFC 9000 section 14). More must be proved by a probe.
         self.path.datagram_max_bytes = peer.datagram_max_bytes.min(Path::START_BYTES);

@@ -35,7 +35,7 @@ use crate::event::{Event, EventBatch, Events, MessageRun, charge, charge_all};
 use crate::handshake::server::{HandshakeResponder, RefuseBytes};
 use crate::hash_index::HashIndex;
 use crate::ids::{ConnectionIds, KeyedBuildHasher, PeerMap, Shard};
-use crate::limits::{FORWARDS_USUAL, REPLIES_WAITING};
+use crate::limits::{FORWARDS_PREALLOCATED, REPLIES_WAITING};
 use crate::memory_budget::MemoryBudget;
 use crate::peer_id::PeerId;
 use crate::placement::{Placement, SingleWorker};
@@ -211,7 +211,7 @@ impl<P: Placement> Endpoint<P> {
             turn_count: 0,
             // Responses to strangers never allocate, however many Hellos arrive.
             replies: VecDeque::with_capacity(REPLIES_WAITING),
-            forwards: VecDeque::with_capacity(FORWARDS_USUAL),
+            forwards: VecDeque::with_capacity(FORWARDS_PREALLOCATED),
             stats: Stats::default(),
             now: Moment::ORIGIN,
             wall: Duration::ZERO,

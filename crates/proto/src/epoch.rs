@@ -63,7 +63,7 @@ impl KeyEpoch {
     }
 
     /// Begins a new epoch with packet `next`.
-    pub(crate) const fn step(&mut self, now: Moment, next: u64) {
+    pub(crate) const fn begin_next(&mut self, now: Moment, next: u64) {
         *self = Self { base: next, ..Self::new(now) };
     }
 
@@ -76,7 +76,7 @@ impl KeyEpoch {
     }
 
     /// Registers that a packet of this epoch was opened while the keys of the previous one are kept.
-    pub(crate) fn on_met(&mut self, now: Moment, delay: Duration) {
+    pub(crate) fn on_packet_opened(&mut self, now: Moment, delay: Duration) {
         if self.forget == Millis::NEVER {
             self.forget = self.after(now, delay);
         }
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn without_an_ack_of_the_epoch_the_next_does_not_begin() {
         let mut epoch = KeyEpoch::new(ms(0));
-        epoch.step(ms(1_000), 500);
+        epoch.begin_next(ms(1_000), 500);
         epoch.on_acked(ms(1_100), 499, || DELAY);
         assert!(!epoch.is_over(ms(100_000), 10_000, &LIMITS), "that was of the epoch before");
         epoch.on_acked(ms(1_200), 500, || DELAY);
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn an_unconfirmed_key_seals_up_to_its_limit() {
         let mut epoch = KeyEpoch::new(ms(0));
-        epoch.step(ms(0), 7);
+        epoch.begin_next(ms(0), 7);
         for (next, is_exhausted) in [(-1_i64, false), (0, true), (1, true)] {
             let next = (7 + KEY_PACKETS_UNCONFIRMED).saturating_add_signed(next);
             assert_eq!(epoch.is_exhausted(next), is_exhausted, "{next}");
@@ -155,8 +155,8 @@ mod tests {
     fn old_keys_are_dropped_some_time_after_the_first_new_packet() {
         let mut epoch = KeyEpoch::new(ms(0));
         assert_eq!(epoch.forget_at(), None);
-        epoch.on_met(ms(50), DELAY);
-        epoch.on_met(ms(60), DELAY);
+        epoch.on_packet_opened(ms(50), DELAY);
+        epoch.on_packet_opened(ms(60), DELAY);
         assert_eq!(epoch.forget_at(), Some(ms(350)));
         epoch.on_forgotten();
         assert_eq!(epoch.forget_at(), None);

@@ -15,8 +15,8 @@ use drumfire_wire::SharedParameters;
 /// The result of a finished handshake for one end.
 #[derive(Debug)]
 pub(crate) struct HandshakeResult {
-    pub(crate) seals: SealKeys,
-    pub(crate) opens: OpenKeys,
+    pub(crate) seal_keys: SealKeys,
+    pub(crate) open_keys: OpenKeys,
     /// The timeouts that apply to both ends.
     pub(crate) timeouts: SharedParameters,
     /// The limits of the peer.

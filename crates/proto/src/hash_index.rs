@@ -1,9 +1,9 @@
-//! A hash index that finds connections by keys that they store themselves, with 8 bytes per slot: half a hash and an
-//! index.
+//! A hash index that finds connections by keys that the connections store themselves. A slot takes 8 bytes: half a hash and
+//! an index.
 //!
-//! Linear probing: a lookup reads one cache line, rarely two, and then the most likely connection. The caller decides
-//! whether it is the right one. The table grows and never shrinks. Strangers cannot construct collisions, because
-//! they do not know the secret of the hash.
+//! The table uses linear probing. A lookup reads one cache line, rarely two, and then the most likely connection. The caller
+//! compares the key. The table grows and never shrinks. An attacker cannot construct collisions without the secret of the
+//! hash.
 
 use std::hash::BuildHasher;
 
@@ -17,7 +17,7 @@ const SLOTS_MIN: usize = 8;
 const FULL_SIXTEENTHS: usize = 13;
 
 /// No index. Indices are below 2^31.
-const NOWHERE: u32 = u32::MAX;
+const NO_INDEX: u32 = u32::MAX;
 
 /// Maps keys to indices of connections.
 #[derive(Debug)]
@@ -32,29 +32,29 @@ pub(crate) struct HashIndex {
 struct Slot {
     /// The hash of the key, which determines the preferred slot.
     hash: u32,
-    place: u32,
+    index: u32,
 }
 
-const EMPTY: Slot = Slot { hash: 0, place: NOWHERE };
+const EMPTY: Slot = Slot { hash: 0, index: NO_INDEX };
 
 impl HashIndex {
     pub(crate) const fn new(hash: KeyedBuildHasher) -> Self {
         Self { slots: Vec::new(), used_count: 0, hash }
     }
 
-    /// Returns the first result of `look` for an index under this key. Rarely, `look` is called for an index with
+    /// Returns the first result of `find_match` for an index under this key. Rarely, `find_match` is called for an index with
     /// another key.
     #[inline]
-    pub(crate) fn find<T>(&self, key: u64, mut look: impl FnMut(u32) -> Option<T>) -> Option<T> {
+    pub(crate) fn find<T>(&self, key: u64, mut find_match: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let hash = self.hash_of(key);
-        let mut at = self.home(hash)?;
+        let mut at = self.preferred(hash)?;
         loop {
             let slot = self.slots.get(at)?;
-            if slot.place == NOWHERE {
+            if slot.index == NO_INDEX {
                 return None;
             }
             if slot.hash == hash
-                && let Some(found) = look(slot.place)
+                && let Some(found) = find_match(slot.index)
             {
                 return Some(found);
             }
@@ -63,20 +63,20 @@ impl HashIndex {
     }
 
     /// Adds an index under a key.
-    pub(crate) fn insert(&mut self, key: u64, place: u32) {
+    pub(crate) fn insert(&mut self, key: u64, index: u32) {
         let needed = self.used_count.saturating_add(1);
         if needed.saturating_mul(16) > self.slots.len().saturating_mul(FULL_SIXTEENTHS) {
             self.grow();
         }
-        self.put(Slot { hash: self.hash_of(key), place });
+        self.put(Slot { hash: self.hash_of(key), index });
         self.used_count = needed;
     }
 
     /// Removes an index from a key.
-    pub(crate) fn remove(&mut self, key: u64, place: u32) {
-        let gone = Slot { hash: self.hash_of(key), place };
-        let Some(mut at) = self.home(gone.hash) else { return };
-        while self.slots.get(at).is_some_and(|slot| *slot != gone) {
+    pub(crate) fn remove(&mut self, key: u64, index: u32) {
+        let removed = Slot { hash: self.hash_of(key), index };
+        let Some(mut at) = self.preferred(removed.hash) else { return };
+        while self.slots.get(at).is_some_and(|slot| *slot != removed) {
             if self.slots.get(at) == Some(&EMPTY) {
                 return;
             }
@@ -91,10 +91,10 @@ impl HashIndex {
         let mut at = gap;
         loop {
             at = self.next(at);
-            let Some(slot) = self.slots.get(at).copied().filter(|slot| slot.place != NOWHERE) else { break };
-            let Some(home) = self.home(slot.hash) else { break };
+            let Some(slot) = self.slots.get(at).copied().filter(|slot| slot.index != NO_INDEX) else { break };
+            let Some(preferred) = self.preferred(slot.hash) else { break };
             // A slot may stay if the path from its preferred slot does not cross the gap.
-            if self.distance(home, at) >= self.distance(gap, at) {
+            if self.distance(preferred, at) >= self.distance(gap, at) {
                 self.set(gap, slot);
                 gap = at;
             }
@@ -105,23 +105,23 @@ impl HashIndex {
     fn grow(&mut self) {
         let count = self.slots.len().saturating_mul(2).max(SLOTS_MIN);
         let before = std::mem::replace(&mut self.slots, vec![EMPTY; count]);
-        for slot in before.into_iter().filter(|slot| slot.place != NOWHERE) {
+        for slot in before.into_iter().filter(|slot| slot.index != NO_INDEX) {
             self.put(slot);
         }
     }
 
     /// Stores a slot in the first free place. The table is never full.
     fn put(&mut self, slot: Slot) {
-        let Some(mut at) = self.home(slot.hash) else { return };
-        while self.slots.get(at).is_some_and(|taken| taken.place != NOWHERE) {
+        let Some(mut at) = self.preferred(slot.hash) else { return };
+        while self.slots.get(at).is_some_and(|taken| taken.index != NO_INDEX) {
             at = self.next(at);
         }
         self.set(at, slot);
     }
 
     fn set(&mut self, at: usize, slot: Slot) {
-        if let Some(place) = self.slots.get_mut(at) {
-            *place = slot;
+        if let Some(entry) = self.slots.get_mut(at) {
+            *entry = slot;
         }
     }
 
@@ -130,10 +130,10 @@ impl HashIndex {
         self.used_count
     }
 
-    /// Asserts what must hold between two calls. `leads_to` is called with each index in the table, and returns whether
+    /// Asserts what must hold between two calls. `has_key` is called with each index in the table, and returns whether
     /// what is there has a key for which the second argument returns true.
-    pub(crate) fn check(&self, mut leads_to: impl FnMut(u32, &dyn Fn(u64) -> bool) -> bool) {
-        let used = || self.slots.iter().enumerate().filter(|(_, slot)| slot.place != NOWHERE);
+    pub(crate) fn check(&self, mut has_key: impl FnMut(u32, &dyn Fn(u64) -> bool) -> bool) {
+        let used = || self.slots.iter().enumerate().filter(|(_, slot)| slot.index != NO_INDEX);
         debug_assert_eq!(used().count(), self.used_count, "the used slots were counted wrong");
         // A lookup ends at the first free slot.
         debug_assert!(
@@ -143,16 +143,16 @@ impl HashIndex {
         for (at, slot) in used() {
             let is_key = |key| self.hash_of(key) == slot.hash;
             debug_assert!(
-                leads_to(slot.place, &is_key),
+                has_key(slot.index, &is_key),
                 "the index leads to {}, which has another key",
-                slot.place
+                slot.index
             );
             let is_free = |step| self.slots.get(step) == Some(&EMPTY);
-            let mut steps = std::iter::successors(self.home(slot.hash), |step| Some(self.next(*step)));
+            let mut steps = std::iter::successors(self.preferred(slot.hash), |step| Some(self.next(*step)));
             debug_assert!(
                 !steps.by_ref().take_while(|step| *step != at).any(is_free),
                 "a lookup of {} ends at a free slot",
-                slot.place
+                slot.index
             );
         }
     }
@@ -163,7 +163,7 @@ impl HashIndex {
     }
 
     /// The preferred slot of this hash; `None` in an empty table.
-    fn home(&self, hash: u32) -> Option<usize> {
+    fn preferred(&self, hash: u32) -> Option<usize> {
         Some(to_usize(hash) & self.slots.len().checked_sub(1)?)
     }
 
@@ -201,7 +201,7 @@ mod tests {
         let mut table = table();
         table.insert(7, 1);
         table.insert(7, 2);
-        assert_eq!(table.find(7, |place| (place == 2).then_some(place)), Some(2));
+        assert_eq!(table.find(7, |index| (index == 2).then_some(index)), Some(2));
         assert_eq!(table.find(7, |_| None::<u32>), None);
         table.remove(7, 1);
         assert_eq!(table.find(7, Some), Some(2));
@@ -212,20 +212,20 @@ mod tests {
     #[test]
     fn a_hundred_thousand_connections_take_21_bytes_each() {
         let mut table = table();
-        for place in 0..100_000_u32 {
-            table.insert(u64::from(place) << 20, place);
-            table.insert(u64::from(place) << 20 | 1, place);
+        for index in 0..100_000_u32 {
+            table.insert(u64::from(index) << 20, index);
+            table.insert(u64::from(index) << 20 | 1, index);
         }
         assert_eq!(table.slots.len() * size_of::<Slot>() / 100_000, 20);
         let steps = |key: u64| {
-            let mut at = table.home(table.hash_of(key)).unwrap();
+            let mut at = table.preferred(table.hash_of(key)).unwrap();
             let mut count = 1;
-            while table.slots[at].place != u32::try_from(key >> 20).unwrap() {
+            while table.slots[at].index != u32::try_from(key >> 20).unwrap() {
                 (at, count) = (table.next(at), count + 1);
             }
             count
         };
-        let all: usize = (0..100_000_u64).map(|place| steps(place << 20)).sum();
+        let all: usize = (0..100_000_u64).map(|index| steps(index << 20)).sum();
         assert!(all < 400_000, "{all} steps to find each once");
     }
 
@@ -236,7 +236,7 @@ mod tests {
             table.insert(key, 1);
         }
         let used = table.slots.iter().enumerate().filter(|(_, slot)| **slot != EMPTY);
-        used.map(|(at, slot)| 1 + table.distance(table.home(slot.hash).unwrap(), at)).sum()
+        used.map(|(at, slot)| 1 + table.distance(table.preferred(slot.hash).unwrap(), at)).sum()
     }
 
     #[test]
@@ -273,38 +273,38 @@ mod tests {
         ) {
             let (mut table, mut map) = (table(), HashMap::new());
             for (is_in, key) in steps {
-                let place = u32::try_from(key).unwrap() + 1_000;
+                let index = u32::try_from(key).unwrap() + 1_000;
                 if is_in {
-                    if map.insert(key, place).is_none() {
-                        table.insert(key, place);
+                    if map.insert(key, index).is_none() {
+                        table.insert(key, index);
                     }
                 } else if map.remove(&key).is_some() {
-                    table.remove(key, place);
+                    table.remove(key, index);
                 }
                 prop_assert_eq!(table.used_count, map.len());
-                table.check(|place, is_key| is_key(u64::from(place) - 1_000));
+                table.check(|index, is_key| is_key(u64::from(index) - 1_000));
             }
             for key in 0..60 {
                 prop_assert_eq!(table.find(key, Some), map.get(&key).copied());
             }
-            prop_assert!(table.slots.iter().filter(|slot| slot.place != NOWHERE).count() == map.len());
+            prop_assert!(table.slots.iter().filter(|slot| slot.index != NO_INDEX).count() == map.len());
         }
 
         #[test]
         fn removals_close_the_gaps_of_colliding_entries(
-            hashes in prop::collection::vec(0_u32..16, 1..12), gone in any::<prop::sample::Index>()
+            hashes in prop::collection::vec(0_u32..16, 1..12), removed in any::<prop::sample::Index>()
         ) {
             let mut table = table();
             table.slots = vec![EMPTY; 16];
-            let slots: Vec<_> = (0..).zip(&hashes).map(|(place, hash)| Slot { hash: *hash, place }).collect();
+            let slots: Vec<_> = (0..).zip(&hashes).map(|(index, hash)| Slot { hash: *hash, index }).collect();
             for slot in &slots {
                 table.put(*slot);
             }
-            let gone = slots[gone.index(slots.len())];
-            let at = table.slots.iter().position(|slot| *slot == gone).unwrap();
+            let removed = slots[removed.index(slots.len())];
+            let at = table.slots.iter().position(|slot| *slot == removed).unwrap();
             table.close_gap(at);
-            for slot in slots.iter().filter(|slot| **slot != gone) {
-                let mut at = table.home(slot.hash).unwrap();
+            for slot in slots.iter().filter(|slot| **slot != removed) {
+                let mut at = table.preferred(slot.hash).unwrap();
                 while table.slots[at] != *slot {
                     prop_assert!(table.slots[at] != EMPTY, "{slot:?} is not found any more");
                     at = table.next(at);

@@ -18,33 +18,33 @@ pub(crate) struct TokenBucket {
     /// The time that one token costs, since the bucket counts in time. Zero for no limit.
     cost: Duration,
     burst: Duration,
-    /// When the bucket would be full again.
-    settled_at: Moment,
+    /// When the bucket is full again, if no more tokens are taken.
+    full_at: Moment,
 }
 
 impl TokenBucket {
     /// Creates a full bucket.
     pub(crate) fn new(per_second: u32, burst: u32) -> Self {
         let cost = Duration::from_secs(1).checked_div(per_second).unwrap_or(Duration::MAX);
-        Self { cost, burst: cost.saturating_mul(burst), settled_at: Moment::ORIGIN }
+        Self { cost, burst: cost.saturating_mul(burst), full_at: Moment::ORIGIN }
     }
 
     /// Whether a token is left.
     pub(crate) fn has(&self, now: Moment) -> bool {
-        self.settled_at.max(now).after(self.cost).since(now) <= self.burst
+        self.full_at.max(now).after(self.cost).since(now) <= self.burst
     }
 
     /// Takes a token, if one is left.
     pub(crate) fn take(&mut self, now: Moment) -> bool {
         let is_left = self.has(now);
         if is_left {
-            self.settled_at = self.settled_at.max(now).after(self.cost);
+            self.full_at = self.full_at.max(now).after(self.cost);
         }
         is_left
     }
 }
 
-/// Limits what each source of Hellos may ask of one shard.
+/// Limits the work that each source of Hellos causes on one shard.
 ///
 /// Attempts and key agreements are charged separately, because a Hello may arrive at one shard and be answered by
 /// another. With one bucket, a source of many players would be charged twice.

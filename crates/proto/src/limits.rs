@@ -24,7 +24,7 @@ pub const MTU_SEARCH_INTERVAL: Duration = Duration::from_secs(600);
 /// The number of consecutive losses of large packets after which a path is assumed to carry them no longer.
 pub const MTU_BLACK_HOLE_PACKETS: u32 = 8;
 
-/// The time until larger sizes are tried again after that.
+/// The time until larger sizes are tried again after [`MTU_BLACK_HOLE_PACKETS`] losses.
 pub const MTU_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// The most bytes of a message frame besides its payload: type, channel, id, distance back, length.
@@ -63,11 +63,11 @@ pub const IN_FLIGHT_BYTES: usize = 4 * 1_024 * 1_024;
 /// default receive buffer of sockets.
 pub const IN_FLIGHT_START_BYTES: usize = 128 * 1_024;
 
-/// The most packets in flight of a connection. The largest limit on bytes in flight has 3,500 full packets.
+/// The most packets in flight of a connection. The default limit on bytes in flight allows 3,500 full packets.
 pub const PACKETS_IN_FLIGHT_MAX: usize = 5_000;
 
 /// The time between two timestamps of this end's clock.
-pub(crate) const STAMP_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const TIMESTAMP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The assumed drift between two clocks, in parts per million.
 pub const CLOCK_DRIFT_PPM: u32 = 200;
@@ -76,7 +76,7 @@ pub const CLOCK_DRIFT_PPM: u32 = 200;
 pub(crate) const CLOCK_SAMPLE_LIFE: Duration = Duration::from_secs(30);
 
 /// The shortest time between two updates of the congestion controller for a connection without waiting data.
-pub(crate) const LUMP_INTERVAL: Duration = Duration::from_millis(10);
+pub(crate) const ACK_MERGE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The number of consecutive probe timeouts after which only probes are sent until an ack arrives, because the path
 /// is assumed to be dead. One or two may be chance.
@@ -90,18 +90,18 @@ pub const MESSAGE_IDS_AHEAD: u64 = drumfire_wire::limits::MESSAGE_IDS_AHEAD;
 pub const MESSAGE_IDS_IN_FLIGHT: u64 = MESSAGE_IDS_AHEAD;
 
 /// The most fragmented reliable messages in flight. The receiver refuses more.
-pub const RELIABLE_IN_PIECES_MAX: usize = 64;
+pub const RELIABLE_FRAGMENTED_MAX: usize = 64;
 
 /// The most unacknowledged fragmented messages of one channel. The next one waits.
-pub const CHANNEL_IN_PIECES_MAX: u32 = 8;
+pub const CHANNEL_FRAGMENTED_MAX: u32 = 8;
 
 /// The most byte ranges that a receiver stores for all fragmented reliable messages: one for each, and 256 holes.
-pub const PIECE_RANGES_MAX: usize = RELIABLE_IN_PIECES_MAX + 256;
+pub const FRAGMENT_RANGES_MAX: usize = RELIABLE_FRAGMENTED_MAX + 256;
 
 /// The most fragmented unreliable messages that a receiver stores.
-pub const UNRELIABLE_IN_PIECES_MAX: usize = 8;
+pub const UNRELIABLE_FRAGMENTED_MAX: usize = 8;
 
-/// The most byte ranges that a receiver stores for one of them.
+/// The most byte ranges that a receiver stores for one fragmented unreliable message.
 pub const UNRELIABLE_RANGES_MAX: usize = 32;
 
 /// The longest unreliable message in bytes.
@@ -112,7 +112,7 @@ pub const RELIABLE_MESSAGE_MAX_BYTES: usize = drumfire_wire::limits::RELIABLE_ME
 
 /// The shortest fragment, in bytes, for which the rest of a packet is used. With less, the fragment starts in the
 /// next packet.
-pub(crate) const PIECE_MIN_BYTES: usize = 64;
+pub(crate) const FRAGMENT_MIN_BYTES: usize = 64;
 
 /// The number of contradicting fragments after which the connection is closed.
 pub(crate) const CONTRADICTIONS_MAX: u8 = 16;
@@ -133,8 +133,8 @@ pub const SEQUENCED_CHANNELS: usize = 1_024;
 /// moment.
 pub const PASS_SHARE_DATAGRAMS: u16 = 64;
 
-/// The number of frames that count as one more datagram of that share, because a packet of many short frames costs as
-/// much as several packets.
+/// A packet counts as one more datagram of [`PASS_SHARE_DATAGRAMS`] for each of this many frames, because a packet of many
+/// short frames costs as much as several packets.
 pub(crate) const PASS_SHARE_FRAMES: usize = 8;
 
 /// The number of datagrams that a connection sends in a row before the next one has its turn.
@@ -175,7 +175,7 @@ pub const FULL_RETRY_AFTER: Duration = Duration::from_secs(10);
 /// The number of equal refusals in a row after which a client starts to believe an unauthenticated one.
 pub const REFUSALS_BELIEVED: u32 = 3;
 
-/// The time for which a Welcome may still arrive after that.
+/// The time for which a Welcome may still arrive after [`REFUSALS_BELIEVED`] refusals.
 pub const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 
 /// The number of cookies that a connecting client stores.
@@ -223,10 +223,10 @@ pub const TOKEN_KEYS: usize = 8;
 /// requires a cookie, which is also the burst.
 pub const LOAD_HANDSHAKES_PER_SECOND: u32 = 64;
 
-/// The number of half-open connections of one endpoint from which on it requires a cookie.
+/// The number of half-open connections at which an endpoint starts to require cookies.
 pub const LOAD_HALF_OPEN: u32 = 128;
 
-/// The time for which it requires cookies after the last sign of load.
+/// The time for which an endpoint requires cookies after the last sign of load.
 pub const LOAD_STICKY: Duration = Duration::from_secs(1);
 
 /// The number of Retries of one endpoint per second.
@@ -278,7 +278,7 @@ pub const RESETS_PER_SECOND: u32 = 5_000;
 /// The shortest time between two Resets for the same id.
 pub const RESET_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The size of the table for that limit. Ids that collide share an entry.
+/// The size of the table of connection ids for [`RESET_INTERVAL`]. Ids that collide share an entry.
 pub(crate) const RESET_BUCKETS: usize = 1_024;
 
 /// The number of handshake responses that may wait to be sent.
@@ -287,8 +287,8 @@ pub(crate) const REPLIES_WAITING: usize = 1_024;
 /// The most datagrams that may wait to be forwarded to another shard. The burst of one source leaves room for others.
 pub(crate) const FORWARDS_WAITING: usize = 2 * TOKEN_SOURCE_HANDSHAKES_BURST as usize;
 
-/// The number of waiting forwarded datagrams for which an endpoint allocates memory at the start.
-pub(crate) const FORWARDS_USUAL: usize = 256;
+/// The number of waiting forwarded datagrams for which a new endpoint allocates memory.
+pub(crate) const FORWARDS_PREALLOCATED: usize = 256;
 
 /// The number of buckets for the limits per source. Sources that collide share a bucket.
 pub(crate) const SOURCE_BUCKETS: usize = 4_096;
@@ -323,8 +323,8 @@ pub const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
 /// as much as a message.
 pub const ACK_DELAY_LATE: Duration = Duration::from_millis(150);
 
-/// The number of packets from which on the ack of unreliable messages waits no longer than that of a ping. With much
-/// data in flight, the sender relies on acks to observe the path.
+/// With at least this many unacknowledged packets, the ack of unreliable messages waits no longer than that of a ping. A
+/// sender with much data in flight relies on acks to observe the path.
 pub const ACK_SOON_FROM: u32 = 8;
 
 /// The shortest time between two acks that are caused by gaps.
@@ -372,19 +372,18 @@ pub const SKIP_MIN_PACKETS: u64 = 128;
 /// The spread of the distance between two skipped packet numbers.
 pub const SKIP_SPREAD_PACKETS: u64 = 256;
 
-/// The number of skipped packet numbers that are remembered. This covers at least the newest 2,048 numbers, more than
-/// are in flight.
+/// The number of skipped packet numbers that are remembered. They cover at least the newest 2,048 packet numbers. Acks of
+/// older skipped numbers are not detected.
 pub const SKIPPED_KEPT: usize = 16;
 
-/// The number of ranges from which on an ack is sent with a ping, so that ranges can be forgotten once it is
-/// acknowledged.
+/// An ack with more ranges than this is sent with a ping. Once the ping is acknowledged, the ranges can be forgotten.
 pub(crate) const RANGES_BEFORE_PING: usize = 16;
 
-/// The distance to the last acknowledged number from which on an ack is sent with a ping, so that encoded numbers
-/// stay short.
+/// An ack is sent with a ping when its packet number exceeds the last acknowledged number by more than this. Encoded packet
+/// numbers then stay short.
 pub(crate) const NUMBERS_BEFORE_PING: u64 = 1 << 14;
 
-/// The number of timers that are checked before each wait for whether something is still due.
+/// The number of timers that are examined before each wait, and deferred if nothing is due at their time.
 pub(crate) const DEFERS_BEFORE_WAIT: usize = 32;
 
 /// The number of probe timeouts for which a closed connection repeats its close.
@@ -397,6 +396,3 @@ pub const FLIGHT_ENTRIES: usize = 128;
 pub const FLIGHT_RECORDS_WAITING: usize = 64;
 
 const _: () = assert!(MESSAGE_MAX_BYTES == 1_145);
-
-// Conversions from `u32` to `usize` and from `usize` to `u64` never use their fallbacks.
-const _: () = assert!(usize::BITS >= u32::BITS && usize::BITS <= u64::BITS);

@@ -242,9 +242,9 @@ impl Loss {
         self.acked_end = self.acked_end.max(largest.0.saturating_add(1));
         // A longer sample means that this end was suspended, or that its clock jumped.
         if let Some(sample) = sample.filter(|sample| *sample <= ROUND_TRIP_MAX) {
-            let waited = ack.delay.to_duration();
-            self.round_trip.on_sample(sample, waited);
-            outcome.round_trip = Some(sample.saturating_sub(waited));
+            let ack_delay = ack.delay.to_duration();
+            self.round_trip.on_sample(sample, ack_delay);
+            outcome.round_trip = Some(sample.saturating_sub(ack_delay));
         }
         // An ack with a new largest number is progress even if it names only packets that asked for no ack. It may
         // declare all earlier packets lost, and then no probe would bring another ack.

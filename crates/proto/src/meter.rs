@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::convert::{saturated, to_u64, to_usize};
 use crate::limits::{
-    CLOCK_DRIFT_PPM, CLOCK_SAMPLE_LIFE, SKIP_MIN_PACKETS, SKIP_SPREAD_PACKETS, STAMP_INTERVAL,
+    CLOCK_DRIFT_PPM, CLOCK_SAMPLE_LIFE, SKIP_MIN_PACKETS, SKIP_SPREAD_PACKETS, TIMESTAMP_INTERVAL,
     TRANSPORT_MIN_BYTES,
 };
 use crate::stats::add;
@@ -26,7 +26,7 @@ pub(crate) struct Meter {
     clock: Option<ClockOffset>,
     measured_at: Moment,
     /// When this end last sent its clock.
-    stamped_at: Option<Moment>,
+    timestamp_sent_at: Option<Moment>,
     counts: Counts,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct ClockSample {
     /// When the packet was sent.
     pub(crate) sent_at: Moment,
     /// The delay of the peer's ack.
-    pub(crate) waited: Duration,
+    pub(crate) ack_delay: Duration,
     /// The peer's clock when it sent the ack, in microseconds.
     pub(crate) peer_micros: u64,
     /// When the ack arrived.
@@ -100,7 +100,7 @@ impl Meter {
             received: ReceivedNumbers { first: None, largest: 0, count: 0 },
             clock: None,
             measured_at: Moment::ORIGIN,
-            stamped_at: None,
+            timestamp_sent_at: None,
             counts: Counts::NONE,
         }
     }
@@ -128,7 +128,7 @@ impl Meter {
     }
 
     /// Counts a packet that asks for an ack.
-    pub(crate) const fn on_asked(&mut self) {
+    pub(crate) const fn on_ack_eliciting_sent(&mut self) {
         add(&mut self.counts.packets_sent, 1);
     }
 
@@ -149,23 +149,23 @@ impl Meter {
     }
 
     /// Whether the next ack should carry this end's clock, in which case the caller must add it.
-    pub(crate) fn takes_stamp(&mut self, now: Moment) -> bool {
-        let is_due = self.stamped_at.is_none_or(|at| now.since(at) >= STAMP_INTERVAL);
+    pub(crate) fn take_timestamp_due(&mut self, now: Moment) -> bool {
+        let is_due = self.timestamp_sent_at.is_none_or(|at| now.since(at) >= TIMESTAMP_INTERVAL);
         if is_due {
-            self.stamped_at = Some(now);
+            self.timestamp_sent_at = Some(now);
         }
         is_due
     }
 
     /// Updates the offset of the peer's clock.
     pub(crate) fn on_clock_sample(&mut self, times: &ClockSample) {
-        let Some(fresh) = ClockOffset::measure(times) else { return };
+        let Some(newer) = ClockOffset::measure(times) else { return };
         let is_better = self.clock.is_none_or(|known| {
             let age = times.now.since(self.measured_at);
-            age >= CLOCK_SAMPLE_LIFE || fresh.error <= known.error.saturating_add(drift(age))
+            age >= CLOCK_SAMPLE_LIFE || newer.error <= known.error.saturating_add(drift(age))
         });
         if is_better {
-            (self.clock, self.measured_at) = (Some(fresh), times.now);
+            (self.clock, self.measured_at) = (Some(newer), times.now);
         }
     }
 
@@ -224,14 +224,14 @@ impl ClockOffset {
     /// Computes the offset from four timestamps (RFC 5905 section 8). The only unknown is the difference between the
     /// delays of the two directions.
     fn measure(times: &ClockSample) -> Option<Self> {
-        let ClockSample { sent_at, waited, peer_micros, now } = *times;
+        let ClockSample { sent_at, ack_delay, peer_micros, now } = *times;
         let peer_sent = i128::from(peer_micros).checked_mul(1_000)?;
-        let peer_received = peer_sent.checked_sub(i128::try_from(waited.as_nanos()).ok()?)?;
-        let there = peer_received.checked_sub(sent_at.as_nanos().into())?;
-        let back = peer_sent.checked_sub(now.as_nanos().into())?;
-        let nanos = i64::try_from(there.checked_add(back)?.checked_div(2)?).ok()?;
+        let peer_received = peer_sent.checked_sub(i128::try_from(ack_delay.as_nanos()).ok()?)?;
+        let forward = peer_received.checked_sub(sent_at.as_nanos().into())?;
+        let backward = peer_sent.checked_sub(now.as_nanos().into())?;
+        let nanos = i64::try_from(forward.checked_add(backward)?.checked_div(2)?).ok()?;
         // Delays are in units of 8 us, and timestamps in whole microseconds.
-        let unknown = part(now.since(sent_at).saturating_sub(waited), 2);
+        let unknown = part(now.since(sent_at).saturating_sub(ack_delay), 2);
         Some(Self { nanos, error: unknown.saturating_add(Duration::from_micros(9)) })
     }
 }
@@ -311,26 +311,29 @@ mod tests {
         assert_eq!(meter.received().0, came, "older than the first");
     }
 
-    fn times(sent: u64, there: u64, waited: u64, back: u64, offset: i64) -> ClockSample {
-        let peer_sent = (sent + there + waited).cast_signed() + offset;
+    fn times(sent: u64, forward: u64, ack_delay: u64, backward: u64, offset: i64) -> ClockSample {
+        let peer_sent = (sent + forward + ack_delay).cast_signed() + offset;
         ClockSample {
             sent_at: Moment::from_nanos(sent * 1_000),
-            waited: micros(waited),
+            ack_delay: micros(ack_delay),
             peer_micros: peer_sent.cast_unsigned(),
-            now: Moment::from_nanos((sent + there + waited + back) * 1_000),
+            now: Moment::from_nanos((sent + forward + ack_delay + backward) * 1_000),
         }
     }
 
     #[test]
     fn the_clock_offset_is_within_its_error_on_uneven_paths() {
-        for (there, back) in [(25_000, 25_000), (1_000, 90_000), (90_000, 1_000), (0, 0)] {
+        for (forward, backward) in [(25_000, 25_000), (1_000, 90_000), (90_000, 1_000), (0, 0)] {
             for offset in [-3_000_000, 0, 7_000_000_000] {
                 let mut meter = Meter::new();
-                let four = times(5_000_000, there, 5_000, back, offset);
+                let four = times(5_000_000, forward, 5_000, backward, offset);
                 meter.on_clock_sample(&four);
                 let found = meter.clock_offset(four.now).unwrap();
                 let off = Duration::from_nanos((found.nanos - offset * 1_000).unsigned_abs());
-                assert!(off <= found.error && found.error <= micros((there + back) / 2 + 9), "{found:?}");
+                assert!(
+                    off <= found.error && found.error <= micros((forward + backward) / 2 + 9),
+                    "{found:?}"
+                );
             }
         }
     }
@@ -354,16 +357,16 @@ mod tests {
     fn impossible_timestamps_are_ignored() {
         let mut meter = Meter::new();
         for peer_micros in [0, u64::MAX, u64::MAX / 1_000] {
-            let waited = Duration::MAX;
+            let ack_delay = Duration::MAX;
             meter.on_clock_sample(&ClockSample {
                 sent_at: Moment::LAST,
-                waited,
+                ack_delay,
                 peer_micros,
                 now: Moment::ORIGIN,
             });
             meter.on_clock_sample(&ClockSample {
                 sent_at: Moment::ORIGIN,
-                waited,
+                ack_delay,
                 peer_micros,
                 now: Moment::LAST,
             });

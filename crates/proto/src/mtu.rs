@@ -20,7 +20,8 @@ const SIZES: [u16; 5] = [1_472, 1_452, 1_412, 1_372, 1_232];
 #[derive(Debug)]
 pub(crate) struct MtuSearch {
     /// The index of the size to try next. Beyond the last when the search is over.
-    rung: usize,
+    size_index: usize,
+    /// The number of probes of this size that were lost.
     tries: u32,
     /// A probe is in flight.
     is_in_flight: bool,
@@ -35,7 +36,7 @@ pub(crate) struct MtuSearch {
 impl MtuSearch {
     pub(crate) const fn new() -> Self {
         Self {
-            rung: 0,
+            size_index: 0,
             tries: 0,
             is_in_flight: false,
             is_wanted: false,
@@ -61,14 +62,14 @@ impl MtuSearch {
         if !self.is_wanted || self.is_in_flight || self.next_at > now {
             return None;
         }
-        while let Some(&size) = SIZES.get(self.rung) {
+        while let Some(&size) = SIZES.get(self.size_index) {
             if size <= known {
                 break;
             }
             if size <= limit {
                 return Some(size);
             }
-            self.rung = self.rung.saturating_add(1);
+            self.size_index = self.size_index.saturating_add(1);
         }
         self.pause(now, MTU_SEARCH_INTERVAL);
         None
@@ -83,27 +84,27 @@ impl MtuSearch {
         self.pause(now, MTU_SEARCH_INTERVAL);
     }
 
-    /// Registers the loss of a probe, because of its size or by chance.
+    /// Registers the loss of a probe. The cause may be its size or a random loss.
     pub(crate) const fn on_probe_lost(&mut self) {
         self.is_in_flight = false;
         self.tries = self.tries.saturating_add(1);
         if self.tries >= MTU_PROBES {
             self.tries = 0;
-            self.rung = self.rung.saturating_add(1);
+            self.size_index = self.size_index.saturating_add(1);
         }
     }
 
-    /// Skips the sizes that the operating system refused to send, which is no chance loss. Smaller sizes are tried
+    /// Skips the sizes that the operating system refused to send. Such a refusal is never a random loss. Smaller sizes are tried
     /// immediately, until the search restarts.
     pub(crate) fn on_refused(&mut self, bytes: u16) {
         let smaller = SIZES.partition_point(|size| *size >= bytes);
         self.next_at = Moment::ORIGIN;
         if self.is_in_flight {
             // The probe will be declared lost like any other packet, and is the last of its size.
-            self.rung = self.rung.max(smaller.saturating_sub(1));
+            self.size_index = self.size_index.max(smaller.saturating_sub(1));
             self.tries = MTU_PROBES.saturating_sub(1);
         } else {
-            self.rung = self.rung.max(smaller);
+            self.size_index = self.size_index.max(smaller);
             self.tries = 0;
         }
     }

@@ -343,7 +343,7 @@ impl Path {
 }
 
 /// The smallest allowance for which a datagram is sent to a candidate: a challenge with an ack fits.
-const LEAST_BYTES: usize = 64;
+const CANDIDATE_MIN_BYTES: usize = 64;
 
 impl Search {
     /// Returns the candidate from which the newest packet came.
@@ -357,7 +357,7 @@ impl Search {
     /// permits it.
     fn repeat_at(&self) -> Option<Moment> {
         let candidate = self.leading().filter(|_| !self.prefers_known)?;
-        let is_possible = !candidate.challenge.is_due && candidate.allowance_bytes() >= LEAST_BYTES;
+        let is_possible = !candidate.challenge.is_due && candidate.allowance_bytes() >= CANDIDATE_MIN_BYTES;
         let sent_at = candidate.challenge.sent_at.filter(|_| is_possible)?;
         Some(sent_at.after(CHALLENGE_INTERVAL))
     }
@@ -371,7 +371,7 @@ impl Search {
         let moved = self.leading().filter(|candidate| {
             is_known_silent
                 && candidate.challenge.is_fresh(now, settling)
-                && candidate.allowance_bytes() >= LEAST_BYTES
+                && candidate.allowance_bytes() >= CANDIDATE_MIN_BYTES
         });
         // The known address is challenged first. If it responds, the peer has not moved (RFC 9000 section 9.3.3).
         if let Some(data) = self.known.data.filter(|_| self.known.is_due) {
@@ -379,11 +379,9 @@ impl Search {
         }
         // Then the candidates, one datagram each. Only the datagram to the address that gets the data carries more
         // than the challenge.
-        let due = self
-            .candidates
-            .iter()
-            .flatten()
-            .find(|candidate| candidate.challenge.is_due && candidate.allowance_bytes() >= LEAST_BYTES);
+        let due = self.candidates.iter().flatten().find(|candidate| {
+            candidate.challenge.is_due && candidate.allowance_bytes() >= CANDIDATE_MIN_BYTES
+        });
         if let Some(candidate) = due {
             let is_bare = moved.is_none_or(|moved| moved.route != candidate.route);
             return Destination {
@@ -425,8 +423,9 @@ impl Search {
 
     /// Whether a challenge can be sent now. A challenge beyond the allowance waits until more bytes arrive.
     fn has_due(&self) -> bool {
-        let may =
-            |candidate: &Candidate| candidate.challenge.is_due && candidate.allowance_bytes() >= LEAST_BYTES;
+        let may = |candidate: &Candidate| {
+            candidate.challenge.is_due && candidate.allowance_bytes() >= CANDIDATE_MIN_BYTES
+        };
         self.known.is_due || self.candidates.iter().flatten().any(may)
     }
 

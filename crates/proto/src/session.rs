@@ -50,14 +50,14 @@ impl PacketProtection {
     /// Creates a session for its first packets. `replay_window` was validated before.
     pub(crate) fn new(
         now: Moment,
-        seals: SealKeys,
-        opens: OpenKeys,
+        seal_keys: SealKeys,
+        open_keys: OpenKeys,
         replay_window: u32,
         entropy: &mut Entropy,
     ) -> Self {
         let mut session = Self {
-            sealer: Sealer::new(seals),
-            opener: Opener::new(opens),
+            sealer: Sealer::new(seal_keys),
+            opener: Opener::new(open_keys),
             replay: ReplayWindow::narrow(replay_window).unwrap_or_default(),
             skip_at: 0,
             epoch: KeyEpoch::new(now),
@@ -88,18 +88,18 @@ impl PacketProtection {
         };
         self.replay.accept(number).map_err(refused)?;
         if is_new_epoch {
-            let next = self.unused();
+            let next = self.next_unused();
             let is_too_soon = self.epoch.is_unused(next);
             // Both directions stay in the same epoch, even when the key change violates the protocol. Otherwise the
             // Close that reports it would carry the key phase of one epoch and be sealed with the keys of another.
             self.sealer.step_to_next_epoch();
-            self.epoch.step(now, next);
+            self.epoch.begin_next(now, next);
             if is_too_soon {
                 return Err(Refusal::KeyChange);
             }
         }
         if self.opener.has_opened_current() {
-            self.epoch.on_met(now, settling());
+            self.epoch.on_packet_opened(now, settling());
         }
         Ok(Opened { number, frames: start..end, is_new_epoch })
     }
@@ -131,18 +131,18 @@ impl PacketProtection {
     /// Whether this end should change its keys before it seals another packet.
     #[inline]
     pub(crate) fn is_key_used_up(&self, now: Moment, limits: &EpochLimits) -> bool {
-        self.epoch.is_over(now, self.unused(), limits)
+        self.epoch.is_over(now, self.next_unused(), limits)
     }
 
     /// Begins the next epoch. Returns false if the keys of the epoch before the last are not forgotten yet.
     #[cold]
     pub(crate) fn change_keys(&mut self, now: Moment) -> bool {
-        let next = self.unused();
+        let next = self.next_unused();
         let may = !self.opener.has_previous();
         if may {
             self.opener.step_to_next_epoch();
             self.sealer.step_to_next_epoch();
-            self.epoch.step(now, next);
+            self.epoch.begin_next(now, next);
         }
         may
     }
@@ -195,7 +195,7 @@ impl PacketProtection {
     }
 
     /// The first number that was not used.
-    pub(crate) fn unused(&self) -> u64 {
+    pub(crate) fn next_unused(&self) -> u64 {
         self.sealer.next_number().unwrap_or(u64::MAX)
     }
 
@@ -257,8 +257,8 @@ mod tests {
         let (_, of_client) = initiator.read_reply(&message_2, &mut []).unwrap();
         let mut entropy = Entropy::from_seed(Secret::new([4; 32]));
         let mut session = |secrets: drumfire_crypto::SessionSecrets| {
-            let (seals, opens) = secrets.into_keys(Suite::ChaCha20Poly1305).unwrap();
-            PacketProtection::new(Moment::ORIGIN, seals, opens, 64, &mut entropy)
+            let (seal_keys, open_keys) = secrets.into_keys(Suite::ChaCha20Poly1305).unwrap();
+            PacketProtection::new(Moment::ORIGIN, seal_keys, open_keys, 64, &mut entropy)
         };
         (session(of_client), session(of_server))
     }

@@ -34,14 +34,14 @@ const FIRED: u32 = LEVELS * SLOTS;
 /// Marks a link to the head of a list. Indices are below it, because no memory holds as many connections.
 const HEAD: u32 = 1 << 31;
 
-const NOWHERE: u32 = u32::MAX;
+const NO_INDEX: u32 = u32::MAX;
 
 /// The number of timers of a slot that are examined for the earliest. For a longer list the start of the slot is
 /// used, except on the lowest level, where that may have passed.
-const LOOKED_AT: usize = 8;
+const SCANNED_MAX: usize = 8;
 
 /// A deadline that is closer than this to the armed one does not move its timer.
-const MOVED_BY: Duration = Duration::from_secs(1);
+const MOVE_MIN: Duration = Duration::from_secs(1);
 
 /// The armed timers.
 #[derive(Debug)]
@@ -61,17 +61,17 @@ pub(crate) struct Timers {
 struct Timer {
     /// When the timer fires. Without meaning for a timer that is not armed.
     deadline: Moment,
-    /// The index of the next timer in the list, or `NOWHERE` for the last one.
+    /// The index of the next timer in the list, or `NO_INDEX` for the last one.
     next: u32,
-    /// Another timer, the head of a list, or `NOWHERE` for a timer that is not armed.
+    /// Another timer, the head of a list, or `NO_INDEX` for a timer that is not armed.
     before: u32,
 }
 
-const UNARMED: Timer = Timer { deadline: Moment::ORIGIN, next: NOWHERE, before: NOWHERE };
+const UNARMED: Timer = Timer { deadline: Moment::ORIGIN, next: NO_INDEX, before: NO_INDEX };
 
 impl Default for Timers {
     fn default() -> Self {
-        let heads = (0..=FIRED).map(|_| NOWHERE).collect();
+        let heads = (0..=FIRED).map(|_| NO_INDEX).collect();
         Self { timers: Vec::new(), heads, occupied: [0; LEVELS as usize], reached: 0 }
     }
 }
@@ -82,9 +82,10 @@ impl Timers {
         if to_usize(index) >= self.timers.len() {
             self.timers.resize(to_usize(index).saturating_add(1), UNARMED);
         }
-        if self.timer(index).is_some_and(|timer| {
-            timer.deadline <= deadline && !is_worth_moving(now, timer.deadline, deadline)
-        }) {
+        if self
+            .timer(index)
+            .is_some_and(|timer| timer.deadline <= deadline && !should_move(now, timer.deadline, deadline))
+        {
             return;
         }
         self.disarm(index);
@@ -125,7 +126,7 @@ impl Timers {
         }
         // The first slot holds the earliest timer: slots are in the order of time, from the lowest level up.
         let (list, tick) = self.first()?;
-        let is_short = list < SLOTS || self.list(list).nth(LOOKED_AT).is_none();
+        let is_short = list < SLOTS || self.list(list).nth(SCANNED_MAX).is_none();
         if is_short {
             self.list(list).map(|timer| timer.deadline).min()
         } else {
@@ -141,7 +142,7 @@ impl Timers {
         }
         let (list, _) = self.first()?;
         let (mut index, mut first) = (self.head(list), None);
-        for _ in 0..LOOKED_AT {
+        for _ in 0..SCANNED_MAX {
             let Some(timer) = self.timer(index) else { return first };
             if first.is_none_or(|(_, deadline)| timer.deadline < deadline) {
                 first = Some((index, timer.deadline));
@@ -166,8 +167,8 @@ impl Timers {
 
     /// Removes a timer whose deadline has passed, if there is one.
     pub(crate) fn pop_due(&mut self, now: Moment) -> Option<u32> {
-        if self.head(FIRED) == NOWHERE {
-            self.turn(now);
+        if self.head(FIRED) == NO_INDEX {
+            self.advance(now);
         }
         let index = self.head(FIRED);
         self.timer(index)?;
@@ -176,7 +177,7 @@ impl Timers {
     }
 
     /// Moves timers down to the present time, and fires those that are due.
-    fn turn(&mut self, now: Moment) {
+    fn advance(&mut self, now: Moment) {
         let now_tick = tick(now);
         // Slots are emptied in order until one lies in the future. Each timer moves down at most once per level, so the
         // cost per timer is bounded whatever the time between two calls.
@@ -199,7 +200,7 @@ impl Timers {
                 index = next;
             }
             // The remaining timers of the slot are due later in this tick.
-            if is_lowest && self.head(list) != NOWHERE {
+            if is_lowest && self.head(list) != NO_INDEX {
                 return;
             }
         }
@@ -253,9 +254,9 @@ impl Timers {
         for (list, head) in (0..FIRED).zip(&*self.heads) {
             let bits = self.occupied.get(to_usize(list / SLOTS)).copied().unwrap_or(0);
             let is_marked = bits & (1 << (list % SLOTS)) != 0;
-            debug_assert_eq!(is_marked, *head != NOWHERE, "the list {list} and its bit disagree");
+            debug_assert_eq!(is_marked, *head != NO_INDEX, "the list {list} and its bit disagree");
         }
-        for (index, timer) in (0..).zip(&self.timers).filter(|(_, timer)| timer.before != NOWHERE) {
+        for (index, timer) in (0..).zip(&self.timers).filter(|(_, timer)| timer.before != NO_INDEX) {
             let leads_here = if timer.before & HEAD == 0 {
                 self.timer(timer.before).is_some_and(|before| before.next == index)
             } else {
@@ -263,7 +264,7 @@ impl Timers {
             };
             debug_assert!(leads_here, "the neighbor before timer {index} does not lead to it");
             debug_assert!(
-                timer.next == NOWHERE || self.timer(timer.next).is_some_and(|next| next.before == index),
+                timer.next == NO_INDEX || self.timer(timer.next).is_some_and(|next| next.before == index),
                 "the neighbor behind timer {index} does not lead back to it"
             );
         }
@@ -277,12 +278,12 @@ impl Timers {
         // The list of fired timers belongs to no level, and has no bit.
         let bit = 1_u64 << (list % SLOTS);
         if let Some(occupied) = self.occupied.get_mut(to_usize(list / SLOTS)) {
-            *occupied = if index == NOWHERE { *occupied & !bit } else { *occupied | bit };
+            *occupied = if index == NO_INDEX { *occupied & !bit } else { *occupied | bit };
         }
     }
 
     fn head(&self, list: u32) -> u32 {
-        self.heads.get(to_usize(list)).copied().unwrap_or(NOWHERE)
+        self.heads.get(to_usize(list)).copied().unwrap_or(NO_INDEX)
     }
 
     /// The timers of a list.
@@ -293,7 +294,7 @@ impl Timers {
 
     /// The timer of an index, if it is armed.
     fn timer(&self, index: u32) -> Option<&Timer> {
-        self.timers.get(to_usize(index)).filter(|timer| timer.before != NOWHERE)
+        self.timers.get(to_usize(index)).filter(|timer| timer.before != NO_INDEX)
     }
 }
 
@@ -302,9 +303,9 @@ const fn tick(moment: Moment) -> u64 {
 }
 
 /// Whether a timer would fire long before anything is due, and at least half of the time until then has passed.
-fn is_worth_moving(now: Moment, armed: Moment, deadline: Moment) -> bool {
+fn should_move(now: Moment, armed: Moment, deadline: Moment) -> bool {
     let ahead = deadline.since(armed);
-    ahead >= MOVED_BY && ahead > armed.since(now)
+    ahead >= MOVE_MIN && ahead > armed.since(now)
 }
 
 #[cfg(test)]

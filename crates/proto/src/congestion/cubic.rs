@@ -195,13 +195,17 @@ impl Epoch {
     /// The window of the curve after this time.
     fn bytes_at(&self, time: Duration) -> u64 {
         let millis = nanos(time) / 1_000_000;
-        let away = millis.abs_diff(self.rise_millis).min(TIME_MAX_MILLIS);
+        let distance_millis = millis.abs_diff(self.rise_millis).min(TIME_MAX_MILLIS);
         // W_cubic(t) = C * (t - K)^3 + W_max (RFC 9438 section 4.2): concave up to the plateau, convex beyond it.
-        let apart = scale(away.saturating_mul(away).saturating_mul(away), CUBE_BYTES, CUBIC_MILLIS);
+        let distance_bytes = scale(
+            distance_millis.saturating_mul(distance_millis).saturating_mul(distance_millis),
+            CUBE_BYTES,
+            CUBIC_MILLIS,
+        );
         if millis < self.rise_millis {
-            self.plateau_bytes.saturating_sub(apart)
+            self.plateau_bytes.saturating_sub(distance_bytes)
         } else {
-            self.plateau_bytes.saturating_add(apart)
+            self.plateau_bytes.saturating_add(distance_bytes)
         }
     }
 }

@@ -41,33 +41,32 @@ const TARGET_MIN: u64 = 10_000_000;
 const TARGET_WINDOW_BYTES: u64 = 4 * SEGMENT_BYTES;
 
 /// A round trip within this distance of the minimum counts as one without a queue, in nanoseconds.
-const NEAR: u64 = 2_500_000;
+const EMPTY_QUEUE_MAX: u64 = 2_500_000;
 
 /// The minimum round trip is taken over one to two of these intervals.
-const BASE_INTERVAL: Duration = Duration::from_secs(5);
+const MIN_ROUND_TRIP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Without a round trip near the minimum for this long, the queue is drained to measure it.
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// The rate below which delay alone never pushes a flow, in bytes per second: sixty small packets, and as many in
-/// flight.
+/// The rate below which delay alone never lowers a flow, in bytes per second. It is enough for 60 packets of 400 bytes each second.
 const RATE_FLOOR: u64 = 24_000;
 
 /// The longest round trip for which the floor of the window is computed.
 const FLOOR_ROUND_TRIP_MAX: u64 = NANOS_PER_SECOND;
 
-/// With a queue, a loss of more than one part in this many is congestion.
-const LIGHT_PARTS: u32 = 32;
+/// While packets wait in a queue, losing more than one byte in this many is congestion.
+const QUEUED_LOSS_PARTS: u32 = 32;
 
-/// Without a queue, a loss of more than one part in this many is congestion.
-const HEAVY_PARTS: u32 = 8;
+/// Losing more than one byte in this many is congestion, with or without a queue.
+const ANY_LOSS_PARTS: u32 = 8;
 
 /// The loss rate is computed over at least this many bytes and one round trip, because one loss among few packets
 /// means little.
-const WEIGHED_BYTES: u32 = 48_000;
+const LOSS_RATE_MIN_BYTES: u32 = 48_000;
 
 /// The least growth of the window per round trip below the target.
-const STEP_BYTES: u64 = SEGMENT_BYTES / 2;
+const STEP_MIN_BYTES: u64 = SEGMENT_BYTES / 2;
 
 /// The limit of doubling growth: one part in this many of the window per round trip.
 const GROWTH_PARTS: u64 = 8;
@@ -85,9 +84,9 @@ pub(super) struct Delay {
 
     // The queueing delay
     /// The round trip without a queue.
-    base: Least,
+    min_round_trip: WindowedMin,
     /// The current round trip, without jitter.
-    standing: Least,
+    standing_round_trip: WindowedMin,
     /// A round trip ends when a packet sent from this moment on is acknowledged.
     round_from: Moment,
 
@@ -108,7 +107,7 @@ pub(super) struct Delay {
 
 /// The minimum over the last one to two intervals, in nanoseconds.
 #[derive(Debug)]
-struct Least {
+struct WindowedMin {
     /// The minimum of the previous interval, or `u64::MAX` without a sample in it.
     previous: u64,
     /// The minimum of the present interval, or `u64::MAX` before its first sample.
@@ -122,9 +121,9 @@ impl Default for Delay {
         Self {
             window: Window::new(WINDOW_START_BYTES),
             is_starting: true,
-            step_bytes: STEP_BYTES,
-            base: Least::NOTHING,
-            standing: Least::NOTHING,
+            step_bytes: STEP_MIN_BYTES,
+            min_round_trip: WindowedMin::EMPTY,
+            standing_round_trip: WindowedMin::EMPTY,
             round_from: Moment::ORIGIN,
             drain_at: None,
             drain: None,
@@ -137,14 +136,14 @@ impl Default for Delay {
 
 impl Controller for Delay {
     fn on_acked(&mut self, ack: &AckSummary) {
-        // Measure first: everything below judges the queue that this ack has seen.
+        // The measurement comes first, because all decisions below depend on the queue that this ack has seen.
         self.measure(ack);
         self.acked_bytes = self.acked_bytes.saturating_add(saturated(ack.bytes, u32::MAX));
         // Decisions take a round trip to show an effect, so there is at most one of each kind per round trip.
         let is_round_over = ack.sent_at >= self.round_from;
         if is_round_over {
             self.round_from = ack.now;
-            self.weigh_losses(ack.now);
+            self.evaluate_loss_rate(ack.now);
         }
         // While the queue drains, round trips measure the drain and not the window.
         if let Some((until, _)) = self.drain {
@@ -179,12 +178,12 @@ impl Controller for Delay {
             *self = Self::default();
             return;
         }
-        // Losses are only counted here, and weighed once per round trip.
+        // Losses are only counted here. Their rate is evaluated once per round trip.
         self.lost_bytes = self.lost_bytes.saturating_add(saturated(loss.bytes, u32::MAX));
         let (queue, target) = (self.queue(), self.target());
         // A loss while packets wait means that the growth has found the limit.
-        if queue > NEAR {
-            self.step_bytes = STEP_BYTES;
+        if queue > EMPTY_QUEUE_MAX {
+            self.step_bytes = STEP_MIN_BYTES;
         }
         // A loss above the target does not wait for the end of the round trip: the queue overflows.
         if queue > target && !self.is_in_recovery(loss.sent_at) {
@@ -209,7 +208,11 @@ impl Controller for Delay {
 
     fn check(&self) {
         self.window.check();
-        debug_assert!(self.step_bytes >= STEP_BYTES, "a window that may grow by {} bytes", self.step_bytes);
+        debug_assert!(
+            self.step_bytes >= STEP_MIN_BYTES,
+            "a window that may grow by {} bytes",
+            self.step_bytes
+        );
         debug_assert!(
             self.drain.is_none_or(|(_, bytes)| bytes >= WINDOW_MIN_BYTES),
             "the queue is drained with a window that carries no packet"
@@ -221,16 +224,17 @@ impl Delay {
     /// Updates the minimum round trips, and postpones the drain while the queue empties by itself.
     fn measure(&mut self, ack: &AckSummary) {
         let round_trip = nanos(ack.round_trip);
-        self.base.note(ack.now, round_trip, BASE_INTERVAL);
-        self.standing.note(ack.now, round_trip, part(ack.smoothed, 3));
-        if self.drain_at.is_none() || round_trip <= self.base.get().saturating_add(NEAR) {
+        self.min_round_trip.update(ack.now, round_trip, MIN_ROUND_TRIP_INTERVAL);
+        self.standing_round_trip.update(ack.now, round_trip, part(ack.smoothed, 3));
+        if self.drain_at.is_none() || round_trip <= self.min_round_trip.get().saturating_add(EMPTY_QUEUE_MAX)
+        {
             self.drain_at = Some(ack.now.after(DRAIN_AFTER));
         }
     }
 
     /// The queueing delay in nanoseconds.
     fn queue(&self) -> u64 {
-        self.standing.get().saturating_sub(self.base.get())
+        self.standing_round_trip.get().saturating_sub(self.min_round_trip.get())
     }
 
     /// The target queueing delay in nanoseconds, in inverse proportion to the fourth root of the window.
@@ -250,9 +254,9 @@ impl Delay {
         // Doubling growth needs a queue that is clearly short. It starts over as soon as the queue builds up, or the
         // application leaves the window unused.
         self.step_bytes = if queue < target / 2 && !ack.is_app_limited {
-            self.step_bytes.saturating_mul(2).min(self.window.bytes() / GROWTH_PARTS).max(STEP_BYTES)
+            self.step_bytes.saturating_mul(2).min(self.window.bytes() / GROWTH_PARTS).max(STEP_MIN_BYTES)
         } else {
-            STEP_BYTES
+            STEP_MIN_BYTES
         };
         let is_drain_due = self.drain_at.is_some_and(|at| ack.now >= at);
         // Slow start is not interrupted, because it ends with a queue anyway. A flow that sends little does not keep
@@ -260,42 +264,43 @@ impl Delay {
         if is_drain_due && !self.is_starting && !ack.is_app_limited {
             self.drain_at = Some(ack.now.after(DRAIN_AFTER));
             // The window without the bytes in the queue, by Little's law. Half of it is enough to empty the queue.
-            let without_queue = scale(self.window.bytes(), self.base.get(), self.standing.get());
+            let without_queue =
+                scale(self.window.bytes(), self.min_round_trip.get(), self.standing_round_trip.get());
             self.drain = Some((ack.now.after(ack.smoothed), self.floor_bytes().max(without_queue / 2)));
         }
     }
 
     /// Shrinks the window by the part that causes `excess` nanoseconds of the round trip.
     fn shrink_by(&mut self, excess: u64) {
-        debug_assert!(excess <= self.standing.get(), "the queue is longer than the round trip");
+        debug_assert!(excess <= self.standing_round_trip.get(), "the queue is longer than the round trip");
         // At most half at a time: one wrong measurement must not stop the flow.
         let window_bytes = self.window.bytes();
-        let taken = scale(window_bytes, excess, self.standing.get()).min(window_bytes / 2);
+        let taken = scale(window_bytes, excess, self.standing_round_trip.get()).min(window_bytes / 2);
         let left = window_bytes.saturating_sub(taken).max(self.floor_bytes());
         self.window = Window::new(left.min(window_bytes));
     }
 
     /// The window in bytes that gives the flow its least rate at the present round trip.
     fn floor_bytes(&self) -> u64 {
-        let round_trip = self.standing.get().min(FLOOR_ROUND_TRIP_MAX);
+        let round_trip = self.standing_round_trip.get().min(FLOOR_ROUND_TRIP_MAX);
         scale(RATE_FLOOR, round_trip, NANOS_PER_SECOND).max(WINDOW_MIN_BYTES)
     }
 
-    /// Decides once per round trip whether the losses are congestion.
-    fn weigh_losses(&mut self, now: Moment) {
+    /// Decides once per round trip whether the loss rate is a sign of congestion.
+    fn evaluate_loss_rate(&mut self, now: Moment) {
         let all = self.acked_bytes.saturating_add(self.lost_bytes);
-        if all < WEIGHED_BYTES {
+        if all < LOSS_RATE_MIN_BYTES {
             return;
         }
-        // Both counts start over, whatever the verdict, so that each loss is judged once.
+        // Both counts start over in any case, so that each loss is counted once.
         let lost = std::mem::take(&mut self.lost_bytes);
         self.acked_bytes = 0;
-        if lost > all / HEAVY_PARTS {
+        if lost > all / ANY_LOSS_PARTS {
             // Slow start may have doubled the window since the losses began, so half of it goes.
             let parts = if self.is_starting { 2 } else { 4 };
             let window_bytes = self.window.bytes();
             self.window = Window::new(window_bytes.saturating_sub(scale(window_bytes, 1, parts)));
-        } else if lost > all / LIGHT_PARTS && self.queue() > self.target() / 4 {
+        } else if lost > all / QUEUED_LOSS_PARTS && self.queue() > self.target() / 4 {
             self.shrink_by(self.queue() / 2);
         } else {
             return;
@@ -309,10 +314,10 @@ impl Delay {
     }
 }
 
-impl Least {
-    const NOTHING: Self = Self { previous: u64::MAX, current: u64::MAX, from: Moment::ORIGIN };
+impl WindowedMin {
+    const EMPTY: Self = Self { previous: u64::MAX, current: u64::MAX, from: Moment::ORIGIN };
 
-    fn note(&mut self, now: Moment, value: u64, interval: Duration) {
+    fn update(&mut self, now: Moment, value: u64, interval: Duration) {
         // Two intervals instead of a list of samples: old minima expire, and the memory is constant.
         if now.since(self.from) >= interval {
             self.previous = self.current;

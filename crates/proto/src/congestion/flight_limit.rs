@@ -1,6 +1,6 @@
 //! The limit on the bytes in flight that follows the path, in addition to the congestion window.
 //!
-//! Where nothing is lost and no queue builds up, a congestion window says little. In a LAN it may allow far more than
+//! Without losses and queues, a congestion window does not show the capacity of a path. In a LAN it may allow far more than
 //! the path holds, and a receiver that stalls for a moment would lose all that exceeds its socket buffer. The limit is
 //! twice what the path delivers in a round trip and a short stall. It begins with what the default buffer of a socket
 //! holds, which is enough for slow paths. A fast path raises it within a few round trips.
@@ -27,8 +27,11 @@ const PAUSE_ROUND_TRIPS: u32 = 10;
 /// The limit of one path.
 #[derive(Debug)]
 pub(super) struct FlightLimit {
+    /// The present limit.
     bytes: u32,
+    /// The limit of a path of which nothing is known, which is also the smallest.
     least_bytes: u32,
+    /// The largest limit.
     most_bytes: u32,
     /// When the limit last grew. A moment in the future is the end of a pause after an overflow.
     grown_at: Moment,
@@ -45,7 +48,7 @@ impl FlightLimit {
         self.bytes.into()
     }
 
-    /// Follows the estimate of what the path delivers.
+    /// Adjusts the limit to the estimated rate of the path.
     pub(super) fn on_acked(&mut self, now: Moment, bytes_per_second: u64, smoothed: Duration) {
         if now < self.grown_at {
             return;
@@ -56,8 +59,8 @@ impl FlightLimit {
         if bytes <= self.bytes {
             self.bytes = bytes;
         } else if now.since(self.grown_at) >= smoothed {
-            // A peer that acknowledges what it did not receive is found within a few hundred packets. Until then it must
-            // not get far more than an honest one.
+            // A peer that acknowledges packets it did not receive is detected within a few hundred packets. Until then it must
+            // not get far more than an honest peer.
             self.bytes = bytes.min(self.bytes.saturating_mul(2));
             self.grown_at = now;
         }

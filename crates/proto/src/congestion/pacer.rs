@@ -28,12 +28,12 @@ pub(super) struct Pacer {
     /// rounded.
     debt: u64,
     /// When `debt` was last updated.
-    noted_at: Moment,
+    updated_at: Moment,
 }
 
 impl Pacer {
     pub(super) fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second: bytes_per_second.max(RATE_MIN), debt: 0, noted_at: Moment::ORIGIN }
+        Self { bytes_per_second: bytes_per_second.max(RATE_MIN), debt: 0, updated_at: Moment::ORIGIN }
     }
 
     /// Changes the rate from now on.
@@ -70,11 +70,11 @@ impl Pacer {
 
     fn pay_off(&mut self, now: Moment) {
         self.debt = self.debt_at(now);
-        self.noted_at = self.noted_at.max(now);
+        self.updated_at = self.updated_at.max(now);
     }
 
     fn debt_at(&self, now: Moment) -> u64 {
-        self.debt.saturating_sub(self.paid_in(nanos(now.since(self.noted_at))))
+        self.debt.saturating_sub(self.paid_in(nanos(now.since(self.updated_at))))
     }
 
     fn burst(&self) -> u64 {

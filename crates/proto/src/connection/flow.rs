@@ -136,7 +136,7 @@ impl Connection {
     pub(super) fn on_data_sent(&mut self, now: Moment, bytes: u16) {
         let active = self.activate();
         active.rate.on_sent(now, bytes.into());
-        active.meter.on_asked();
+        active.meter.on_ack_eliciting_sent();
     }
 
     /// Updates the path estimates from an ack.

@@ -192,7 +192,7 @@ impl Connection {
             content.has_ack = writer.ack(self.acks.delay(now), self.acks.ranges()).is_ok();
             if content.has_ack
                 && let Some(active) = &mut self.active
-                && active.meter.takes_stamp(now)
+                && active.meter.take_timestamp_due(now)
             {
                 // Without room for a timestamp here, a later packet carries one.
                 let _ = writer.timestamp(now.as_nanos() / 1_000);

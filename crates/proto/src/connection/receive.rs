@@ -212,8 +212,8 @@ impl Connection {
                 }
                 Frame::Credit(total_bytes) => self.sending.on_credit(total_bytes),
                 Frame::Timestamp(peer_micros) => {
-                    if let Some((sent_at, waited)) = sample {
-                        let times = ClockSample { sent_at, waited, peer_micros, now };
+                    if let Some((sent_at, ack_delay)) = sample {
+                        let times = ClockSample { sent_at, ack_delay, peer_micros, now };
                         self.activate().meter.on_clock_sample(&times);
                     }
                 }
@@ -372,12 +372,12 @@ impl Connection {
         stats: &mut Stats,
     ) -> Result<Option<Moment>, ProtocolError> {
         debug_assert!(self.session.is_some(), "an ack was opened without keys");
-        // Acks of numbers from `unused` on name packets that were never sent.
-        let unused = self.session.as_ref().map_or(0, crate::session::PacketProtection::unused);
+        // Acks of numbers from `next_unused` on name packets that were never sent.
+        let next_unused = self.session.as_ref().map_or(0, crate::session::PacketProtection::next_unused);
         let (sending, control) = (&mut self.sending, &mut self.control);
         let outcome = self
             .loss
-            .on_ack(now, ack, unused, |fate, id, packet| route_fate(sending, control, fate, id, packet))
+            .on_ack(now, ack, next_unused, |fate, id, packet| route_fate(sending, control, fate, id, packet))
             .map_err(ProtocolError::Ack)?;
         add(&mut stats.packets_lost, outcome.lost.count);
         let event = FlightEvent::Acked {

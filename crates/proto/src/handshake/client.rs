@@ -39,8 +39,8 @@ pub(crate) struct Attempt {
     hello: HelloDraft,
     client_id: ClientId,
     offer: SuiteOffer,
-    asked: SharedParameters,
-    cookies: Vec<KeptCookie>,
+    requested: SharedParameters,
+    cookies: Vec<StoredCookie>,
     started_at: Moment,
     send_at: Moment,
     wait: std::time::Duration,
@@ -63,7 +63,7 @@ struct Refused {
 }
 
 #[derive(Debug)]
-struct KeptCookie {
+struct StoredCookie {
     cookie: CookieBytes,
     tries: u32,
 }
@@ -105,7 +105,7 @@ impl Attempt {
             hello,
             client_id,
             offer: request.offer,
-            asked: request.parameters.shared,
+            requested: request.parameters.shared,
             cookies: Vec::new(),
             started_at: begin,
             send_at: begin,
@@ -162,8 +162,8 @@ impl Attempt {
             return false;
         }
         let before = self.refused.take().filter(|refused| refused.refusal == refusal);
-        let fresh = Refused { refusal, count: 0, is_proved: false, believed_at: None };
-        let mut refused = before.unwrap_or(fresh);
+        let new = Refused { refusal, count: 0, is_proved: false, believed_at: None };
+        let mut refused = before.unwrap_or(new);
         refused.count = refused.count.saturating_add(1);
         if refused.count >= REFUSALS_BELIEVED {
             refused.believed_at = Some(now.after(REFUSAL_DELAY));
@@ -189,16 +189,17 @@ impl Attempt {
 
     /// Stores the cookie of a Retry for this attempt, and brings the next Hello forward.
     pub(crate) fn on_retry(&mut self, now: Moment, retry: &Retry<'_>) -> Result<(), DropReason> {
-        if self.cookies.iter().any(|kept| kept.cookie == *retry.cookie) {
+        if self.cookies.iter().any(|stored| stored.cookie == *retry.cookie) {
             return Err(DropReason::CookieLimit);
         }
-        let fresh = KeptCookie { cookie: *retry.cookie, tries: 0 };
+        let new = StoredCookie { cookie: *retry.cookie, tries: 0 };
         if self.cookies.len() < COOKIES_KEPT {
-            self.cookies.push(fresh);
+            self.cookies.push(new);
         } else {
             // A cookie that was tried without success makes room. Untried cookies may all be genuine.
-            let tried = self.cookies.iter_mut().filter(|kept| kept.tries > 0).max_by_key(|kept| kept.tries);
-            *tried.ok_or(DropReason::CookieLimit)? = fresh;
+            let tried =
+                self.cookies.iter_mut().filter(|stored| stored.tries > 0).max_by_key(|stored| stored.tries);
+            *tried.ok_or(DropReason::CookieLimit)? = new;
         }
         self.send_at = self.send_at.min(self.may_send_cookie_at(now));
         Ok(())
@@ -217,11 +218,11 @@ impl Attempt {
         if !self.offer.has(parameters.suite) {
             return Err(bad);
         }
-        let (seals, opens) = secrets.into_keys(key_suite(parameters.suite)).ok_or(bad)?;
+        let (seal_keys, open_keys) = secrets.into_keys(key_suite(parameters.suite)).ok_or(bad)?;
         let agreement = HandshakeResult {
-            seals,
-            opens,
-            timeouts: self.asked.agreed_with(parameters.shared),
+            seal_keys,
+            open_keys,
+            timeouts: self.requested.agreed_with(parameters.shared),
             peer: parameters.shared,
         };
         Ok((agreement, parameters.connection_id, parameters.reset_token))
@@ -229,14 +230,14 @@ impl Attempt {
 
     /// Writes the Hello that is due, with the least tried cookie, and schedules the next one.
     pub(crate) fn write_hello(&mut self, now: Moment, mut out: &mut [u8]) -> Option<usize> {
-        let least_tried = self.cookies.iter_mut().min_by_key(|kept| kept.tries);
-        if let Some(kept) = least_tried {
-            kept.tries = kept.tries.saturating_add(1);
-            self.hello.set_cookie(kept.cookie);
+        let least_tried = self.cookies.iter_mut().min_by_key(|stored| stored.tries);
+        if let Some(stored) = least_tried {
+            stored.tries = stored.tries.saturating_add(1);
+            self.hello.set_cookie(stored.cookie);
             self.cookie_sent_at = Some(now);
         }
         self.hello.encode(&mut out).ok()?;
-        if self.cookies.iter().any(|kept| kept.tries == 0) {
+        if self.cookies.iter().any(|stored| stored.tries == 0) {
             self.send_at = self.may_send_cookie_at(now);
         } else {
             self.send_at = now.after(self.wait);

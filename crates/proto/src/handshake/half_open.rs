@@ -59,8 +59,8 @@ impl HalfOpen {
         let HelloSource { route, is_proved } = sender;
         let first = AddressProof { route, is_proved, welcomes_left: WELCOMES_PER_ADDRESS.saturating_sub(1) };
         let mut addresses = [None; ADDRESSES_PER_HELLO];
-        if let Some(place) = addresses.first_mut() {
-            *place = Some(first);
+        if let Some(slot) = addresses.first_mut() {
+            *slot = Some(first);
         }
         let expires_at = now.after(HANDSHAKE_DEADLINE);
         Self { welcome, expires_at, source: sender.source(), addresses, grant, application_hello }
@@ -74,20 +74,20 @@ impl HalfOpen {
         self.source
     }
 
-    /// Returns whether the Welcome may be sent to `sender` once more, in which case the caller must send it. Any
-    /// address other than the first must be proved.
+    /// Returns whether the Welcome may be sent to `sender` once more, in which case the caller must send it. Every
+    /// address except the first must be proved.
     pub(crate) fn take_welcome(&mut self, sender: HelloSource) -> bool {
         let HelloSource { route, is_proved } = sender;
-        let is_same = |asked: &Option<AddressProof>| asked.is_none_or(|asked| asked.route == route);
-        let Some(place) = self.addresses.iter_mut().find(|asked| is_same(asked)) else { return false };
-        if place.is_none() && !is_proved {
+        let is_same = |address: &Option<AddressProof>| address.is_none_or(|address| address.route == route);
+        let Some(slot) = self.addresses.iter_mut().find(|address| is_same(address)) else { return false };
+        if slot.is_none() && !is_proved {
             return false;
         }
-        let asked =
-            place.get_or_insert(AddressProof { route, is_proved, welcomes_left: WELCOMES_PER_ADDRESS });
-        asked.is_proved |= is_proved;
-        let is_left = asked.welcomes_left > 0;
-        asked.welcomes_left = asked.welcomes_left.saturating_sub(1);
+        let address =
+            slot.get_or_insert(AddressProof { route, is_proved, welcomes_left: WELCOMES_PER_ADDRESS });
+        address.is_proved |= is_proved;
+        let is_left = address.welcomes_left > 0;
+        address.welcomes_left = address.welcomes_left.saturating_sub(1);
         is_left
     }
 
@@ -95,7 +95,9 @@ impl HalfOpen {
     /// else the only address that received a Welcome. No packet opens without a Welcome.
     pub(crate) fn proved(&self) -> [Option<Route>; ADDRESSES_PER_HELLO] {
         let is_alone = self.addresses.iter().flatten().count() == 1;
-        self.addresses.map(|asked| asked.filter(|asked| asked.is_proved || is_alone).map(|asked| asked.route))
+        self.addresses.map(|address| {
+            address.filter(|address| address.is_proved || is_alone).map(|address| address.route)
+        })
     }
 
     pub(crate) const fn welcome(&self) -> &[u8] {

@@ -9,17 +9,18 @@ use crate::time::Moment;
 #[derive(Debug)]
 pub(crate) struct Load {
     cookie: Cookie,
-    /// Attempts that are no sign of load.
-    calm: TokenBucket,
-    loaded_until: Moment,
+    /// The rate of attempts up to which the shard is not under load.
+    attempts: TokenBucket,
+    /// Until when cookies are required because of load.
+    required_until: Moment,
 }
 
 impl Load {
     pub(crate) fn new(cookie: Cookie) -> Self {
         Self {
             cookie,
-            calm: TokenBucket::new(LOAD_HANDSHAKES_PER_SECOND, LOAD_HANDSHAKES_PER_SECOND),
-            loaded_until: Moment::ORIGIN,
+            attempts: TokenBucket::new(LOAD_HANDSHAKES_PER_SECOND, LOAD_HANDSHAKES_PER_SECOND),
+            required_until: Moment::ORIGIN,
         }
     }
 
@@ -28,19 +29,19 @@ impl Load {
     }
 
     /// Whether an address must prove itself now.
-    pub(crate) fn wants_cookie(&mut self, now: Moment, half_open_count: u32) -> bool {
+    pub(crate) fn requires_cookie(&mut self, now: Moment, half_open_count: u32) -> bool {
         if self.cookie == Cookie::Always {
             return true;
         }
-        if half_open_count >= LOAD_HALF_OPEN || !self.calm.has(now) {
-            self.loaded_until = now.after(LOAD_STICKY);
+        if half_open_count >= LOAD_HALF_OPEN || !self.attempts.has(now) {
+            self.required_until = now.after(LOAD_STICKY);
         }
-        now < self.loaded_until
+        now < self.required_until
     }
 
     /// Counts an attempt, before anything of its Hello is checked that costs more than a cookie.
     pub(crate) fn on_attempt(&mut self, now: Moment) {
-        self.calm.take(now);
+        self.attempts.take(now);
     }
 }
 
@@ -54,40 +55,40 @@ mod tests {
 
     #[test]
     fn cookies_can_be_required_always() {
-        assert!(Load::new(Cookie::Always).wants_cookie(ms(5_000), 0));
+        assert!(Load::new(Cookie::Always).requires_cookie(ms(5_000), 0));
     }
 
     #[test]
     fn the_65th_attempt_in_a_second_needs_a_cookie() {
         let mut load = Load::new(Cookie::UnderLoad);
         for _ in 0..64 {
-            assert!(!load.wants_cookie(ms(5_000), 0));
+            assert!(!load.requires_cookie(ms(5_000), 0));
             load.on_attempt(ms(5_000));
         }
-        assert!(load.wants_cookie(ms(5_000), 0));
-        assert!(load.wants_cookie(ms(5_999), 0), "sticky");
-        assert!(!load.wants_cookie(ms(6_000), 0));
+        assert!(load.requires_cookie(ms(5_000), 0));
+        assert!(load.requires_cookie(ms(5_999), 0), "sticky");
+        assert!(!load.requires_cookie(ms(6_000), 0));
     }
 
     #[test]
     fn cookies_stay_required_while_the_load_lasts() {
         let mut load = Load::new(Cookie::UnderLoad);
         let wanted = (0..5_000).filter(|at| {
-            let is_wanted = load.wants_cookie(ms(*at), 0);
+            let is_wanted = load.requires_cookie(ms(*at), 0);
             load.on_attempt(ms(*at));
             is_wanted
         });
         assert!((4_900..4_936).contains(&wanted.count()), "all but the first few");
-        assert!(load.wants_cookie(ms(5_998), 0));
-        assert!(!load.wants_cookie(ms(6_000), 0));
+        assert!(load.requires_cookie(ms(5_998), 0));
+        assert!(!load.requires_cookie(ms(6_000), 0));
     }
 
     #[test]
     fn the_128th_half_open_connection_requires_cookies() {
         let mut load = Load::new(Cookie::UnderLoad);
-        assert!(!load.wants_cookie(ms(5_000), 127));
-        assert!(load.wants_cookie(ms(5_000), 128));
-        assert!(load.wants_cookie(ms(5_999), 0));
-        assert!(!load.wants_cookie(ms(6_000), 0));
+        assert!(!load.requires_cookie(ms(5_000), 127));
+        assert!(load.requires_cookie(ms(5_000), 128));
+        assert!(load.requires_cookie(ms(5_999), 0));
+        assert!(!load.requires_cookie(ms(6_000), 0));
     }
 }

@@ -139,7 +139,7 @@ impl HandshakeResponder {
         match (is_proved, mismatch) {
             (true, None) => Ok(CookieVerdict::Proved),
             (true, Some(reason)) => Ok(CookieVerdict::Mismatch(reason)),
-            (false, None) if !self.load.wants_cookie(now, self.half_open_count) => {
+            (false, None) if !self.load.requires_cookie(now, self.half_open_count) => {
                 Ok(CookieVerdict::Unproved)
             }
             (false, _) => Ok(CookieVerdict::Retry),
@@ -275,8 +275,8 @@ impl HandshakeResponder {
         Welcome { client_id: hello.fields.client_id, noise_message: &message_2 }
             .encode(&mut welcome)
             .map_err(|_| DropReason::BadNoise)?;
-        let (seals, opens) = secrets.into_keys(key_suite(suite)).ok_or(DropReason::BadOffer)?;
-        let agreement = HandshakeResult { seals, opens, timeouts: shared, peer: client.shared };
+        let (seal_keys, open_keys) = secrets.into_keys(key_suite(suite)).ok_or(DropReason::BadOffer)?;
+        let agreement = HandshakeResult { seal_keys, open_keys, timeouts: shared, peer: client.shared };
         let (remote_id, application_hello) = (client.connection_id, client.hello.into());
         Ok(Answer { agreement, remote_id, welcome: welcome.into(), application_hello })
     }

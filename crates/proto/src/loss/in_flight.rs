@@ -71,7 +71,7 @@ pub(super) struct CarriedIds {
     /// One id for each run and each packet with it. The entries of the ring own consecutive parts.
     pub(super) ids: VecDeque<MessageId>,
     /// The number of ids that were removed at the front.
-    gone: u64,
+    removed_count: u64,
 }
 
 /// The most recent packet numbers that were skipped.
@@ -107,9 +107,13 @@ impl InFlightPackets {
         );
         self.in_flight.on_sent(&packet);
         // The ids of the packet were registered just before, so they are the last ones.
-        let all = self.carried.as_ref().map_or(0, |carried| carried.all());
-        debug_assert!(u64::from(packet.carried) <= all, "packet {} carries unknown messages", packet.number);
-        let carried_from = all.saturating_sub(u64::from(packet.carried));
+        let added_count = self.carried.as_ref().map_or(0, |carried| carried.added_count());
+        debug_assert!(
+            u64::from(packet.carried) <= added_count,
+            "packet {} carries unknown messages",
+            packet.number
+        );
+        let carried_from = added_count.saturating_sub(u64::from(packet.carried));
         self.ring.push_back(RingEntry { packet, carried_from, is_settled: false });
         self.find_oldest_carrying();
     }
@@ -289,13 +293,13 @@ impl InFlightPackets {
             "the probe timer counts from a packet that is not the oldest one with reliable data"
         );
         // Each id belongs to one packet, and the ids are in the order of the packets.
-        let mut next = self.carried.as_ref().map_or(0, |carried| carried.gone);
+        let mut next = self.carried.as_ref().map_or(0, |carried| carried.removed_count);
         for entry in self.ring.iter().filter(|entry| entry.packet.carried > 0) {
             debug_assert_eq!(entry.carried_from, next, "packet {} has other messages", entry.packet.number);
             next = next.saturating_add(entry.packet.carried.into());
         }
-        let all = self.carried.as_ref().map_or(0, |carried| carried.all());
-        debug_assert_eq!(next, all, "messages are registered that no packet carries");
+        let added_count = self.carried.as_ref().map_or(0, |carried| carried.added_count());
+        debug_assert_eq!(next, added_count, "messages are registered that no packet carries");
         // A packet that an ack has passed over waits for its loss, and only such a packet does.
         let is_passed = |entry: &RingEntry| largest.is_some_and(|largest| entry.packet.number < largest.0);
         debug_assert_eq!(
@@ -353,8 +357,8 @@ impl InFlight {
 
 impl CarriedIds {
     /// The number of ids that were ever added.
-    fn all(&self) -> u64 {
-        self.gone.saturating_add(to_u64(self.ids.len()))
+    fn added_count(&self) -> u64 {
+        self.removed_count.saturating_add(to_u64(self.ids.len()))
     }
 
     /// The ids of a packet in the ring.
@@ -365,16 +369,16 @@ impl CarriedIds {
     /// Removes the ids of the oldest packet.
     fn forget(&mut self, entry: &RingEntry) {
         self.ids.drain(self.range(entry));
-        self.gone = self.gone.saturating_add(u64::from(entry.packet.carried));
+        self.removed_count = self.removed_count.saturating_add(u64::from(entry.packet.carried));
     }
 
     fn range(&self, entry: &RingEntry) -> Range<usize> {
         debug_assert!(
-            entry.carried_from >= self.gone,
+            entry.carried_from >= self.removed_count,
             "the messages of packet {} were removed before it",
             entry.packet.number
         );
-        let start = saturated(entry.carried_from.saturating_sub(self.gone), usize::MAX);
+        let start = saturated(entry.carried_from.saturating_sub(self.removed_count), usize::MAX);
         let end = start.saturating_add(usize::from(entry.packet.carried));
         debug_assert!(end <= self.ids.len(), "packet {} lacks messages", entry.packet.number);
         start.min(self.ids.len())..end.min(self.ids.len())

@@ -171,7 +171,7 @@ proptest! {
                 _ => {
                     timers.arm(now, index, later);
                     let armed = model.entry(index).or_insert(later);
-                    if later < *armed || is_worth_moving(now, *armed, later) {
+                    if later < *armed || should_move(now, *armed, later) {
                         *armed = later;
                     }
                 }

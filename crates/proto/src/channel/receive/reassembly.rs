@@ -14,8 +14,8 @@ use crate::channel::ranges::Ranges;
 use crate::convert::to_usize;
 use crate::ids::KeyedBuildHasher;
 use crate::limits::{
-    CONTRADICTIONS_MAX, ITEM_CHARGE_BYTES, PIECE_RANGES_MAX, RELIABLE_IN_PIECES_MAX,
-    UNRELIABLE_IN_PIECES_MAX, UNRELIABLE_RANGES_MAX,
+    CONTRADICTIONS_MAX, FRAGMENT_RANGES_MAX, ITEM_CHARGE_BYTES, RELIABLE_FRAGMENTED_MAX,
+    UNRELIABLE_FRAGMENTED_MAX, UNRELIABLE_RANGES_MAX,
 };
 
 /// The number of messages for which a validation keeps its memory. Most packets have fragments of one or two messages.
@@ -180,7 +180,7 @@ impl ReassemblyTable {
         }
         // Two limits bound what the peer can make this end store for fragments: the messages, and the holes in them.
         if known.is_none()
-            && self.reliable.len().saturating_add(self.validation.begun_count) >= RELIABLE_IN_PIECES_MAX
+            && self.reliable.len().saturating_add(self.validation.begun_count) >= RELIABLE_FRAGMENTED_MAX
         {
             return FragmentCheck::TooMany;
         }
@@ -188,7 +188,7 @@ impl ReassemblyTable {
         let (count, new_bytes) =
             received.map_or((1, end.saturating_sub(begin)), |received| received.with(begin, end));
         let adds_range = count > received.map_or(0, Ranges::count);
-        if adds_range && self.range_count.saturating_add(self.validation.range_count) >= PIECE_RANGES_MAX {
+        if adds_range && self.range_count.saturating_add(self.validation.range_count) >= FRAGMENT_RANGES_MAX {
             return FragmentCheck::Holes;
         }
         // Bytes that two fragments of the packet share are counted twice here. The message then counts as complete too
@@ -300,7 +300,7 @@ impl ReassemblyTable {
 
     /// The unreliable message that is dropped for the next one, when the limit is reached.
     fn oldest_unreliable(&self) -> Option<&(u64, Reassembly)> {
-        self.unreliable.front().filter(|_| self.unreliable.len() >= UNRELIABLE_IN_PIECES_MAX)
+        self.unreliable.front().filter(|_| self.unreliable.len() >= UNRELIABLE_FRAGMENTED_MAX)
     }
 
     /// Stores a fragment of an unreliable message for which [`Self::accepts_unreliable`] is true. Returns the message when it is
@@ -309,7 +309,7 @@ impl ReassemblyTable {
         let number = fragment.number;
         let mut place = self.unreliable.partition_point(|(other, _)| *other < number);
         if self.unreliable.get(place).is_none_or(|(other, _)| *other != number) {
-            if self.unreliable.len() >= UNRELIABLE_IN_PIECES_MAX {
+            if self.unreliable.len() >= UNRELIABLE_FRAGMENTED_MAX {
                 // The oldest message is the least likely to complete.
                 self.remove_unreliable(0);
                 place = place.saturating_sub(1);
@@ -370,8 +370,8 @@ impl ReassemblyTable {
             (reliable_bytes, unreliable_bytes, range_count),
             "incomplete messages were counted wrong"
         );
-        debug_assert!(self.reliable.len() <= RELIABLE_IN_PIECES_MAX && range_count <= PIECE_RANGES_MAX);
-        debug_assert!(self.unreliable.len() <= UNRELIABLE_IN_PIECES_MAX);
+        debug_assert!(self.reliable.len() <= RELIABLE_FRAGMENTED_MAX && range_count <= FRAGMENT_RANGES_MAX);
+        debug_assert!(self.unreliable.len() <= UNRELIABLE_FRAGMENTED_MAX);
         debug_assert!(
             self.unreliable.iter().is_sorted_by(|one, next| one.0 < next.0),
             "incomplete unreliable messages are not in order"
@@ -531,7 +531,7 @@ mod tests {
     #[test]
     fn holes_and_messages_are_bounded() {
         let mut table = ReassemblyTable::new();
-        for hole in 0..u32::try_from(PIECE_RANGES_MAX).unwrap() {
+        for hole in 0..u32::try_from(FRAGMENT_RANGES_MAX).unwrap() {
             assert_eq!(alone(&mut table, ID, &fragment(10_000, 2 * hole, &[1])), FragmentCheck::Fits);
             table.put(ID, &fragment(10_000, 2 * hole, &[1]));
         }
@@ -539,7 +539,7 @@ mod tests {
         assert_eq!(alone(&mut table, ID, &fragment(10_000, 1, &[1])), FragmentCheck::Fits, "it closes one");
         assert_eq!(alone(&mut table, MessageId(8), &fragment(10, 0, &[1])), FragmentCheck::Holes);
         let mut table = ReassemblyTable::new();
-        for id in 0..RELIABLE_IN_PIECES_MAX as u64 {
+        for id in 0..RELIABLE_FRAGMENTED_MAX as u64 {
             table.put(MessageId(id), &fragment(10, 0, &[1]));
         }
         assert_eq!(alone(&mut table, MessageId(1 << 40), &fragment(10, 0, &[1])), FragmentCheck::TooMany);
@@ -549,12 +549,12 @@ mod tests {
     #[test]
     fn holes_and_messages_are_bounded_within_one_packet() {
         let mut table = ReassemblyTable::new();
-        for hole in 0..u32::try_from(PIECE_RANGES_MAX).unwrap() {
+        for hole in 0..u32::try_from(FRAGMENT_RANGES_MAX).unwrap() {
             assert_eq!(table.validate(ID, &fragment(10_000, 2 * hole, &[1])), FragmentCheck::Fits);
         }
         assert_eq!(table.validate(ID, &fragment(10_000, 9_000, &[1])), FragmentCheck::Holes);
         table.end_validation();
-        for id in 0..RELIABLE_IN_PIECES_MAX as u64 {
+        for id in 0..RELIABLE_FRAGMENTED_MAX as u64 {
             assert_eq!(table.validate(MessageId(id), &fragment(10, 0, &[1])), FragmentCheck::Fits);
         }
         assert_eq!(table.validate(MessageId(1 << 40), &fragment(10, 0, &[1])), FragmentCheck::TooMany);

@@ -9,7 +9,7 @@ use drumfire_wire::{EncodeError, Fragment, FrameWriter, Message, MessageId};
 
 use crate::channel::ranges::Ranges;
 use crate::convert::{to_u64, to_usize};
-use crate::limits::PIECE_MIN_BYTES;
+use crate::limits::FRAGMENT_MIN_BYTES;
 use crate::loss::PacketFate;
 
 /// The first fate id of a fragment. Reliable messages never reach it, and values begin above.
@@ -164,7 +164,7 @@ pub(super) fn write_fragment<B: BufMut>(
     };
     // Each fragment repeats the fields, so the end of a nearly full packet is better left empty.
     let bytes = rest.len().min(room);
-    if bytes < rest.len().min(PIECE_MIN_BYTES) {
+    if bytes < rest.len().min(FRAGMENT_MIN_BYTES) {
         return None;
     }
     let written = writer.fragment(&cut(bytes)?);

@@ -12,7 +12,7 @@ use crate::channel::send::fragments::{FragmentFates, write_fragment};
 use crate::channel::send::segment::{QueuedMessage, SingleEntry};
 use crate::channel::send::sent_run::{RunIds, RunState};
 use crate::channel::send::{FillCounts, Packet};
-use crate::limits::{CHANNEL_IN_PIECES_MAX, RELIABLE_IN_PIECES_MAX};
+use crate::limits::{CHANNEL_FRAGMENTED_MAX, RELIABLE_FRAGMENTED_MAX};
 use crate::loss::PacketFate;
 use crate::time::Moment;
 
@@ -95,7 +95,7 @@ impl Reliable {
     /// Whether another message of this channel may be fragmented now.
     pub(in crate::channel::send) fn may_begin_fragmented(&self, channel: ChannelId) -> bool {
         let of_channel = self.fragmented.get(&channel).copied().unwrap_or(0);
-        of_channel < CHANNEL_IN_PIECES_MAX && self.fragmented_count < RELIABLE_IN_PIECES_MAX
+        of_channel < CHANNEL_FRAGMENTED_MAX && self.fragmented_count < RELIABLE_FRAGMENTED_MAX
     }
 
     /// Assigns an id to a message that is to be fragmented. Returns the id.

@@ -10,7 +10,7 @@ use crate::channel::send::fragments::must_fragment;
 use crate::channel::send::sent_run::{Order, RunBodies, RunFrame, RunIds, RunState, SentRun, lengths_of};
 use crate::channel::send::{FillCounts, Packet};
 use crate::convert::{saturated, to_usize};
-use crate::limits::RELIABLE_IN_PIECES_MAX;
+use crate::limits::RELIABLE_FRAGMENTED_MAX;
 use crate::time::Moment;
 
 impl Reliable {
@@ -64,7 +64,7 @@ impl Reliable {
                 // The message fitted once, but the present path carries less.
                 Err(error)
                     if must_fragment(error, packet.room_bytes)
-                        && self.fragmented_count < RELIABLE_IN_PIECES_MAX =>
+                        && self.fragmented_count < RELIABLE_FRAGMENTED_MAX =>
                 {
                     self.cut(id);
                 }
