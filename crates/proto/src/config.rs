@@ -20,52 +20,56 @@ use crate::path::Path;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// Identifies the game and its build. Both ends must use the same value.
+    /// Identifies the game and its build. Both ends must use the same value. The default is 0.
     pub protocol_id: u64,
     /// Whether AES-128-GCM is offered, and chosen when the peer offers it. The default is true on machines with
     /// instructions for it.
     pub has_aes_gcm: bool,
     /// A connection that receives no packet from its peer ends after this time, or after the peer's value if that is
-    /// shorter; 1 s to 49 days.
+    /// shorter; 1 s to 49 days. The default is 30 s.
     pub silent_timeout: Duration,
     /// A connection with an unacknowledged packet ends after this time, or after the peer's value if that is shorter;
-    /// 1 s to 49 days.
+    /// 1 s to 49 days. The default is 10 s.
     pub unacknowledged_timeout: Duration,
-    /// The send memory of a connection for messages, in bytes including charges; at least 4 KiB.
+    /// The send memory of a connection for messages, in bytes including a charge of 64 bytes for each message; at least 4
+    /// KiB. The default is 1 MiB. An idle connection uses none of it.
     pub send_memory_bytes: usize,
     /// The memory of a connection for messages that wait for the application, in bytes including charges; at least 4
-    /// KiB. The peer begins with credit for at most 128 KiB of reliable messages. The credit grows up to half of this
+    /// KiB. The default is 2 MiB. The peer begins with credit for at most 128 KiB of reliable messages. The credit grows up to half of this
     /// memory while the application takes what arrives.
     pub receive_memory_bytes: usize,
-    /// The memory for messages of all connections together, in bytes including charges; at least 1 MiB. Beyond it a
+    /// The memory for messages of all connections together, in bytes including charges; at least 1 MiB. The default is 512
+    /// MiB. Beyond it a
     /// server refuses Hellos. Existing connections are limited by their own memory only.
     pub worker_memory_bytes: usize,
-    /// The longest reliable message that this end sends and accepts, in bytes. 1 KiB to 16 MiB, and at most a quarter
-    /// of either memory.
+    /// The longest reliable message that this end sends and accepts, in bytes: 1 KiB to 16 MiB, and at most a quarter of
+    /// either memory. The default is 64 KiB.
     pub message_max_bytes: usize,
     /// The memory for events that wait for the application, in bytes over all connections; at least twice the receive
-    /// memory.
+    /// memory. The default is 8 MiB.
     pub event_memory_bytes: usize,
-    /// The most bytes in flight of a connection, whatever its congestion window allows; at least 2,400. A connection
-    /// begins with 128 KiB at most, and raises its limit to twice what its path delivers in a round trip and 25 ms. With
-    /// [`Congestion::Fixed`], all of it may be in flight from the start.
-    /// `send_memory_bytes` is a limit too.
+    /// The most bytes in flight of a connection, whatever its congestion window allows; at least 2,400. The default is 4
+    /// MiB. A connection begins with 128 KiB at most, and raises its limit to twice the bytes that its path delivers in a
+    /// round trip and 25 ms. With [`Congestion::Fixed`], all of it may be in flight from the start. `send_memory_bytes`
+    /// limits the bytes in flight too.
     pub in_flight_bytes: usize,
-    /// The UDP payload of the largest datagram that this end sends and accepts, in bytes: 1,200 to 1,472. A
-    /// connection that fills its packets probes its path for sizes up to this limit.
+    /// The UDP payload of the largest datagram that this end sends and accepts, in bytes: 1,200 to 1,472. The default is
+    /// 1,472. A connection that fills its packets probes its path for sizes up to this limit.
     pub datagram_max_bytes: u16,
-    /// The congestion control algorithm.
+    /// The congestion control algorithm. The default is [`Congestion::Delay`].
     pub congestion: Congestion,
     /// The number of connections, including half-open ones; 1 to
-    /// [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX).
+    /// [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). The default is 65,536.
     pub connections: u32,
-    /// The number of datagrams of one connection that are opened in one pass; at least 1.
+    /// The number of datagrams of one connection that are opened in one pass; at least 1. The default is 64. Further
+    /// datagrams of the pass are dropped, so that one connection cannot delay the others.
     pub pass_share_datagrams: u16,
-    /// The size of the replay window in packet numbers: a multiple of 64, 64 to 8,192.
+    /// The size of the replay window in packet numbers: a multiple of 64, 64 to 8,192. The default is 1,024. Packets with
+    /// older numbers are dropped.
     pub replay_window: u32,
-    /// The number of packets after which a key is replaced; 64 to 8,388,608.
+    /// The number of packets after which a key is replaced; 64 to 8,388,608, which is the default.
     pub rekey_packets: u64,
-    /// The age at which a key is replaced; 1 s to 15 min.
+    /// The age at which a key is replaced; 1 s to 15 min, which is the default.
     pub rekey_interval: Duration,
     /// Whether busy connections keep a flight record of their last events, of 3 KiB each, which is reported when they
     /// end abnormally. The default is true. It costs 1.6 percent of the instructions of a packet's round trip.
@@ -287,32 +291,34 @@ pub enum Cookie {
 pub struct ServerConfig {
     /// The server's long-lived key pair.
     pub keys: ServerKeyPair,
-    /// The number by which clients refer to the key.
+    /// The number by which clients refer to the key. The default is 0.
     pub key_id: u32,
     /// The clients that may connect. The default is all.
     pub access: Access,
     /// The secret from which connection ids and reset tokens are derived. It must survive a restart.
     pub persistent: Secret<32>,
-    /// Distinguishes servers with the same persistent secret.
+    /// Distinguishes servers with the same persistent secret. The default is empty.
     pub server_id: Vec<u8>,
     /// The secret of cookies: one per process, the same for all shards, never stored.
     pub process_key: Secret<32>,
-    /// When a client must prove its address.
+    /// When a client must prove its address. The default is [`Cookie::Always`].
     pub cookie: Cookie,
-    /// The shard of the server that this endpoint serves.
+    /// The shard of the server that this endpoint serves. The default is [`Shard::ONLY`].
     pub shard: Shard,
-    /// The number of half-open connections.
+    /// The most half-open connections of this endpoint; at least 1. The default is 4,096.
     pub half_open: u32,
-    /// The number of half-open connections of one source.
+    /// The most half-open connections of one source; at least 1. The default is 16 in open access, and 256 with tokens.
     pub half_open_per_source: u16,
-    /// The number of key agreements per second, which is also the burst.
+    /// The number of key agreements per second, which is also the burst; at least 1. The default is 2,000.
     pub handshakes_per_second: u32,
     /// The number of attempts of one source per second, whatever their outcome: Hellos that prove their address and
-    /// were not answered before. Key agreements of one source have a separate limit of the same size.
+    /// were not answered before. Key agreements of one source have a separate limit of the same size. At least 1; the
+    /// default is 20 in open access, and 500 with tokens.
     pub source_handshakes_per_second: u32,
-    /// The burst of attempts, and of key agreements, of one source.
+    /// The burst of attempts, and of key agreements, of one source; at least 1. The default is 20 in open access, and 1,000
+    /// with tokens.
     pub source_handshakes_burst: u32,
-    /// The number of Retries per second. The burst is a tenth of it.
+    /// The number of Retries and Refuses per second; at least 1. The burst is a tenth of it. The default is 10,000.
     pub retries_per_second: u32,
 }
 

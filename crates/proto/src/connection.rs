@@ -177,9 +177,9 @@ pub(crate) struct Connection {
     /// The next packet must ask for an ack, if necessary by a ping.
     is_ping_due: bool,
     /// The peer issued or retired a connection id, and the endpoint has not yet updated its tables.
-    has_id_news: bool,
+    has_id_changes: bool,
     /// The window is full, and the peer was asked for an ack.
-    is_ack_asked: bool,
+    is_ack_requested: bool,
 }
 
 impl Connection {
@@ -213,8 +213,8 @@ impl Connection {
             is_queued: false,
             is_probe_due: false,
             is_ping_due: false,
-            has_id_news: false,
-            is_ack_asked: false,
+            has_id_changes: false,
+            is_ack_requested: false,
         }
     }
 
@@ -248,11 +248,11 @@ impl Connection {
         matches!(self.phase.as_deref(), Some(Phase::Closing(_)))
     }
 
-    /// Ends the handshake. A client must send a packet (`must_speak`), because a server confirms the connection on
-    /// the first one.
-    pub(crate) fn open(&mut self, now: Moment, must_speak: bool) {
+    /// Ends the handshake. With `must_send`, a ping is due: a client must send a packet, because a server confirms the
+    /// connection on the first one.
+    pub(crate) fn open(&mut self, now: Moment, must_send: bool) {
         self.phase = None;
-        self.is_ping_due = must_speak;
+        self.is_ping_due = must_send;
         self.liveness.on_received(now);
     }
 
@@ -305,25 +305,25 @@ impl Connection {
     }
 
     /// Returns whether the peer issued or retired an id since the last call.
-    pub(crate) const fn has_id_news(&mut self) -> bool {
-        std::mem::replace(&mut self.has_id_news, false)
+    pub(crate) const fn has_id_changes(&mut self) -> bool {
+        std::mem::replace(&mut self.has_id_changes, false)
     }
 
     /// Takes a spare id for a new path, if there is one, so that an observer cannot link both paths (RFC 9000 section
     /// 9.5). The previous id is retired after packets that were sent to it have had time to arrive.
     pub(crate) fn change_id(&mut self, now: Moment) -> bool {
-        let leave_at = now.after(self.loss.settling_time());
+        let retire_at = now.after(self.loss.settling_time());
         // Only clients move. A server follows the address of its client, and the client brings the id.
         let ConnectionIdState::Client(ids) = &mut self.identity else { return false };
         let Some((id, retired)) = ids.known.as_mut().and_then(KnownIds::change) else { return false };
-        ids.leave_at = Some(leave_at);
+        ids.retire_at = Some(retire_at);
         self.path.remote_id = Some(id);
         self.record(now, FlightEvent::IdChanged);
         // Only the id of the previous path is kept for late packets. An older one is retired now.
         if let Some(sequence) = retired {
             self.control.push(Control::RetireConnectionId(sequence));
         }
-        // The first packet with the new id shows the server where the client is now.
+        // The first packet with the new id shows the server the client's new address.
         self.is_ping_due = true;
         true
     }
@@ -364,7 +364,7 @@ impl Connection {
     fn shrink(&mut self, now: Moment) {
         self.liveness.on_shrunk();
         self.path.shrink();
-        self.shrink_books();
+        self.shrink_loss();
         self.acks.shrink();
         self.active = None;
         // Ids of receipts start again after this, as those of control frames do.
@@ -379,10 +379,10 @@ impl Connection {
         }
     }
 
-    /// Releases the books of packets that were all settled, and of the frames that they carried.
-    fn shrink_books(&mut self) {
+    /// Releases the memory of loss detection and of control frames, if no packet is in flight.
+    fn shrink_loss(&mut self) {
         self.loss.shrink();
-        // Ids of control frames start again after this, so no packet in the books may still name one.
+        // The fate ids of control frames start again after this, so `loss` must not hold any.
         if !self.loss.has_packets() {
             self.control.shrink();
         }
@@ -426,12 +426,12 @@ impl Connection {
     }
 
     /// Updates the endpoint's memory budget with the bytes that both directions' queues hold now.
-    pub(crate) fn count_in(&mut self, budget: &mut MemoryBudget) {
+    pub(crate) fn update_budget(&mut self, budget: &mut MemoryBudget) {
         budget.count(&mut self.share, self.receiving.used_bytes().saturating_add(self.sending.used_bytes()));
     }
 
     /// Removes this connection from the endpoint's memory budget.
-    pub(crate) fn leave(&mut self, budget: &mut MemoryBudget) {
+    pub(crate) fn leave_budget(&mut self, budget: &mut MemoryBudget) {
         budget.count(&mut self.share, 0);
         budget.on_taken(self.events_bytes());
     }

@@ -1,7 +1,7 @@
 //! Reliable frames about the connection itself: kept until they are acknowledged, and sent again when they are lost.
 //!
-//! `identity` and the credit modules give the frames their meaning. Their ids share the books of `loss` with
-//! messages, and lie far above all message ids.
+//! `identity` and the credit modules give the frames their meaning. Their fate ids
+//! lie far above those of messages.
 
 use bytes::BufMut;
 use drumfire_crypto::Secret;
@@ -10,7 +10,7 @@ use drumfire_wire::{FrameWriter, MessageId, NewConnectionId, ResumeToken, limits
 use crate::limits::RETIRING_IDS;
 use crate::loss::PacketFate;
 
-/// The first id of a control frame. No connection lives long enough to use as many message ids.
+/// The first fate id of a control frame. No connection lives long enough to use as many message ids.
 const FIRST_ID: u64 = 1 << 63;
 
 /// A frame that must arrive.
@@ -33,10 +33,10 @@ pub(crate) struct SealedResume {
 
 /// The frames that are not acknowledged yet. `None` for the many connections that have no such frame.
 #[derive(Debug, Default)]
-pub(crate) struct ControlQueue(Option<Box<Books>>);
+pub(crate) struct ControlQueue(Option<Box<PendingFrames>>);
 
 #[derive(Debug, Default)]
-struct Books {
+struct PendingFrames {
     items: Vec<ControlEntry>,
     next_id: u32,
     has_waiting: bool,
@@ -50,25 +50,25 @@ struct ControlEntry {
     sent_in: Option<u64>,
 }
 
-/// Whether this id in the books of `loss` belongs to a control frame.
+/// Whether this fate id belongs to a control frame.
 pub(crate) const fn is_control(id: MessageId) -> bool {
     id.0 >= FIRST_ID
 }
 
 impl ControlQueue {
     pub(crate) fn push(&mut self, frame: Control) {
-        let books = self.0.get_or_insert_default();
-        let id = FIRST_ID.saturating_add(books.next_id.into());
+        let pending = self.0.get_or_insert_default();
+        let id = FIRST_ID.saturating_add(pending.next_id.into());
         // A `u32` counts years of frames.
-        books.next_id = books.next_id.saturating_add(1);
-        books.items.push(ControlEntry { id, frame, sent_in: None });
-        books.has_waiting = true;
+        pending.next_id = pending.next_id.saturating_add(1);
+        pending.items.push(ControlEntry { id, frame, sent_in: None });
+        pending.has_waiting = true;
     }
 
     /// Queues the peer's total credit, in place of an earlier one.
     pub(crate) fn push_credit(&mut self, total_bytes: u64) {
-        if let Some(books) = &mut self.0 {
-            books.items.retain(|item| !matches!(item.frame, Control::Credit(_)));
+        if let Some(pending) = &mut self.0 {
+            pending.items.retain(|item| !matches!(item.frame, Control::Credit(_)));
         }
         self.push(Control::Credit(total_bytes));
     }
@@ -80,7 +80,7 @@ impl ControlQueue {
             Control::RetireConnectionId(sequence) => Some(sequence),
             _ => None,
         };
-        let under_way = self.0.iter().flat_map(|books| &books.items).filter_map(retired);
+        let under_way = self.0.iter().flat_map(|pending| &pending.items).filter_map(retired);
         if under_way.clone().any(|known| known == sequence) {
             return true;
         }
@@ -93,17 +93,17 @@ impl ControlQueue {
 
     /// Stops sending a new connection id that the peer has already retired.
     pub(crate) fn withdraw_id(&mut self, sequence: u64) {
-        let Some(books) = &mut self.0 else { return };
-        books
+        let Some(pending) = &mut self.0 else { return };
+        pending
             .items
             .retain(|item| !matches!(&item.frame, Control::NewConnectionId(new) if new.sequence == sequence));
-        books.has_waiting = books.items.iter().any(|item| item.sent_in.is_none());
+        pending.has_waiting = pending.items.iter().any(|item| item.sent_in.is_none());
     }
 
     /// Whether a frame waits to be sent.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
-        self.0.as_ref().is_some_and(|books| books.has_waiting)
+        self.0.as_ref().is_some_and(|pending| pending.has_waiting)
     }
 
     /// Writes waiting frames into packet `number` as far as there is room. Returns their number.
@@ -115,9 +115,9 @@ impl ControlQueue {
         mut carry: impl FnMut(MessageId),
     ) -> u32 {
         let mut count = 0_u32;
-        let Some(books) = &mut self.0 else { return 0 };
-        books.has_waiting = false;
-        for item in books.items.iter_mut().filter(|item| item.sent_in.is_none()) {
+        let Some(pending) = &mut self.0 else { return 0 };
+        pending.has_waiting = false;
+        for item in pending.items.iter_mut().filter(|item| item.sent_in.is_none()) {
             let written = match &item.frame {
                 Control::NewConnectionId(new) => writer.new_connection_id(new),
                 Control::RetireConnectionId(sequence) => writer.retire_connection_id(*sequence),
@@ -129,7 +129,7 @@ impl ControlQueue {
                 }),
             };
             if written.is_err() {
-                books.has_waiting = true;
+                pending.has_waiting = true;
                 break;
             }
             item.sent_in = Some(number);
@@ -142,18 +142,18 @@ impl ControlQueue {
     /// Processes the fate of a frame that was sent in packet `number`.
     #[cold]
     pub(crate) fn on_fate(&mut self, fate: PacketFate, id: MessageId, number: u64) {
-        let Some(books) = &mut self.0 else { return };
+        let Some(pending) = &mut self.0 else { return };
         match fate {
             PacketFate::Acknowledged => {
-                books.items.retain(|item| item.id != id.0);
-                books.has_waiting = books.items.iter().any(|item| item.sent_in.is_none());
+                pending.items.retain(|item| item.id != id.0);
+                pending.has_waiting = pending.items.iter().any(|item| item.sent_in.is_none());
             }
             PacketFate::Lost => {
                 let lost =
-                    books.items.iter_mut().find(|item| item.id == id.0 && item.sent_in == Some(number));
+                    pending.items.iter_mut().find(|item| item.id == id.0 && item.sent_in == Some(number));
                 if let Some(item) = lost {
                     item.sent_in = None;
-                    books.has_waiting = true;
+                    pending.has_waiting = true;
                 }
             }
         }
@@ -161,28 +161,28 @@ impl ControlQueue {
 
     /// Queues the frame again, whatever its fate.
     pub(crate) fn repeat(&mut self, id: MessageId) {
-        let Some(books) = &mut self.0 else { return };
-        if let Some(item) = books.items.iter_mut().find(|item| item.id == id.0) {
+        let Some(pending) = &mut self.0 else { return };
+        if let Some(item) = pending.items.iter_mut().find(|item| item.id == id.0) {
             item.sent_in = None;
-            books.has_waiting = true;
+            pending.has_waiting = true;
         }
     }
 
     /// Asserts what must hold between two calls.
     pub(crate) fn check(&self) {
-        let Some(books) = &self.0 else { return };
+        let Some(pending) = &self.0 else { return };
         // A frame that waits without the mark would never be sent, and the mark alone would cause empty packets.
-        let has_waiting = books.items.iter().any(|item| item.sent_in.is_none());
-        debug_assert_eq!(books.has_waiting, has_waiting, "the mark of frames that wait is wrong");
-        debug_assert!(books.items.is_sorted_by(|one, next| one.id < next.id), "two frames share an id");
-        let credits = books.items.iter().filter(|item| matches!(item.frame, Control::Credit(_)));
+        let has_waiting = pending.items.iter().any(|item| item.sent_in.is_none());
+        debug_assert_eq!(pending.has_waiting, has_waiting, "the mark of frames that wait is wrong");
+        debug_assert!(pending.items.is_sorted_by(|one, next| one.id < next.id), "two frames share an id");
+        let credits = pending.items.iter().filter(|item| matches!(item.frame, Control::Credit(_)));
         debug_assert!(credits.count() <= 1, "an older credit waits with a newer one");
     }
 
     /// Releases memory that an idle connection does not need. Ids start again from the first, so no frame may be in
     /// flight.
     pub(crate) fn shrink(&mut self) {
-        self.0.take_if(|books| books.items.is_empty());
+        self.0.take_if(|pending| pending.items.is_empty());
     }
 }
 

@@ -1,19 +1,15 @@
-//! The protocol core of one shard: all its connections, driven by the shell.
-//!
-//! Call one input (`handle_datagrams`, `handle_forwarded`, `handle_timeout`, or a command). Then call the outputs
-//! until each returns `None`: `poll_transmit`, `poll_forward`, and `poll_event`. Then wait until `poll_timeout`. The
-//! outputs may be taken in any order. `handle_too_large` and `handle_unreachable` report datagrams that the operating
-//! system refused to send.
+//! The protocol core of one shard: all its connections, driven by the shell. The docs of [`Endpoint`] give the order of
+//! calls.
 
 mod check_tables;
 mod commands;
-mod greet;
+mod handshake_datagrams;
 mod invalidate;
 mod lifecycle;
 pub(crate) mod live;
 mod receive;
+mod send_errors;
 mod transmit;
-mod unsent;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -46,7 +42,14 @@ use crate::stats::Stats;
 use crate::time::{Moment, Now};
 use crate::timers::Timers;
 
-/// The protocol core of one shard, on a server or a client.
+/// The protocol core of one shard, on a server or a client: all its connections and handshakes.
+///
+/// The caller drives it in a loop. First call one input: [`handle_datagrams`](Self::handle_datagrams),
+/// [`handle_forwarded`](Self::handle_forwarded), [`handle_timeout`](Self::handle_timeout), or a command such as
+/// [`send`](Self::send). Then call the outputs until each returns `None`, in any order:
+/// [`poll_transmit`](Self::poll_transmit), [`poll_forward`](Self::poll_forward), and [`poll_event`](Self::poll_event). Then
+/// wait for datagrams, but no longer than until [`poll_timeout`](Self::poll_timeout). When the operating system refuses a
+/// datagram, call [`handle_too_large`](Self::handle_too_large) or [`handle_unreachable`](Self::handle_unreachable).
 #[derive(Debug)]
 pub struct Endpoint<P = SingleWorker> {
     config: Config,
@@ -78,7 +81,7 @@ pub struct Endpoint<P = SingleWorker> {
     active: VecDeque<PeerId>,
     /// An event that the application took gave a connection something to send, and `poll_transmit` has not been
     /// called since.
-    has_news: bool,
+    is_transmit_due: bool,
     /// Connections that have freed send memory, for [`Endpoint::poll_freed`]. Empty unless `reports_freed` is set.
     freed: VecDeque<PeerId>,
     reports_freed: bool,
@@ -204,12 +207,12 @@ impl<P: Placement> Endpoint<P> {
             timers: Timers::default(),
             budget: MemoryBudget::new(worker_memory_bytes),
             active: VecDeque::new(),
-            has_news: false,
+            is_transmit_due: false,
             freed: VecDeque::new(),
             reports_freed: false,
             to_reschedule: None,
             turn_count: 0,
-            // Responses to strangers never allocate, however many Hellos arrive.
+            // Handshake responses never allocate, however many Hellos arrive.
             replies: VecDeque::with_capacity(REPLIES_WAITING),
             forwards: VecDeque::with_capacity(FORWARDS_PREALLOCATED),
             stats: Stats::default(),
@@ -219,17 +222,17 @@ impl<P: Placement> Endpoint<P> {
         })
     }
 
-    /// Draws new [`PeerId`]s behind those of `earlier`, an endpoint of the same shard that this one replaces. Ids that
-    /// `earlier` gave out are stale here.
+    /// Continues the numbering of [`PeerId`]s of `earlier`, an endpoint of the same shard that this one replaces. All ids of
+    /// `earlier` are stale here.
     pub const fn succeed(&mut self, earlier: &Self) {
         self.connections.succeed(&earlier.connections);
     }
 
-    /// When `handle_timeout` must be called, or `None` for never. An earlier or later call is harmless, except that a
+    /// Returns when `handle_timeout` must be called, or `None` for never. An earlier or later call is harmless, except that a
     /// late call delays what is due.
     #[must_use]
     pub fn poll_timeout(&mut self) -> Option<Moment> {
-        if self.has_news {
+        if self.is_transmit_due {
             // The application made room for the peer's messages. The peer may be waiting for the Credit, and no timer
             // covers it.
             return Some(self.now);
@@ -246,25 +249,25 @@ impl<P: Placement> Endpoint<P> {
 
     /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<Event<'_>> {
-        let Self { events, connections, budget, active, has_news, .. } = self;
+        let Self { events, connections, budget, active, is_transmit_due, .. } = self;
         let event = events.pop()?;
         // The application has the payload from now on, so it no longer counts against the peer.
         if let Some((peer, payload_bytes)) = event.held()
             && let Some(connection) = connections.get_mut(peer)
         {
-            *has_news |= release(connection, budget, peer, charge(payload_bytes), active);
+            *is_transmit_due |= release(connection, budget, peer, charge(payload_bytes), active);
         }
         Some(event)
     }
 
-    /// Returns the next event if it is a run of messages, or what [`Self::poll_event`] left of one. The application takes
-    /// all of it. `None` for any other event, which [`Self::poll_event`] returns.
+    /// Returns the next event if it is a run of messages, or the rest of a run of which [`Self::poll_event`] returned the
+    /// first messages. The application takes all of it. `None` for any other event, which [`Self::poll_event`] returns.
     pub fn poll_run(&mut self) -> Option<MessageRun<'_>> {
-        let Self { events, connections, budget, active, has_news, .. } = self;
+        let Self { events, connections, budget, active, is_transmit_due, .. } = self;
         let run = events.pop_run()?;
         if let Some(connection) = connections.get_mut(run.peer) {
             let charge_bytes = charge_all(run.count(), run.payload_bytes());
-            *has_news |= release(connection, budget, run.peer, charge_bytes, active);
+            *is_transmit_due |= release(connection, budget, run.peer, charge_bytes, active);
         }
         Some(run)
     }
@@ -301,9 +304,9 @@ impl<P: Placement> Endpoint<P> {
     }
 
     fn release_charge(&mut self, peer: PeerId, charge_bytes: usize) {
-        let Self { connections, budget, active, has_news, .. } = self;
+        let Self { connections, budget, active, is_transmit_due, .. } = self;
         if let Some(connection) = connections.get_mut(peer) {
-            *has_news |= release(connection, budget, peer, charge_bytes, active);
+            *is_transmit_due |= release(connection, budget, peer, charge_bytes, active);
         }
     }
 
@@ -349,8 +352,8 @@ impl<P: Placement> Endpoint<P> {
         self.connections.get(peer).map(|connection| connection.loss.round_trip().smoothed())
     }
 
-    /// The number of connection slots ever used, for callers that visit a few at a time: see
-    /// [`round_trip_at`](Self::round_trip_at).
+    /// The number of connection slots that were ever used. Every connection has a lower slot. For callers that visit a few
+    /// connections at a time with [`round_trip_at`](Self::round_trip_at).
     #[must_use]
     pub const fn places(&self) -> u32 {
         self.connections.places()
@@ -453,12 +456,12 @@ fn release(
     budget.on_taken(charge_bytes);
     // Only a Credit can have become due. The connection is queued here and not rescheduled, because events are taken
     // far more often than credit is extended.
-    let has_news = connection.control.has_waiting() && !connection.is_queued;
-    if has_news {
+    let is_transmit_due = connection.control.has_waiting() && !connection.is_queued;
+    if is_transmit_due {
         connection.is_queued = true;
         active.push_back(peer);
     }
-    has_news
+    is_transmit_due
 }
 
 /// Rounds a duration down to what the wire format can express.

@@ -30,7 +30,7 @@ pub(crate) struct ClientIds {
     /// The server's ids, known from the Welcome on.
     pub(crate) known: Option<KnownIds>,
     /// When the id of the previous path is retired.
-    pub(crate) leave_at: Option<Moment>,
+    pub(crate) retire_at: Option<Moment>,
     /// Whether the peer id stays reserved when the connection is removed.
     pub(crate) keeps_id: bool,
 }
@@ -38,7 +38,7 @@ pub(crate) struct ClientIds {
 impl ConnectionIdState {
     /// Creates the state of a client before its Welcome.
     pub(crate) fn client(own: Option<ConnectionId>, keeps_id: bool) -> Self {
-        Self::Client(Box::new(ClientIds { own, known: None, leave_at: None, keeps_id }))
+        Self::Client(Box::new(ClientIds { own, known: None, retire_at: None, keeps_id }))
     }
 
     /// On a client, sets whether the peer id stays reserved when the connection is removed.
@@ -69,8 +69,8 @@ impl ConnectionIdState {
             Self::Client(ids) => {
                 let known = ids.known.as_ref();
                 debug_assert_eq!(
-                    ids.leave_at.is_some(),
-                    known.is_some_and(|known| known.leaving.is_some()),
+                    ids.retire_at.is_some(),
+                    known.is_some_and(|known| known.previous.is_some()),
                     "the id of the previous path and the time of its end do not exist together"
                 );
                 known.into_iter().for_each(KnownIds::check);
@@ -79,8 +79,8 @@ impl ConnectionIdState {
     }
 
     /// On a client, when the id of the previous path is retired.
-    pub(crate) fn leave_at(&self) -> Option<Moment> {
-        if let Self::Client(ids) = self { ids.leave_at } else { None }
+    pub(crate) fn retire_at(&self) -> Option<Moment> {
+        if let Self::Client(ids) = self { ids.retire_at } else { None }
     }
 }
 
@@ -191,7 +191,7 @@ pub(crate) struct KnownIds {
     current: NewConnectionId,
     spare: Vec<NewConnectionId>,
     /// The id of the previous path, until packets in flight on it have arrived.
-    leaving: Option<NewConnectionId>,
+    previous: Option<NewConnectionId>,
     /// The newest resume token, and when it expires.
     pub(crate) resume: Option<(IssuedToken, Moment)>,
 }
@@ -200,7 +200,7 @@ impl KnownIds {
     /// Creates the state with the id of the Welcome.
     pub(crate) const fn new(id: ConnectionId, reset_token: [u8; 16]) -> Self {
         let current = NewConnectionId { sequence: 0, id, reset_token };
-        Self { current, spare: Vec::new(), leaving: None, resume: None }
+        Self { current, spare: Vec::new(), previous: None, resume: None }
     }
 
     /// Adds a spare id. Returns the sequence number of an id that arrived too late to be used and must be retired.
@@ -225,13 +225,13 @@ impl KnownIds {
         let at = (0..self.spare.len()).min_by_key(|at| self.spare.get(*at).map(|spare| spare.sequence))?;
         let next = self.spare.swap_remove(at);
         let before = std::mem::replace(&mut self.current, next);
-        let retired = self.leaving.replace(before).map(|left| left.sequence);
+        let retired = self.previous.replace(before).map(|previous| previous.sequence);
         Some((next.id, retired))
     }
 
     /// Returns the sequence number of the id of the previous path, which must be retired now.
-    pub(crate) fn take_left(&mut self) -> Option<u64> {
-        self.leaving.take().map(|left| left.sequence)
+    pub(crate) fn take_previous(&mut self) -> Option<u64> {
+        self.previous.take().map(|previous| previous.sequence)
     }
 
     /// Whether a Reset for this id with this token is genuine. Compares in constant time.
@@ -241,7 +241,7 @@ impl KnownIds {
 
     /// All ids that are in use or may be used.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &NewConnectionId> {
-        self.leaving.iter().chain(&self.spare).chain([&self.current])
+        self.previous.iter().chain(&self.spare).chain([&self.current])
     }
 
     /// Asserts what must hold between two calls. The ids themselves may repeat, because the server chooses them.
@@ -251,7 +251,7 @@ impl KnownIds {
         let current = self.current.sequence;
         debug_assert!(
             self.spare.iter().all(|spare| spare.sequence > current)
-                && self.leaving.iter().all(|left| left.sequence < current),
+                && self.previous.iter().all(|previous| previous.sequence < current),
             "id {current} was not used in its turn"
         );
     }
@@ -308,7 +308,7 @@ mod tests {
         known.add(new(1)).unwrap();
         assert_eq!(known.change(), Some((id(1), None)));
         assert_eq!(known.change(), Some((id(2), Some(0))), "changed again before");
-        assert_eq!((known.take_left(), known.take_left()), (Some(1), None));
+        assert_eq!((known.take_previous(), known.take_previous()), (Some(1), None));
         assert_eq!(known.add(new(1)), Ok(Some(1)), "it is of no use any more");
         assert_eq!(known.change(), None);
     }

@@ -103,7 +103,7 @@ impl ConnectionIds {
     }
 }
 
-/// Connections by a 64-bit number that strangers cannot choose freely.
+/// Connections by a 64-bit number. The keyed hash protects the map against numbers that an attacker chooses.
 pub(crate) type PeerMap = HashMap<u64, PeerId, KeyedBuildHasher>;
 
 /// The digits of the golden ratio.

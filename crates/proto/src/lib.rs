@@ -11,10 +11,11 @@
 //! connect/send/close┘                                 └─> poll_timeout    when to come back
 //! ```
 //!
-//! A fault in a stranger's datagram is a counted [`DropReason`]. A fault of a peer ends its connection with a
-//! [`CloseReason`]. A fault of the caller is an error of the function.
+//! A datagram that is not authenticated and invalid is dropped and counted under a [`DropReason`]. An authenticated peer
+//! that violates the protocol loses its connection with a [`CloseReason`]. A mistake of the caller is an error of the
+//! function.
 //!
-//! # Driving it
+//! # Example
 //!
 //! Two ends, with a network that is a variable:
 //!

@@ -224,8 +224,8 @@ impl Loss {
         {
             return Err(AckError::Skipped);
         }
-        // Settle the named packets. Their messages learn their fate before losses are looked for, so a message with
-        // copies in two packets is acknowledged and not repeated.
+        // The acknowledged packets are settled before losses are detected, so that a message with copies in two packets is
+        // acknowledged and not repeated.
         let mut outcome = AckOutcome::default();
         let mut sample = None;
         if let Some(packets) = &mut packets {

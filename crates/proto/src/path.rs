@@ -161,9 +161,9 @@ impl Path {
         Self { route, remote_id, datagram_max_bytes: Self::START_BYTES, answer: None, search: None }
     }
 
-    /// Whether packets from this route change nothing.
+    /// Whether this is the present route, and no other address of the peer is being validated.
     #[inline]
-    pub(crate) fn is_settled(&self, from: Route) -> bool {
+    pub(crate) fn is_current(&self, from: Route) -> bool {
         self.search.is_none() && from == self.route
     }
 
@@ -282,14 +282,14 @@ impl Path {
 
     /// Whether the next packet has to consider challenges or responses.
     #[inline]
-    pub(crate) const fn has_news(&self) -> bool {
+    pub(crate) const fn has_path_frames(&self) -> bool {
         self.answer.is_some() || self.search.is_some()
     }
 
     /// Whether a challenge or a response waits to be sent.
     #[inline]
     pub(crate) fn has_to_send(&self) -> bool {
-        self.has_news()
+        self.has_path_frames()
             && (self.answer.is_some() || self.search.as_ref().is_some_and(|search| search.has_due()))
     }
 

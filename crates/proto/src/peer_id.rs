@@ -1,4 +1,4 @@
-//! The id of a connection, which names one connection of one worker. Only a client that reserves the id can use it for another one.
+//! The id of a connection of one worker. No other connection has the id, unless a client has reserved it.
 //!
 //! An id is not secret and never leaves the process: on the wire, connections have other ids (`ids`).
 
@@ -19,11 +19,11 @@ pub const CONNECTIONS_MAX: u32 = 1 << SLOT_BITS;
 /// uses it for each connection to the same server, one after another (see
 /// [`ConnectRequest::keeps_id`](crate::ConnectRequest::keeps_id)).
 ///
-/// Numbers have 32 bits. A number comes again after four billion connections of one worker.
+/// Numbers have 32 bits, so a number repeats after four billion connections of one worker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId {
     /// The worker, and in the lower [`SLOT_BITS`] the slot.
-    place: u32,
+    worker_and_slot: u32,
     number: u32,
 }
 
@@ -32,14 +32,14 @@ impl PeerId {
     #[must_use]
     pub const fn worker(self) -> usize {
         // At most 10 bits are left.
-        (self.place >> SLOT_BITS) as usize
+        (self.worker_and_slot >> SLOT_BITS) as usize
     }
 
     /// The slot among the connections of the worker, below the largest number of connections that it has had at a
     /// time. Slots are reused: store the whole id with data that is kept per slot.
     #[must_use]
     pub const fn slot(self) -> u32 {
-        self.place & (CONNECTIONS_MAX - 1)
+        self.worker_and_slot & (CONNECTIONS_MAX - 1)
     }
 
     /// The number among all connections that the worker has had.
@@ -53,7 +53,7 @@ impl PeerId {
 #[derive(Debug)]
 pub(crate) struct PeerIds {
     /// The worker as in [`PeerId::place`], with slot 0.
-    first_place: u32,
+    worker_bits: u32,
     /// The number of the next connection.
     next_number: u32,
 }
@@ -62,11 +62,11 @@ impl PeerIds {
     /// Creates the ids of a worker. Its index is below 1,024.
     pub(crate) fn new(worker: u16) -> Self {
         debug_assert!(u32::from(worker) < 1 << (u32::BITS - SLOT_BITS), "worker {worker}");
-        Self { first_place: u32::from(worker) << SLOT_BITS, next_number: 0 }
+        Self { worker_bits: u32::from(worker) << SLOT_BITS, next_number: 0 }
     }
 
-    /// Goes on behind the ids that `earlier` has drawn, so that all of them are stale.
-    pub(crate) const fn go_on_after(&mut self, earlier: &Self) {
+    /// Continues the numbering of `earlier`, so that all its ids are stale.
+    pub(crate) const fn continue_after(&mut self, earlier: &Self) {
         self.next_number = earlier.next_number;
     }
 
@@ -80,13 +80,13 @@ impl PeerIds {
     /// Returns the id of the connection with this number, in this slot.
     #[inline]
     pub(crate) const fn id(&self, slot: u32, number: u32) -> PeerId {
-        PeerId { place: self.first_place | slot, number }
+        PeerId { worker_and_slot: self.worker_bits | slot, number }
     }
 
     /// Returns the slot of an id. For an id of another worker, this is a number that no slot has.
     #[inline]
     pub(crate) const fn slot(&self, id: PeerId) -> u32 {
-        id.place ^ self.first_place
+        id.worker_and_slot ^ self.worker_bits
     }
 }
 
@@ -126,11 +126,11 @@ impl FromStr for PeerId {
         let mut parts = text.split('.').map(|part| part.parse().map_err(|_| PeerIdTextError));
         let mut next = || parts.next().unwrap_or(Err(PeerIdTextError));
         let (worker, slot, number): (u32, u32, u32) = (next()?, next()?, next()?);
-        let place = worker.checked_mul(CONNECTIONS_MAX).ok_or(PeerIdTextError)?;
+        let worker_and_slot = worker.checked_mul(CONNECTIONS_MAX).ok_or(PeerIdTextError)?;
         if slot >= CONNECTIONS_MAX {
             return Err(PeerIdTextError);
         }
-        let id = Self { place: place | slot, number };
+        let id = Self { worker_and_slot: worker_and_slot | slot, number };
         // Each id has one text: no signs, no leading zeros, and no fourth part.
         if id.to_string() == text { Ok(id) } else { Err(PeerIdTextError) }
     }
@@ -167,7 +167,7 @@ mod tests {
         let mut earlier = PeerIds { next_number: u32::MAX, ..PeerIds::new(3) };
         let last = earlier.draw(5);
         let mut later = PeerIds::new(3);
-        later.go_on_after(&earlier);
+        later.continue_after(&earlier);
         assert_eq!((last.to_string(), later.draw(5).to_string()), ("3.5.4294967295".into(), "3.5.0".into()));
     }
 

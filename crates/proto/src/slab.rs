@@ -44,9 +44,9 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Draws new ids behind those of `earlier`, so that this slab refuses all of them.
+    /// Continues the numbering of ids of `earlier`, so that its ids are stale here.
     pub(crate) const fn succeed(&mut self, earlier: &Self) {
-        self.ids.go_on_after(&earlier.ids);
+        self.ids.continue_after(&earlier.ids);
     }
 
     /// Stores a value. Returns `None` when the slab is full.

@@ -45,12 +45,12 @@ impl Connection {
             // Each part names its own next time. The connection has one timer, for the earliest of them.
             None => {
                 let forget_at = self.session.as_ref().and_then(PacketProtection::forget_at);
-                let leave_at = self.identity.leave_at();
+                let retire_at = self.identity.retire_at();
                 let (ack_at, paced_until) = (self.acks.due(), self.paced_until(now));
                 let (loss_at, alive_at) = (self.loss.deadline(), self.liveness.next_at());
                 let keys_at = if self.liveness.is_shrunk() { self.keys_forgotten_at() } else { None };
                 let path_at = self.path.repeat_at();
-                let dues = [ack_at, loss_at, alive_at, forget_at, leave_at, paced_until, keys_at, path_at];
+                let dues = [ack_at, loss_at, alive_at, forget_at, retire_at, paced_until, keys_at, path_at];
                 dues.into_iter().flatten().min()
             }
             Some(_) => None,
@@ -81,8 +81,8 @@ impl Connection {
         if let Some(session) = &mut self.session {
             session.forget_due(now);
         }
-        if self.identity.leave_at().is_some_and(|at| at <= now) {
-            self.leave_id();
+        if self.identity.retire_at().is_some_and(|at| at <= now) {
+            self.retire_previous_id();
         }
         self.path.repeat_due(now);
         // While a probe waits to be sent, another timeout would count the same silence twice.
@@ -115,7 +115,7 @@ impl Connection {
     /// value again. No path stays silent for longer than both timeouts together, because then either end gives up.
     pub(super) fn keys_forgotten_at(&self) -> Option<Moment> {
         let last_value_at = self.receiving.last_value_at()?;
-        Some(last_value_at.after(self.liveness.outlasts_every_path()))
+        Some(last_value_at.after(self.liveness.longest_resend_time()))
     }
 
     /// When the session ends according to the player's token.
@@ -125,11 +125,11 @@ impl Connection {
 
     /// Retires the id of the previous path.
     #[cold]
-    fn leave_id(&mut self) {
+    fn retire_previous_id(&mut self) {
         debug_assert!(self.liveness.is_client(), "a server leaves an id that it never changed to");
         let ConnectionIdState::Client(ids) = &mut self.identity else { return };
-        ids.leave_at = None;
-        if let Some(sequence) = ids.known.as_mut().and_then(KnownIds::take_left) {
+        ids.retire_at = None;
+        if let Some(sequence) = ids.known.as_mut().and_then(KnownIds::take_previous) {
             self.control.push(Control::RetireConnectionId(sequence));
         }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Liveness {
     /// Whether this is the client's end. Only clients send keep-alives.
     is_client: bool,
     /// A keep-alive is due and waits to be sent.
-    is_ping_asked: bool,
+    is_ping_pending: bool,
     /// All packets sent since a keep-alive contained nothing but a ping.
     is_quiet: bool,
     /// Memory was released, and no memory was allocated since.
@@ -42,7 +42,7 @@ impl Liveness {
             received_at: now,
             sent_at: now,
             is_client,
-            is_ping_asked: false,
+            is_ping_pending: false,
             is_quiet: false,
             is_shrunk: false,
         }
@@ -60,9 +60,9 @@ impl Liveness {
 
     /// Registers a packet that was opened. Returns whether it arrived within `IDLE_AFTER` of the previous one.
     pub(crate) fn on_received(&mut self, now: Moment) -> bool {
-        let comes_soon = now.since(self.received_at) < IDLE_AFTER;
+        let is_soon = now.since(self.received_at) < IDLE_AFTER;
         self.received_at = now;
-        comes_soon
+        is_soon
     }
 
     /// Registers that memory was allocated which an idle connection must release.
@@ -70,12 +70,12 @@ impl Liveness {
         self.is_shrunk = false;
     }
 
-    /// Registers a packet that was sent. `says_more` is false for a packet with nothing but a ping.
-    pub(crate) const fn on_sent(&mut self, now: Moment, says_more: bool) {
+    /// Registers a packet that was sent. `has_content` is false for a packet with only a ping.
+    pub(crate) const fn on_sent(&mut self, now: Moment, has_content: bool) {
         self.sent_at = now;
         // A ping for another reason, such as a probe, does not make a busy connection quiet.
-        self.is_quiet = !says_more && (self.is_quiet || self.is_ping_asked);
-        self.is_ping_asked = false;
+        self.is_quiet = !has_content && (self.is_quiet || self.is_ping_pending);
+        self.is_ping_pending = false;
     }
 
     /// When the connection times out if nothing else happens. `oldest` is when the oldest packet without an ack was
@@ -100,15 +100,15 @@ impl Liveness {
     /// When the next keep-alive or release of memory is due.
     pub(crate) fn next_at(&self) -> Option<Moment> {
         // A keep-alive that waits to be sent needs no timer, and memory is released once.
-        let keep_alive = (self.is_client && !self.is_ping_asked).then(|| self.keep_alive_at());
+        let keep_alive = (self.is_client && !self.is_ping_pending).then(|| self.keep_alive_at());
         let idle = (!self.is_shrunk).then(|| self.idle_at());
         keep_alive.into_iter().chain(idle).min()
     }
 
     /// Returns whether a keep-alive is due, once per keep-alive.
     pub(crate) fn is_keep_alive_due(&mut self, now: Moment) -> bool {
-        let is_due = self.is_client && !self.is_ping_asked && self.keep_alive_at() <= now;
-        self.is_ping_asked |= is_due;
+        let is_due = self.is_client && !self.is_ping_pending && self.keep_alive_at() <= now;
+        self.is_ping_pending |= is_due;
         is_due
     }
 
@@ -128,7 +128,7 @@ impl Liveness {
     /// A time after which no peer still repeats data from before a failure of the path. An end that receives no acks
     /// gives up after one timeout, and an end that receives nothing gives up after the other. Data that was lost
     /// before the failure has the rest.
-    pub(crate) fn outlasts_every_path(&self) -> Duration {
+    pub(crate) fn longest_resend_time(&self) -> Duration {
         self.silent_timeout.to_duration().saturating_add(self.unacknowledged_timeout.to_duration())
     }
 

@@ -42,7 +42,7 @@ pub(crate) enum PacketOutcome {
 struct PacketContent {
     // Loss detection and acks
     /// The packet counts as in flight until it is acknowledged or lost.
-    asks_for_ack: bool,
+    is_ack_eliciting: bool,
     /// The packet asks for an ack by a ping, and has nothing else that needs an ack.
     is_ping: bool,
     /// The packet only tests a datagram size.
@@ -180,7 +180,7 @@ impl Connection {
         // A peer that validates a path has likely lost packets. It learns now which, whether or not it asked for an
         // ack.
         let is_answer = self.path.answer.is_some();
-        if self.path.has_news() {
+        if self.path.has_path_frames() {
             self.write_path(to, writer);
             if to.is_bare {
                 return content;
@@ -201,11 +201,10 @@ impl Connection {
         // The window does not stop a probe, because without one no ack might arrive again (RFC 9002 section 7.5).
         if self.is_probe_due || self.may_send_data(now) {
             if self.must_ask_for_ack(writer.remaining_bytes()) && writer.ack_request().is_ok() {
-                self.is_ack_asked = true;
-                content.asks_for_ack = true;
+                self.is_ack_requested = true;
+                content.is_ack_eliciting = true;
             }
-            // Messages and control frames have separate queues, but share the books of `loss`, which report their
-            // fate.
+            // Messages and control frames have separate queues. `loss` reports the fate of both by their ids.
             let loss = &mut self.loss;
             let mut control_count = 0;
             if self.control.has_waiting() {
@@ -213,7 +212,7 @@ impl Connection {
             }
             let packet = Packet { number, now, room_bytes };
             let filled = self.sending.fill(packet, writer, |id| loss.carry(id));
-            content.asks_for_ack |= filled.has_any() || control_count > 0;
+            content.is_ack_eliciting |= filled.has_any() || control_count > 0;
             add(&mut stats.pieces_sent, u64::from(filled.fragment_count));
             content.carried = filled.reliable_count.saturating_add(control_count);
             content.receipt_count = filled.receipt_count;
@@ -226,9 +225,9 @@ impl Connection {
         // A probe, a keep-alive, and a new path need an ack, whatever else the packet carries.
         let must_ask =
             self.is_probe_due || self.is_ping_due || (content.has_ack && self.needs_answer(number));
-        if must_ask && !content.asks_for_ack {
-            content.asks_for_ack = writer.ping().is_ok();
-            content.is_ping = content.asks_for_ack;
+        if must_ask && !content.is_ack_eliciting {
+            content.is_ack_eliciting = writer.ping().is_ok();
+            content.is_ping = content.is_ack_eliciting;
         } else if content.receipt_count > 0 && content.carried == 0 {
             // The application waits for receipts of unreliable messages, and their ack is delayed unless something
             // else asks for one. The ping is optional: without room for it, the ack is only later.
@@ -239,7 +238,7 @@ impl Connection {
         }
         // Data that is still waiting goes first. The last packet of the connection is the one with the close.
         if let Some(Phase::Closing(closing)) = self.phase.as_deref_mut()
-            && !(self.sending.has_sendable() && content.asks_for_ack)
+            && !(self.sending.has_sendable() && content.is_ack_eliciting)
         {
             let close = Close {
                 code: closing.code,
@@ -252,7 +251,7 @@ impl Connection {
                 self.sending.clear();
             }
         }
-        if content.has_ack && !content.asks_for_ack {
+        if content.has_ack && !content.is_ack_eliciting {
             add(&mut stats.acks_sent_alone, 1);
         }
         content
@@ -287,10 +286,10 @@ impl Connection {
         // fate.
         let registered = content.carried.saturating_add(content.receipt_count);
         debug_assert!(
-            content.asks_for_ack || registered == 0,
+            content.is_ack_eliciting || registered == 0,
             "messages are in a packet that asks for no ack"
         );
-        if content.asks_for_ack {
+        if content.is_ack_eliciting {
             let acks_up_to = self.acks.largest().filter(|_| content.has_ack);
             // A datagram holds neither more bytes nor more messages than a `u16` counts.
             debug_assert!(
@@ -340,7 +339,7 @@ impl Connection {
     /// stall.
     fn must_ask_for_ack(&self, room_bytes: usize) -> bool {
         let after = self.loss.in_flight_bytes().saturating_add(room_bytes);
-        !self.is_ack_asked && self.sending.has_sendable() && after >= self.window_bytes()
+        !self.is_ack_requested && self.sending.has_sendable() && after >= self.window_bytes()
     }
 
     /// Whether a packet with only an ack should ask for an ack itself. Without one, the ranges and the distance to
@@ -391,6 +390,6 @@ fn write_train_padding<B: BufMut>(writer: &mut FrameWriter<B>, datagram_bytes: u
 
 /// Fills a packet up to its size with a ping and padding, to test whether the path carries it.
 fn write_mtu_probe<B: BufMut>(writer: &mut FrameWriter<B>) -> PacketContent {
-    let asks_for_ack = writer.ping().is_ok() && writer.padding(writer.remaining_bytes()).is_ok();
-    PacketContent { asks_for_ack, is_mtu_probe: true, ..PacketContent::default() }
+    let is_ack_eliciting = writer.ping().is_ok() && writer.padding(writer.remaining_bytes()).is_ok();
+    PacketContent { is_ack_eliciting, is_mtu_probe: true, ..PacketContent::default() }
 }

@@ -95,7 +95,7 @@ impl Connection {
             return Received::Delivered;
         }
         // Validate the whole packet. Until the end of this step nothing but the time of its arrival is remembered.
-        let comes_soon = self.liveness.on_received(now);
+        let is_soon = self.liveness.on_received(now);
         let contents = match self.validate(number, frames) {
             Ok(contents) => contents,
             Err(error) => return Received::Broken(error),
@@ -103,7 +103,7 @@ impl Connection {
         self.count_frames(contents.frame_count);
         // Handshakes and keep-alives contain no messages. A server has many silent connections, and they stay without
         // the memory of a busy one.
-        let is_busy = self.active.is_some() || (comes_soon && contents.kinds.has_messages());
+        let is_busy = self.active.is_some() || (is_soon && contents.kinds.has_messages());
         if is_busy && let Some(session) = &mut self.session {
             session.expand();
         }
@@ -153,10 +153,10 @@ impl Connection {
             active.credit.on_received(now, received, round_trip, self.bounds.credit_max_bytes);
         }
         self.extend_credit();
-        // After a handshake or a ping no packet is in flight. The books are released now rather than after the idle
-        // time, because many connections may be in this state at the same time.
+        // After a handshake or a ping no packet is in flight. The memory of `loss` is released now rather than after the
+        // idle time, because many connections may be in this state at the same time.
         if had_memory && !is_busy && !self.loss.has_packets() {
-            self.shrink_books();
+            self.shrink_loss();
         }
         received
     }
@@ -389,7 +389,7 @@ impl Connection {
         self.on_acked(now, &outcome);
         // The window has room again. An ack of packets under the present keys also confirms that the peer has them.
         if outcome.acknowledged_count > 0 {
-            self.is_ack_asked = false;
+            self.is_ack_requested = false;
             if let (Some(session), Some(largest)) = (&mut self.session, self.loss.largest_acked()) {
                 session.on_acked(now, largest.0, || self.loss.settling_time());
             }
@@ -402,7 +402,7 @@ impl Connection {
 
     /// Processes a frame about connection ids or resume tokens.
     fn on_identity(&mut self, now: Moment, frame: &Frame<'_>) -> Result<(), ProtocolError> {
-        self.has_id_news = true;
+        self.has_id_changes = true;
         // Without the Welcome there are no keys, and no packet is opened.
         debug_assert!(
             !self.liveness.is_client() || self.identity.known().is_some(),

@@ -24,7 +24,7 @@ impl<P: Placement> Endpoint<P> {
             return;
         }
         // Each check visits all connections, so it becomes rarer as their number grows. The cost of a call is then the
-        // same on average, and tests with a crowd do not take quadratic time.
+        // same on average, and tests with many connections do not take quadratic time.
         match self.calls_before_check.checked_sub(1) {
             Some(left) => self.calls_before_check = left,
             None => {

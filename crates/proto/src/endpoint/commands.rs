@@ -175,7 +175,7 @@ impl<P: Placement> Endpoint<P> {
     fn begin_attempt(&mut self, peer: PeerId, (client_id, local_id): (u64, Option<ConnectionId>)) {
         // Packets find the connection by its own id. Until the Welcome, responses find it by the client id, which is
         // the only id that both ends know.
-        self.name(peer, local_id);
+        self.register_id(peer, local_id);
         self.by_client_id.insert(client_id, peer);
         self.reschedule(peer);
         self.check();

@@ -110,7 +110,7 @@ impl<P: Placement> Endpoint<P> {
 
     /// Applies a packet's changes to the ids of a connection: forgets retired ids, issues others in their place, and
     /// registers new ones so that a Reset for them is recognized.
-    pub(super) fn follow_ids(&mut self, peer: PeerId) {
+    pub(super) fn update_ids(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         match &mut connection.identity {
             ConnectionIdState::Server(issued) => {
@@ -156,8 +156,8 @@ impl<P: Placement> Endpoint<P> {
         ids.draw(entropy, |id| owner_of(id, by_id, connections).is_some())
     }
 
-    /// Registers the id by which packets find a connection.
-    pub(super) fn name(&mut self, peer: PeerId, local_id: Option<ConnectionId>) {
+    /// Registers the id in packets to a connection.
+    pub(super) fn register_id(&mut self, peer: PeerId, local_id: Option<ConnectionId>) {
         match local_id {
             Some(id) => {
                 self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer.slot());
@@ -169,14 +169,14 @@ impl<P: Placement> Endpoint<P> {
     /// Queues the last event of an open connection.
     pub(super) fn disconnected(&mut self, peer: PeerId, reason: CloseReason, text: &[u8]) {
         // The receipts and the flight record come before `Disconnected`, which is the last event of a connection.
-        self.announce_receipts(peer);
+        self.report_receipts(peer);
         add(&mut self.stats.connections_closed, 1);
-        self.hand_out_record(peer, reason);
+        self.report_flight_record(peer, reason);
         self.events.disconnected(peer, reason, text);
     }
 
     /// Queues the flight record of a connection that ends abnormally.
-    fn hand_out_record(&mut self, peer: PeerId, reason: CloseReason) {
+    fn report_flight_record(&mut self, peer: PeerId, reason: CloseReason) {
         if is_abnormal(reason)
             && let Some(record) =
                 self.connection(peer).and_then(|it| it.flight_record(self.now, Some(reason)))
@@ -186,7 +186,7 @@ impl<P: Placement> Endpoint<P> {
         }
     }
 
-    fn announce_receipts(&mut self, peer: PeerId) {
+    fn report_receipts(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
         while let Some((receipt, outcome)) = connection.sending.pop_receipt() {
             self.events.receipt(peer, receipt, outcome);
@@ -213,7 +213,7 @@ impl<P: Placement> Endpoint<P> {
 
     /// Closes the connection that this Hello made, because its player has a newer one.
     pub(super) fn close_replaced(&mut self, hello: HelloHash) {
-        if let Some(peer) = self.made_by(hello) {
+        if let Some(peer) = self.connection_of_hello(hello) {
             self.close_for(peer, CloseCode::Replaced);
         }
     }
@@ -230,7 +230,7 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Ends a connection whose keys are used up. Nothing can be sealed or opened any more.
-    pub(super) fn end_keys(&mut self, peer: PeerId) {
+    pub(super) fn end_at_key_limit(&mut self, peer: PeerId) {
         if self.connections.get(peer).is_some_and(Connection::is_open) {
             self.disconnected(peer, CloseReason::KeyLimit, &[]);
         }
@@ -265,10 +265,10 @@ impl<P: Placement> Endpoint<P> {
     /// Forgets a connection. Its id is stale from now on, unless the application has reserved it.
     pub(super) fn remove(&mut self, peer: PeerId) {
         let Some(connection) = self.connections.get_mut(peer) else { return };
-        // Everything that leads to the connection is removed first, and then the connection with its keys. Only its id
-        // in `active` stays, and is skipped when its turn comes: a search for it would cost more.
+        // All entries of the connection in tables are removed first, and then the connection with its keys. Only its id in
+        // `active` stays, because a search would cost more. The id is stale then, and is skipped.
         let mut reserved = None;
-        connection.leave(&mut self.budget);
+        connection.leave_budget(&mut self.budget);
         self.timers.disarm(peer.slot());
         match &mut connection.identity {
             ConnectionIdState::Server(issued) => {
@@ -333,5 +333,5 @@ pub(super) fn on_changed(
         }
     }
     // The budget follows the queues only here. One step may fill and empty them several times.
-    connection.count_in(budget);
+    connection.update_budget(budget);
 }

@@ -21,8 +21,8 @@ use crate::slab::Slab;
 use crate::stats::{DropReason, add};
 use crate::time::{Moment, Now};
 
-/// The number of connections above which a packet's connection is likely not in the cache.
-const CROWD: usize = 256;
+/// The number of connections from which on connections are prefetched, because most are likely not in the cache.
+const PREFETCH_MIN_CONNECTIONS: usize = 256;
 
 /// The shortest header of a packet to a server, in bytes.
 const HEADER_MIN_BYTES: usize = 1 + ConnectionId::BYTES + 2;
@@ -67,7 +67,7 @@ impl<P: Placement> Endpoint<P> {
                 *place = Some(self.parse(datagram));
                 count = count.saturating_add(1);
             }
-            if self.connections.len() >= CROWD {
+            if self.connections.len() >= PREFETCH_MIN_CONNECTIONS {
                 stage.iter().flatten().for_each(|staged| self.prefetch_parts(staged));
             }
             for staged in stage.iter_mut().flatten() {
@@ -114,8 +114,8 @@ impl<P: Placement> Endpoint<P> {
         };
         let state = match state {
             DatagramState::Dropped(reason) => DatagramState::Dropped(reason),
-            // A path could lead to this address, and the operating system would refuse everything sent there. Checked
-            // last, because most junk has another flaw and must stay cheap.
+            // A path could lead to this address, and the operating system would refuse everything sent there. This check is
+            // last, because most invalid datagrams fail another check and must stay cheap.
             _ if !from.is_answerable() => DatagramState::Dropped(DropReason::UnanswerableSource),
             state => state,
         };
@@ -128,8 +128,8 @@ impl<P: Placement> Endpoint<P> {
         let peer = match (self.id_length, header.connection_id) {
             (ConnectionIdLength::Eight, Some(id)) => match owner_of(id, &self.by_id, &self.connections) {
                 Some(peer) => Some(peer),
-                // An id is authenticated only when no connection has it. The check costs more than the lookup, whose
-                // keyed hash strangers cannot attack.
+                // An id is authenticated only when no connection has it. The check costs more than the lookup, and an
+                // attacker cannot cause collisions in its keyed hash.
                 None => match self.ids.check(id) {
                     IdVerdict::Forged => return Err(DropReason::ForgedId),
                     IdVerdict::Elsewhere(shard) => return Ok(DatagramState::Forward(shard)),
@@ -144,7 +144,7 @@ impl<P: Placement> Endpoint<P> {
         if connection.session.is_none() {
             return Err(DropReason::NoKeys);
         }
-        if self.connections.len() >= CROWD {
+        if self.connections.len() >= PREFETCH_MIN_CONNECTIONS {
             connection.prefetch();
         }
         Ok(DatagramState::Parsed(peer, header))
@@ -165,14 +165,14 @@ impl<P: Placement> Endpoint<P> {
         staged.state = match self.open_packet(now, peer, &header, staged.bytes) {
             Ok(opened) => DatagramState::Opened(peer, opened),
             Err(Refusal::Drop(DropReason::Duplicate)) => {
-                self.follow_copy(now, peer, staged.from, &header, staged.bytes);
+                self.on_packet_copy(now, peer, staged.from, &header, staged.bytes);
                 DatagramState::Dropped(DropReason::Duplicate)
             }
             Err(Refusal::Drop(reason)) => DatagramState::Dropped(reason),
             // Enough forged packets were tried that one might soon be accepted (RFC 9001 section 6.6). No packet is
             // opened under these keys any more, so not even a close could be exchanged.
             Err(Refusal::KeyLimit) => {
-                self.end_keys(peer);
+                self.end_at_key_limit(peer);
                 DatagramState::Dropped(DropReason::Forged)
             }
             Err(Refusal::KeyChange) => {
@@ -256,7 +256,7 @@ impl<P: Placement> Endpoint<P> {
         let sink = &mut Sink { peer, events, budget, stats };
         let received = connection.on_packet(now, number, frames, sink);
         // Only a server follows a peer that moves.
-        if !connection.path.is_settled(from) && matches!(self.role, Role::Server(_)) {
+        if !connection.path.is_current(from) && matches!(self.role, Role::Server(_)) {
             let is_newest = connection.session.as_ref().is_some_and(|session| session.is_newest(number));
             // At most the size of the datagram: these bytes are what may be sent to an address without a proof (RFC
             // 9000 section 8.1).
@@ -265,15 +265,15 @@ impl<P: Placement> Endpoint<P> {
         }
         match received {
             Received::Delivered => {
-                let has_id_news = connection.has_id_news();
+                let has_id_changes = connection.has_id_changes();
                 if connection.grant.as_ref().is_some_and(|grant| grant.renew_at <= now) {
                     self.issue_resume_token(now, peer);
                 }
-                if has_id_news {
+                if has_id_changes {
                     // A resume token holds a secret, and this memory is not overwritten before the slot is used
                     // again.
                     frames.fill(0);
-                    self.follow_ids(peer);
+                    self.update_ids(peer);
                 }
                 Ok(())
             }
@@ -299,7 +299,7 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Registers where another copy of the newest packet came from, while the path is uncertain.
-    fn follow_copy(
+    fn on_packet_copy(
         &mut self,
         now: Moment,
         peer: PeerId,
@@ -353,7 +353,7 @@ pub(super) fn owner_of(
     by_id: &HashIndex,
     connections: &Slab<Connection>,
 ) -> Option<PeerId> {
-    // The index stores a part of the hash, so the connection has the last word.
+    // The index stores only a part of the hash, so the connection confirms the id.
     by_id.find(u64::from_be_bytes(id.to_bytes()), |place| {
         let peer = connections.id_at(place)?;
         connections.get(peer).filter(|connection| connection.identity.is_own(id)).map(|_| peer)

@@ -23,7 +23,7 @@ impl<P: Placement> Endpoint<P> {
     /// larger MTU. Returns `None` when there is nothing to send, or when `out` is too short.
     pub fn poll_transmit(&mut self, now: Now, out: &mut [u8]) -> Option<Transmit> {
         let now = self.advance(now);
-        self.has_news = false;
+        self.is_transmit_due = false;
         if out.len() < DATAGRAM_SENT_MAX_BYTES {
             return None;
         }
@@ -130,7 +130,7 @@ impl<P: Placement> Endpoint<P> {
                 }
                 PacketOutcome::KeyLimit => {
                     self.end_turn();
-                    self.end_keys(peer);
+                    self.end_at_key_limit(peer);
                 }
             }
         }

@@ -233,7 +233,7 @@ impl Admission {
 }
 
 /// Opens the token of a Hello. A key id that the server does not have and a token that does not open give the same
-/// response, so that strangers cannot find out which keys exist.
+/// response, so that an attacker cannot find out which keys exist.
 fn open(access: &TokenAccess, resume: &TokenKey, hello: &Hello<'_>) -> Result<Token, DeniedHello> {
     let fields = &hello.fields;
     let (key, kind) = match fields.token_key_id {

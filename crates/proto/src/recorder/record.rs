@@ -144,7 +144,7 @@ impl fmt::Display for FlightRecord {
         )?;
         writeln!(
             f,
-            "round trip {} ms, {} of {} B under way, {} B of messages queued",
+            "round trip {} ms, {} of {} B in flight, {} B of messages queued",
             DisplayMillis(self.round_trip),
             self.in_flight_bytes,
             self.window_bytes,

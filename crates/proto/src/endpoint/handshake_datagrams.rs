@@ -1,6 +1,6 @@
 //! Handshake datagrams: Hellos on a server, and the responses that a client receives.
 //!
-//! `handshake` validates their contents. This module makes connections of them.
+//! `handshake` validates their contents. This module creates and confirms the connections.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl<P: Placement> Endpoint<P> {
         let hello = Hello::decode(bytes)?;
         let hash = HelloHash(*hello.mac1);
         // The client repeated its Hello while an earlier copy was on its way here.
-        if self.made_by(hash).is_some() {
+        if self.connection_of_hello(hash).is_some() {
             return self
                 .repeat_welcome(hash, sender)
                 .or_else(|reason| self.deny(now, sender, &hello, &reason.into()));
@@ -120,7 +120,7 @@ impl<P: Placement> Endpoint<P> {
         }
         add(&mut self.stats.connections_opened, 1);
         let address = connection.path.route.canonical();
-        // `Connected` comes first, also when the shell has changed its mind and the next event is the end.
+        // `Connected` comes first, even if the placement now denies the connection and the next event is its end.
         self.events.connected(peer, address, grant.as_deref(), &application_hello);
         connection.grant = grant;
         self.issue_spare_ids(peer);
@@ -182,7 +182,7 @@ impl<P: Placement> Endpoint<P> {
                 return self.deny(now, proved, &hello, &reason.into());
             }
         };
-        self.take_hello(now, sender, bytes, &hello).or_else(|denied| self.deny(now, sender, &hello, &denied))
+        self.admit_hello(now, sender, bytes, &hello).or_else(|denied| self.deny(now, sender, &hello, &denied))
     }
 
     /// Asks a client to prove its address.
@@ -216,7 +216,7 @@ impl<P: Placement> Endpoint<P> {
         Err(denied.reason)
     }
 
-    fn take_hello(
+    fn admit_hello(
         &mut self,
         now: Moment,
         sender: HelloSource,
@@ -224,7 +224,7 @@ impl<P: Placement> Endpoint<P> {
         hello: &Hello<'_>,
     ) -> Result<HandshakeStatus, DeniedHello> {
         let hash = HelloHash(*hello.mac1);
-        if self.made_by(hash).is_some() {
+        if self.connection_of_hello(hash).is_some() {
             // The first MAC identifies the Hello and was checked when it was admitted. A copy with another token or
             // Noise message receives the same Welcome, which only the client can open, and within the same limits.
             return Ok(self.repeat_welcome(hash, sender)?);
@@ -258,7 +258,7 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Returns the connection that this Hello made.
-    pub(super) fn made_by(&self, hello: HelloHash) -> Option<PeerId> {
+    pub(super) fn connection_of_hello(&self, hello: HelloHash) -> Option<PeerId> {
         self.by_hello.find(hello.to_key(), |place| {
             let peer = self.connections.id_at(place)?;
             self.connections.get(peer).filter(|connection| connection.hello == Some(hello)).map(|_| peer)
@@ -272,7 +272,7 @@ impl<P: Placement> Endpoint<P> {
         sender: HelloSource,
     ) -> Result<HandshakeStatus, DropReason> {
         let repeated = DropReason::HelloRepeated;
-        let peer = self.made_by(hash).ok_or(repeated)?;
+        let peer = self.connection_of_hello(hash).ok_or(repeated)?;
         let connection = self.connections.get_mut(peer).ok_or(repeated)?;
         let Some(Phase::HalfOpen(half_open)) = connection.phase.as_deref_mut() else { return Err(repeated) };
         if !half_open.take_welcome(sender) {
@@ -340,7 +340,7 @@ impl<P: Placement> Endpoint<P> {
         }
         // From here on, copies of the Hello receive the same Welcome, and packets find the connection.
         self.by_hello.insert(hash.to_key(), peer.slot());
-        self.name(peer, Some(local_id));
+        self.register_id(peer, Some(local_id));
         self.reschedule(peer);
         Ok(peer)
     }
@@ -355,7 +355,7 @@ impl<P: Placement> Endpoint<P> {
 
     fn on_retry(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<HandshakeStatus, DropReason> {
         let retry = Retry::decode(bytes)?;
-        let peer = self.attempt_of(retry.client_id, from)?;
+        let peer = self.find_attempt(retry.client_id, from)?;
         let connection = self.connections.get_mut(peer).ok_or(DropReason::UnknownClientId)?;
         let Some(Phase::Connecting(attempt)) = connection.phase.as_deref_mut() else {
             return Err(DropReason::UnknownClientId);
@@ -367,7 +367,7 @@ impl<P: Placement> Endpoint<P> {
 
     fn on_refuse(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<HandshakeStatus, DropReason> {
         let refuse = Refuse::decode(bytes)?;
-        let peer = self.attempt_of(refuse.client_id, from)?;
+        let peer = self.find_attempt(refuse.client_id, from)?;
         let connection = self.connections.get_mut(peer).ok_or(DropReason::UnknownClientId)?;
         let Some(Phase::Connecting(attempt)) = connection.phase.as_deref_mut() else {
             return Err(DropReason::UnknownClientId);
@@ -385,7 +385,7 @@ impl<P: Placement> Endpoint<P> {
 
     fn on_welcome(&mut self, now: Moment, from: Route, bytes: &[u8]) -> Result<HandshakeStatus, DropReason> {
         let welcome = Welcome::decode(bytes)?;
-        let peer = self.attempt_of(welcome.client_id, from)?;
+        let peer = self.find_attempt(welcome.client_id, from)?;
         let connection = self.connections.get_mut(peer).ok_or(DropReason::UnknownClientId)?;
         let Some(Phase::Connecting(attempt)) = connection.phase.as_deref_mut() else {
             return Err(DropReason::UnknownClientId);
@@ -433,12 +433,12 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Returns the attempt that this response belongs to.
-    fn attempt_of(&self, client_id: ClientId, from: Route) -> Result<PeerId, DropReason> {
+    fn find_attempt(&self, client_id: ClientId, from: Route) -> Result<PeerId, DropReason> {
         let peer = self.by_client_id.get(&u64::from_be_bytes(client_id.0)).copied();
         let peer = peer.ok_or(DropReason::UnknownClientId)?;
         let connection = self.connections.get(peer).ok_or(DropReason::UnknownClientId)?;
-        // Not all responses are authenticated. One must at least come from the address to which the Hello went, which
-        // an attacker has to forge.
+        // Not all responses are authenticated. Each must at least come from the address to which the Hello was sent, so that
+        // an attacker has to forge that address.
         if connection.path.route.peer == from.peer { Ok(peer) } else { Err(DropReason::WrongSource) }
     }
 }
