@@ -24,10 +24,10 @@ const ALL: &str = "all";
 /// The characters of a reason that the list of planted bugs shows.
 const REASON_CHARS: usize = 100;
 /// Tests that run in the copy. Two kinds of tests of the core are left out, because their packets share keys and numbers on purpose:
-/// the peers of `hostile::crowd`, and copies of an endpoint.
+/// the peers of `hostile::many_peers`, and copies of an endpoint.
 const TESTS: [&str; 3] = [
     "test --profile sim -p drumfire-crypto --lib --test audit_nonce -- audit_nonce:: keys_that_outlive",
-    "test --profile sim -p drumfire-proto --test core -- --skip hostile::crowd:: --skip copied_processes_seal_two_packets_under_one_number",
+    "test --profile sim -p drumfire-proto --test core -- --skip hostile::many_peers:: --skip copied_processes_seal_two_packets_under_one_number",
     "test --profile sim -p drumfire --lib -- worker::tests::panics::",
 ];
 

@@ -108,7 +108,7 @@ pub(crate) fn welcome(data: &[u8]) {
         let welcome = Welcome { client_id: hello.fields.client_id, noise_message: &message };
         encoded(|datagram| welcome.encode(datagram))
     };
-    world.hand(CLIENT, address(SERVER), &datagram);
+    world.deliver(CLIENT, address(SERVER), &datagram);
     if is_genuine {
         // The world's server does not have the keys of this connection, so that the client times out.
         world.run(Duration::from_secs(45));
@@ -141,7 +141,7 @@ pub(crate) fn answers(data: &[u8]) {
         let datagram = answer(what, client_id, &mut input);
         retries += u32::from(datagram.first() == Some(&0x8a));
         if retries <= RETRIES_MAX {
-            world.hand(CLIENT, address(SERVER), &datagram);
+            world.deliver(CLIENT, address(SERVER), &datagram);
         }
         if what & 0x80 != 0 {
             world.run(Duration::from_millis(10));

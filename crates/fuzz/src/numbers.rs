@@ -56,17 +56,17 @@ const SKIPPED_KEPT: usize = 16;
 /// connection, and no other ack does.
 fn sent_acks(mut input: Input<'_>) {
     let mut puppet = Puppet::connected(u64::from(input.u8()));
-    let mut sent: BTreeSet<u64> = puppet.hear().into_iter().map(|(number, _)| number).collect();
+    let mut sent: BTreeSet<u64> = puppet.take_packets().into_iter().map(|(number, _)| number).collect();
     while !input.is_empty() && puppet.ending().is_none() {
         let what = input.u8();
         match what % 4 {
             0 => {
                 puppet.server_sends(usize::from(input.u8() % 64));
-                sent.extend(puppet.hear().into_iter().map(|(number, _)| number));
+                sent.extend(puppet.take_packets().into_iter().map(|(number, _)| number));
             }
             1 => {
                 puppet.world.run(Duration::from_millis(u64::from(input.u8())));
-                sent.extend(puppet.hear().into_iter().map(|(number, _)| number));
+                sent.extend(puppet.take_packets().into_iter().map(|(number, _)| number));
             }
             _ => {
                 let newest = sent.last().copied().unwrap_or(0);
@@ -76,7 +76,7 @@ fn sent_acks(mut input: Input<'_>) {
                     continue;
                 }
                 let delay = AckDelay::from_duration(Duration::ZERO);
-                puppet.say(|writer| writer.ack(delay, ranges.iter().copied()));
+                puppet.send_frames(|writer| writer.ack(delay, ranges.iter().copied()));
                 let broken = verdict.map(|error| CloseReason::Protocol(ProtocolError::Ack(error)));
                 assert_eq!(puppet.ending(), broken, "{set:?} of {sent:?}");
             }

@@ -13,7 +13,7 @@ use drumfire_proto::{
 };
 
 use crate::counted::BOTH_BYTES;
-use crate::harness::{CLEAN, CLIENT, Flying, Link, Seen, World};
+use crate::harness::{CLEAN, CLIENT, InFlightDatagram, Link, Seen, World};
 use crate::input::Input;
 use crate::traffic::Flow;
 
@@ -123,7 +123,7 @@ impl Script {
             };
             let address = crate::harness::address(from);
             let at = self.world.now;
-            self.world.inject(at, Flying { from: address, to: 1 - from, bytes });
+            self.world.inject(at, InFlightDatagram { from: address, to: 1 - from, bytes });
             return;
         }
         let flying = self.world.flying.len().max(1);

@@ -33,7 +33,7 @@ pub(crate) fn packet(data: &[u8]) {
     if how & 2 != 0 {
         puppet.server_sends(3);
     }
-    puppet.say_bytes(frames);
+    puppet.send_bytes(frames);
     let ending = puppet.ending();
     assert!(is_named(ending), "{ending:?}");
     let retires = Frames::new(frames).flatten().any(|frame| matches!(frame, Frame::RetireConnectionId(_)));
@@ -49,10 +49,10 @@ pub(crate) const fn is_named(ending: Option<CloseReason>) -> bool {
 
 /// Returns whether the server acknowledges a packet that requests an ack.
 fn answers(puppet: &mut Puppet) -> bool {
-    puppet.hear();
-    puppet.say(|writer| writer.ack_request().and_then(|()| writer.padding(8)));
+    puppet.take_packets();
+    puppet.send_frames(|writer| writer.ack_request().and_then(|()| writer.padding(8)));
     puppet.world.run(Duration::from_millis(100));
-    let heard = puppet.hear();
+    let heard = puppet.take_packets();
     heard.iter().any(|(_, frames)| Frames::new(frames).flatten().any(|frame| matches!(frame, Frame::Ack(_))))
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn packets(data: &[u8]) {
         }
         let frames = if how & 4 == 0 { usize::from(input.u8()) } else { FRAMES_MAX_BYTES };
         let mut datagram = puppet.datagram(input.bytes(frames));
-        held += puppet.hand_counted(&mut datagram, |server, now| {
+        held += puppet.deliver_counted(&mut datagram, |server, now| {
             if how & 8 != 0 {
                 let payload = bytes::Bytes::from_static(&[7; 1_000]);
                 let options = if how & 16 == 0 {
@@ -97,7 +97,7 @@ pub(crate) fn packets(data: &[u8]) {
 /// The lengths of messages. Eight of the longest fit the credit of a connection.
 const TOTALS: [u32; 8] = [1, 2, 40, 300, 1_000, 3_000, 9_000, 12_000];
 /// Inconsistent fragments before the connection ends.
-const STRIKES: u32 = 16;
+const CONTRADICTIONS_MAX: u32 = 16;
 /// The channels of the two modes.
 const RELIABLE: ChannelId = ChannelId(1);
 const UNRELIABLE: ChannelId = ChannelId(2);
@@ -153,7 +153,7 @@ impl ReceivedRanges {
 #[derive(Default)]
 struct Model {
     known: BTreeMap<u64, ReceivedRanges>,
-    strikes: u32,
+    contradictions: u32,
 }
 
 impl Model {
@@ -167,7 +167,7 @@ impl Model {
         let may_begin = self.ranges() < limits::FRAGMENT_RANGES_MAX;
         match self.known.get_mut(&id) {
             Some(known) if known.is_whole() => {}
-            Some(known) if known.total != total => self.strikes += 1,
+            Some(known) if known.total != total => self.contradictions += 1,
             Some(known) => known.take(&place, may_begin),
             None if !may_begin => {}
             None => _ = self.known.insert(id, ReceivedRanges { total, ranges: vec![place] }),
@@ -175,7 +175,7 @@ impl Model {
     }
 
     fn is_broken(&self) -> bool {
-        self.strikes >= STRIKES
+        self.contradictions >= CONTRADICTIONS_MAX
     }
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn reassembly(data: &[u8]) {
     let mut puppet = Puppet::connected(1);
     let (mut model, mut held) = (Model::default(), 0);
     // A fragment of an unreliable message names a packet, which must be one that was sent before.
-    (0..8).for_each(|_| puppet.say(|writer| writer.padding(20)));
+    (0..8).for_each(|_| puppet.send_frames(|writer| writer.padding(20)));
     while !input.is_empty() && !model.is_broken() {
         let [what, length] = input.array();
         let (id, is_unreliable) = (u64::from(what) % MESSAGES, what & 8 != 0);
@@ -204,7 +204,7 @@ pub(crate) fn reassembly(data: &[u8]) {
         let piece = Message { channel, delivery, payload };
         let fragment = Fragment { piece, number, total_bytes: total, offset_bytes: offset };
         let mut datagram = puppet.datagram(&encoded(|frames| FrameWriter::new(frames).fragment(&fragment)));
-        held += puppet.hand_counted(&mut datagram, |_, _| {});
+        held += puppet.deliver_counted(&mut datagram, |_, _| {});
         assert!(held <= RECEIVE_BYTES, "{held} bytes held");
     }
     puppet.world.run(Duration::ZERO);

@@ -54,9 +54,9 @@ impl Pair {
     fn step(&mut self) {
         let mut memory = [0; 1_200];
         self.client.handle_timeout(self.now);
-        carry(&mut self.client, address(1), &mut self.server, self.now, &mut memory);
+        deliver(&mut self.client, address(1), &mut self.server, self.now, &mut memory);
         self.server.handle_timeout(self.now);
-        carry(&mut self.server, address(0), &mut self.client, self.now, &mut memory);
+        deliver(&mut self.server, address(0), &mut self.client, self.now, &mut memory);
         while let Some(event) = self.server.poll_event() {
             if let Event::Connected { peer, .. } = event {
                 self.peer = Some(peer);
@@ -90,7 +90,7 @@ impl Pair {
     }
 }
 
-fn carry(
+fn deliver(
     from: &mut Endpoint<SingleWorker>,
     address: SocketAddr,
     to: &mut Endpoint<SingleWorker>,

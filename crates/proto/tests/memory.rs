@@ -14,7 +14,7 @@ const CLIENTS: usize = 160;
 /// The limit for a connection that has been silent for a while, including its table entries.
 const IDLE_BYTES: i64 = 720;
 
-struct Crowd {
+struct Clients {
     server: Endpoint<SingleWorker>,
     identity: ServerIdentity,
     clients: Vec<Endpoint<SingleWorker>>,
@@ -24,7 +24,7 @@ struct Crowd {
     peers: Vec<PeerId>,
 }
 
-impl Crowd {
+impl Clients {
     fn new() -> Self {
         let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
         let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
@@ -111,7 +111,7 @@ fn address(number: usize) -> SocketAddr {
 
 #[test]
 fn an_idle_connection_takes_at_most_720_bytes() {
-    let mut crowd = Crowd::new();
+    let mut crowd = Clients::new();
     crowd.connect();
     for options in [SendOptions::unreliable(), SendOptions::reliable_ordered()] {
         for _ in 0..50 {

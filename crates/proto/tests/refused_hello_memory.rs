@@ -43,7 +43,7 @@ impl Server {
     }
 
     /// Passes a Hello to the server and takes its responses, ten microseconds later.
-    fn hand(&mut self, from: SocketAddr, hello: &[u8; HELLO_BYTES]) {
+    fn deliver(&mut self, from: SocketAddr, hello: &[u8; HELLO_BYTES]) {
         self.now.monotonic = self.now.monotonic.after(Duration::from_micros(10));
         *self.memory = *hello;
         let inbound = Inbound { from: from.into(), bytes: &mut self.memory[..] };
@@ -55,7 +55,7 @@ impl Server {
     fn cookie(&mut self, from: SocketAddr, hello: &[u8; HELLO_BYTES]) -> [u8; 32] {
         let mut first = *hello;
         first[COOKIE].fill(0);
-        self.hand(from, &first);
+        self.deliver(from, &first);
         assert_eq!(self.memory[0], 0x8a, "a Retry");
         self.memory[COOKIE_OF_RETRY].try_into().unwrap()
     }
@@ -96,7 +96,7 @@ fn a_million_hellos_from_unproved_addresses_allocate_nothing() {
                 1 => hello[COOKIE].copy_from_slice(&of_another),
                 _ => hello[COOKIE].fill(number.to_le_bytes()[1]),
             }
-            harness.hand(address(number), &hello);
+            harness.deliver(address(number), &hello);
         }
     };
     flood(1..1_000);
@@ -124,7 +124,7 @@ fn grown_by_proved(
             hello[HELLO_BYTES - 4..].copy_from_slice(&number.to_be_bytes());
             let cookie = harness.cookie(address(number), &hello);
             hello[COOKIE].copy_from_slice(&cookie);
-            harness.hand(address(number), &hello);
+            harness.deliver(address(number), &hello);
         }
     };
     flood(1..1_000);

@@ -6,9 +6,9 @@ use drumfire_proto::{CloseReason, Mode, ProtocolError, SendOptions};
 use drumfire_wire::{ChannelId, Delivery, Frame, Frames, Message, MessageId, PathData};
 use std::time::Duration;
 
-/// The frames of everything that the server has sent since the last call.
-fn heard<T>(puppet: &mut Puppet, pick: impl Fn(Frame<'_>) -> Option<T>) -> Vec<T> {
-    let packets = puppet.hear();
+/// Returns the selected frames of all packets that the server has sent since the last call.
+fn received_frames<T>(puppet: &mut Puppet, pick: impl Fn(Frame<'_>) -> Option<T>) -> Vec<T> {
+    let packets = puppet.take_packets();
     packets
         .iter()
         .flat_map(|(_, frames)| Frames::new(frames))
@@ -25,7 +25,7 @@ fn granted_credit_never_decreases() {
     }
     let told = puppet.world.messages(SERVER).len();
     // Another message is delivered, and its event is taken only after the next frame has closed the connection.
-    puppet.say(|writer| {
+    puppet.send_frames(|writer| {
         writer.message(&Message {
             channel: ChannelId(1),
             delivery: Delivery::Unreliable,
@@ -37,19 +37,23 @@ fn granted_credit_never_decreases() {
     assert_eq!(puppet.world.messages(SERVER).len(), told + 1);
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::CreditExceeded)));
     // The first packet after a close makes the server repeat it, with all other waiting frames.
-    puppet.say_bytes(&[1, 0, 0, 0]);
-    let given = heard(&mut puppet, |frame| if let Frame::Credit(edge) = frame { Some(edge) } else { None });
+    puppet.send_bytes(&[1, 0, 0, 0]);
+    let given =
+        received_frames(&mut puppet, |frame| if let Frame::Credit(edge) = frame { Some(edge) } else { None });
     assert_eq!(given, Vec::<u64>::new(), "the credit of the parameters is 131,072");
 }
 
 #[test]
 fn the_last_of_two_path_challenges_is_answered() {
     let mut puppet = Puppet::connected(2);
-    puppet.hear();
+    puppet.take_packets();
     let data = [PathData([1; 8]), PathData([2; 8])];
-    puppet.say(|writer| data.iter().try_for_each(|data| writer.path_challenge(*data)));
+    puppet.send_frames(|writer| data.iter().try_for_each(|data| writer.path_challenge(*data)));
     let answers =
-        heard(&mut puppet, |frame| if let Frame::PathResponse(data) = frame { Some(data) } else { None });
+        received_frames(
+            &mut puppet,
+            |frame| if let Frame::PathResponse(data) = frame { Some(data) } else { None },
+        );
     assert_eq!(answers, [data[1]]);
 }
 
@@ -67,33 +71,33 @@ fn one_unreliable_fragmented_message_begins_per_packet() {
         }
         puppet.world.now = puppet.world.now.after(Duration::from_millis(5));
         puppet.world.flush();
-        let heard = puppet.hear();
-        for (number, frames) in &heard {
+        let received_frames = puppet.take_packets();
+        for (number, frames) in &received_frames {
             let begun = Frames::new(frames)
                 .filter(|frame| matches!(frame, Ok(Frame::Fragment(piece)) if piece.offset_bytes == 0))
                 .count();
             assert!(begun <= 1, "packet {number} begins {begun} messages");
             begun_count += begun;
         }
-        for (number, _) in heard {
+        for (number, _) in received_frames {
             puppet.ack(number, number);
         }
     }
-    assert!(begun_count > 200, "{begun_count} messages in pieces");
+    assert!(begun_count > 200, "{begun_count} fragmented messages");
 }
 
 #[test]
 fn a_spuriously_lost_packet_keeps_the_connection() {
     let mut puppet = Puppet::connected(4);
     let peer = puppet.world.peers(SERVER)[0];
-    puppet.hear();
+    puppet.take_packets();
     puppet.world.reliable(SERVER, peer, b"never acknowledged").unwrap();
     puppet.world.flush();
-    let lost = puppet.hear().last().unwrap().0;
+    let lost = puppet.take_packets().last().unwrap().0;
     // All packets except the first are acknowledged, for twice the unacknowledged timeout of 10 s.
     for _ in 0..200 {
         puppet.server_sends(1);
-        for (number, _) in puppet.hear() {
+        for (number, _) in puppet.take_packets() {
             assert_ne!(number, lost);
             puppet.ack(number, number);
         }
@@ -104,7 +108,7 @@ fn a_spuriously_lost_packet_keeps_the_connection() {
     puppet.world.reliable(SERVER, peer, b"still waiting").unwrap();
     for _ in 0..11 {
         puppet.world.run(Duration::from_secs(1));
-        puppet.say_bytes(&[0; 12]);
+        puppet.send_bytes(&[0; 12]);
     }
     assert_eq!(puppet.ending(), Some(CloseReason::Unacknowledged));
 }
@@ -112,11 +116,11 @@ fn a_spuriously_lost_packet_keeps_the_connection() {
 #[test]
 fn a_close_is_repeated_for_every_power_of_two_of_packets() {
     let mut puppet = Puppet::connected(5);
-    puppet.say_bytes(&[0x7f; 12]);
+    puppet.send_bytes(&[0x7f; 12]);
     assert_eq!(puppet.closes().len(), 1);
     let repeated: Vec<_> = (1..=16)
         .filter(|_| {
-            puppet.say_bytes(&[0; 12]);
+            puppet.send_bytes(&[0; 12]);
             !puppet.closes().is_empty()
         })
         .collect();

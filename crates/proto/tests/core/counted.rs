@@ -22,7 +22,11 @@ pub(crate) const BOTH_BYTES: i64 = 2 * COUNTED_MEMORY_BYTES * 11 / 10 + BUSY_BYT
 impl Puppet {
     /// Passes a datagram to the server a millisecond later, calls `also`, and lets the server send. The application
     /// reads nothing. Returns the growth of the server's memory.
-    pub(crate) fn hand_counted(&mut self, datagram: &mut [u8], also: impl FnOnce(&mut Endpoint, Now)) -> i64 {
+    pub(crate) fn deliver_counted(
+        &mut self,
+        datagram: &mut [u8],
+        also: impl FnOnce(&mut Endpoint, Now),
+    ) -> i64 {
         self.world.now = self.world.now.after(Duration::from_millis(1));
         let (now, mut memory) = (self.world.now(), [0; 1_472]);
         let server = &mut self.world.ends[SERVER];

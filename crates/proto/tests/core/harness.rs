@@ -1,6 +1,6 @@
 //! Two endpoints and the network between them, all from one seed.
 //!
-//! It makes no protocol decisions. Tests inspect what it recorded.
+//! It makes no protocol decisions. Tests inspect its records.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ pub(crate) enum Seen {
 
 /// A datagram in flight.
 #[derive(Debug, Clone)]
-pub(crate) struct Flying {
+pub(crate) struct InFlightDatagram {
     pub(crate) from: SocketAddr,
     pub(crate) to: usize,
     pub(crate) bytes: Vec<u8>,
@@ -74,7 +74,7 @@ pub(crate) struct World {
     pub(crate) link: Link,
     pub(crate) random: Random,
     /// Datagrams in flight, by arrival time and order of sending.
-    pub(crate) flying: BTreeMap<(Moment, u64), Flying>,
+    pub(crate) flying: BTreeMap<(Moment, u64), InFlightDatagram>,
     pub(crate) seen: [Vec<(Moment, PeerId, Seen)>; 2],
     /// Flight records: the end, the number of events before it, and the record.
     pub(crate) records: [Vec<(PeerId, usize, FlightRecord)>; 2],
@@ -277,7 +277,7 @@ impl World {
 
     /// Delivers the datagrams that have arrived, and handles timeouts.
     fn wake(&mut self) {
-        let mut arrived: [Vec<Flying>; 2] = [Vec::new(), Vec::new()];
+        let mut arrived: [Vec<InFlightDatagram>; 2] = [Vec::new(), Vec::new()];
         while let Some(entry) = self.flying.first_entry()
             && entry.key().0 <= self.now
         {
@@ -315,7 +315,7 @@ impl World {
                 continue;
             }
             self.sent.push((self.now, end, memory[..transmit.bytes].to_vec()));
-            self.launch(end, &memory[..transmit.bytes]);
+            self.transmit(end, &memory[..transmit.bytes]);
         }
         assert!(self.ends[end].poll_forward().is_none());
         while self.takes_events
@@ -350,7 +350,7 @@ impl World {
             };
             self.seen[end].push((self.now, peer, seen));
         }
-        assert_eq!(self.ends[end].stats().unexplained(), 0, "the books of end {end}");
+        assert_eq!(self.ends[end].stats().unexplained(), 0, "every datagram of end {end} is counted once");
     }
 
     /// Whether the operating system refuses this datagram, in which case the endpoint was notified.
@@ -371,7 +371,7 @@ impl World {
     }
 
     /// Puts a datagram on the link, with the faults of the link.
-    fn launch(&mut self, from: usize, bytes: &[u8]) {
+    fn transmit(&mut self, from: usize, bytes: &[u8]) {
         let copies = if self.random.happens(self.link.duplicate) { 2 } else { 1 };
         for _ in 0..copies {
             if self.random.happens(self.link.loss) {
@@ -385,18 +385,18 @@ impl World {
             let jitter = self.link.jitter.as_nanos() as u64;
             let late = if jitter == 0 { 0 } else { self.random.below(jitter) };
             let at = self.now.after(self.link.delay + Duration::from_nanos(late));
-            self.inject(at, Flying { from: self.address_of(from), to: 1 - from, bytes });
+            self.inject(at, InFlightDatagram { from: self.address_of(from), to: 1 - from, bytes });
         }
     }
 
     /// Puts a datagram on the link that arrives at this time, from any sender.
-    pub(crate) fn inject(&mut self, at: Moment, flying: Flying) {
+    pub(crate) fn inject(&mut self, at: Moment, flying: InFlightDatagram) {
         self.sequence += 1;
         self.flying.insert((at, self.sequence), flying);
     }
 
     /// Passes a datagram to an end immediately.
-    pub(crate) fn hand(&mut self, end: usize, from: SocketAddr, bytes: &[u8]) {
+    pub(crate) fn deliver(&mut self, end: usize, from: SocketAddr, bytes: &[u8]) {
         let (now, mut bytes) = (self.now(), bytes.to_vec());
         let local = if end == SERVER { self.server_local } else { LocalAddress::ANY };
         self.ends[end]

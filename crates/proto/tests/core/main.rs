@@ -10,11 +10,11 @@
 mod conformance;
 mod connection;
 mod counted;
-mod crowd;
 mod delivery;
 mod handshake;
 mod harness;
 mod hostile;
 mod malformed;
+mod many_connections;
 mod puppet;
 mod puppet_halves;

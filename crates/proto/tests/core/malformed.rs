@@ -226,7 +226,7 @@ fn drops(world: &World, end: usize) -> impl Fn(&World) -> Option<&'static str> +
 fn to_server(bytes: &[u8]) -> Outcome {
     let mut world = World::new(1, CLEAN);
     let dropped = drops(&world, SERVER);
-    world.hand(SERVER, address(CLIENT), bytes);
+    world.deliver(SERVER, address(CLIENT), bytes);
     world.flush();
     assert!(world.sent.is_empty(), "it was answered");
     Outcome::Dropped(dropped(&world).unwrap())
@@ -246,7 +246,7 @@ fn to_connecting(answer: impl FnOnce(&Hello<'_>) -> Vec<u8>) -> Outcome {
     let (mut world, hello) = connecting();
     let answer = answer(&Hello::decode(&hello).unwrap());
     let dropped = drops(&world, CLIENT);
-    world.hand(CLIENT, address(SERVER), &answer);
+    world.deliver(CLIENT, address(SERVER), &answer);
     world.flush();
     match dropped(&world) {
         Some(reason) => {
@@ -272,7 +272,7 @@ fn refuse(head: &str, psk: Option<&str>) -> Outcome {
     bytes.extend(key.map_or([0; 16], |key| key.mac(&bytes, hello.noise_message)));
     for _ in 0..3 {
         assert_eq!(world.seen[CLIENT], []);
-        world.hand(CLIENT, address(SERVER), &bytes);
+        world.deliver(CLIENT, address(SERVER), &bytes);
         world.flush();
     }
     world.run(Duration::from_millis(999));
@@ -311,7 +311,7 @@ fn hello(set: Changes, parameters: Changes) -> Outcome {
     change(&mut bytes, &invented);
     for _ in 0..2 {
         let dropped = drops(&world, SERVER);
-        world.hand(SERVER, address(CLIENT), &bytes);
+        world.deliver(SERVER, address(CLIENT), &bytes);
         world.flush();
         let answer = world.sent.pop().map(|(_, _, answer)| answer);
         let Some(answer) = answer else { return Outcome::Dropped(dropped(&world).unwrap()) };
@@ -331,12 +331,12 @@ fn hello(set: Changes, parameters: Changes) -> Outcome {
 fn frames_to_server(before: &[&str], frames: &str) -> Outcome {
     let mut puppet = Puppet::connected(4);
     for frames in before {
-        puppet.say_bytes(&padded(frames));
+        puppet.send_bytes(&padded(frames));
         assert_eq!(puppet.ending(), None, "{frames}");
     }
-    puppet.hear();
+    puppet.take_packets();
     let dropped = drops(&puppet.world, SERVER);
-    puppet.say_bytes(&padded(frames));
+    puppet.send_bytes(&padded(frames));
     let closes = puppet.closes();
     let ending = puppet.ending();
     outcome(dropped(&puppet.world), ending, &closes)
@@ -345,15 +345,15 @@ fn frames_to_server(before: &[&str], frames: &str) -> Outcome {
 fn frames_to_client(before: &[&str], frames: &str) -> Outcome {
     let (mut world, hello) = connecting();
     let (mut server, welcome) = answer(&Hello::decode(&hello).unwrap(), |_| {});
-    world.hand(CLIENT, address(SERVER), &welcome);
+    world.deliver(CLIENT, address(SERVER), &welcome);
     world.flush();
     for frames in before {
         let datagram = server.datagram(&padded(frames));
-        world.hand(CLIENT, address(SERVER), &datagram);
+        world.deliver(CLIENT, address(SERVER), &datagram);
     }
     let dropped = drops(&world, CLIENT);
     let datagram = server.datagram(&padded(frames));
-    world.hand(CLIENT, address(SERVER), &datagram);
+    world.deliver(CLIENT, address(SERVER), &datagram);
     world.flush();
     let ending = world.seen[CLIENT].iter().find_map(|(_, _, seen)| match seen {
         Seen::Disconnected(reason, _) => Some(*reason),

@@ -28,7 +28,7 @@ impl Puppet {
         let mut world = World::with(seed, CLEAN, config, ClientConfig::default());
         let client = joined([9; 32], |hello| exchange(&mut world, hello)).unwrap();
         let mut puppet = Self { world, client };
-        puppet.say(|writer| writer.ping().and_then(|()| writer.padding(3)));
+        puppet.send_frames(|writer| writer.ping().and_then(|()| writer.padding(3)));
         assert_eq!(puppet.world.peers(SERVER).len(), 1);
         puppet
     }
@@ -39,18 +39,18 @@ impl Puppet {
     }
 
     /// Sends one packet with these frames.
-    pub(crate) fn say(&mut self, write: impl FnOnce(&mut Writer<'_>) -> Result<(), EncodeError>) {
+    pub(crate) fn send_frames(&mut self, write: impl FnOnce(&mut Writer<'_>) -> Result<(), EncodeError>) {
         let mut frames = [0; 1_100];
         let mut writer = FrameWriter::new(&mut frames[..]);
         write(&mut writer).unwrap();
         let bytes = writer.written_bytes().max(1);
-        self.say_bytes(&frames[..bytes]);
+        self.send_bytes(&frames[..bytes]);
     }
 
-    pub(crate) fn say_bytes(&mut self, frames: &[u8]) {
+    pub(crate) fn send_bytes(&mut self, frames: &[u8]) {
         let datagram = self.datagram(frames);
         self.world.now = self.world.now.after(Duration::from_micros(10));
-        self.world.hand(SERVER, address(CLIENT), &datagram);
+        self.world.deliver(SERVER, address(CLIENT), &datagram);
         self.world.flush();
     }
 
@@ -60,7 +60,7 @@ impl Puppet {
     }
 
     /// Returns the numbers and frames of what the server has sent since the last call.
-    pub(crate) fn hear(&mut self) -> Vec<(u64, Vec<u8>)> {
+    pub(crate) fn take_packets(&mut self) -> Vec<(u64, Vec<u8>)> {
         self.packets().into_iter().map(|heard| (heard.number, heard.frames)).collect()
     }
 
@@ -84,13 +84,13 @@ impl Puppet {
 
     pub(crate) fn ack(&mut self, from: u64, to: u64) {
         let range = AckRange::new(PacketNumber(from), PacketNumber(to)).unwrap();
-        self.say(|writer| writer.ack(AckDelay::from_duration(Duration::ZERO), [range].into_iter()));
+        self.send_frames(|writer| writer.ack(AckDelay::from_duration(Duration::ZERO), [range].into_iter()));
     }
 
     pub(crate) fn reliable(&mut self, id: u64, after: Option<u64>) {
         let delivery = Delivery::ReliableOrdered { id: MessageId(id), after: after.map(MessageId) };
         let message = Message { channel: ChannelId(0), delivery, payload: &[1; 900] };
-        self.say(|writer| writer.message(&message));
+        self.send_frames(|writer| writer.message(&message));
     }
 
     pub(crate) fn server_sends(&mut self, count: usize) {
@@ -116,7 +116,7 @@ pub(crate) fn joined(
 }
 
 fn exchange(world: &mut World, hello: &[u8]) -> Option<Vec<u8>> {
-    world.hand(SERVER, address(CLIENT), hello);
+    world.deliver(SERVER, address(CLIENT), hello);
     world.flush();
     world.flying.clear();
     Some(world.sent.pop()?.2)

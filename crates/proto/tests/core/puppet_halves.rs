@@ -22,7 +22,7 @@ fn connect(config: Config, ephemeral: [u8; 32]) -> (Endpoint<SingleWorker>, Conn
         Endpoint::server(config, server_config(), SingleWorker::default(), Secret::new([4; 32])).unwrap();
     let key = identity().public_key;
     let mut client = Connector::new(&key, [9; 8], ephemeral, &default_parameters(), SuiteOffer::mandatory());
-    assert_eq!(client.on_datagram(vec![0x8c; 1_200]), None, "a datagram of a stranger");
+    assert_eq!(client.on_datagram(vec![0x8c; 1_200]), None, "a datagram of another sender");
     let (now, mut memory) = (Now::default(), [0; 1_200]);
     let mut sent = Vec::from_iter(client.resend());
     while let Some(mut datagram) = sent.pop() {

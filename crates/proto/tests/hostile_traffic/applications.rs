@@ -41,7 +41,7 @@ impl Application {
                 Event::Connected { peer, .. } => self.connected = Some(peer),
                 Event::Message { peer, payload, .. } if Some(peer) == self.honest => {
                     if payload != self.received.to_be_bytes() {
-                        world.notice(format!(
+                        world.record_fault(format!(
                             "message {} of the honest client is out of order",
                             self.received
                         ));
@@ -49,11 +49,11 @@ impl Application {
                     self.received += 1;
                 }
                 Event::Skipped { peer, .. } if Some(peer) == self.honest => {
-                    world.notice("a message of the honest client was left out".to_owned());
+                    world.record_fault("a message of the honest client was left out".to_owned());
                 }
                 Event::Disconnected { peer, reason, .. } => {
                     if Some(peer) == self.honest {
-                        world.notice(format!("the honest client was disconnected: {reason}"));
+                        world.record_fault(format!("the honest client was disconnected: {reason}"));
                     }
                     self.closed.push(reason);
                 }

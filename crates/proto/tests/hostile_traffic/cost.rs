@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::scene::Scene;
-use crate::seeds::asked;
+use crate::seeds::question_count;
 use crate::violation::Violation;
 
 /// The seeds of a run that specifies none.
@@ -65,7 +65,7 @@ fn run_part(seed: u64) -> u64 {
 /// Runs under valgrind, with seeds from the environment; without them it runs the first seed.
 #[test]
 fn counted_seeds_send_hostile_packets() {
-    for seed in asked(COUNTED).unwrap_or(0..1) {
+    for seed in question_count(COUNTED).unwrap_or(0..1) {
         let packets = run_part(seed);
         println!("counted: {seed} {packets}");
         assert!(packets > SMALL_MESSAGES, "seed {seed} sends hostile packets");
@@ -124,8 +124,8 @@ struct Worst {
     of_run: u64,
 }
 
-/// Prints the packets of a seed that cost too much.
-fn judge(counts: &Counts) -> Result<Worst, Violation> {
+/// Finds the most expensive packets of a seed. Returns a violation if they cost too much.
+fn check(counts: &Counts) -> Result<Worst, Violation> {
     let (small, hostile) = counts.instructions.split_at(usize::try_from(SMALL_MESSAGES).expect("few"));
     let mut sorted = small.to_vec();
     sorted.sort_unstable();
@@ -141,14 +141,14 @@ fn judge(counts: &Counts) -> Result<Worst, Violation> {
                 "{run} packets cost {mean} instructions each, {} times the {usual} of a message of 64 bytes",
                 mean / usual
             );
-            return Err(show(counts.seed, (at + run - 1) as u64, what));
+            return Err(reproduce(counts.seed, (at + run - 1) as u64, what));
         }
     }
     Ok(Worst { of_one: worst(1).1 * 10 / usual, of_run: worst(RUN).1 * 10 / usual })
 }
 
 /// Runs a seed once more, up to the packet with this number, for its frames.
-fn show(seed: u64, packet: u64, what: String) -> Violation {
+fn reproduce(seed: u64, packet: u64, what: String) -> Violation {
     let mut scene = quiet(seed);
     while scene.counted <= SMALL_MESSAGES + packet {
         scene.step();
@@ -166,7 +166,7 @@ fn show(seed: u64, packet: u64, what: String) -> Violation {
 #[test]
 fn hostile_packets_cost_at_most_twenty_small_messages() {
     let (seeds, mut violations, mut worst) =
-        (asked(COUNTED_SEEDS).unwrap_or(SEEDS), Vec::new(), Worst::default());
+        (question_count(COUNTED_SEEDS).unwrap_or(SEEDS), Vec::new(), Worst::default());
     if Command::new("valgrind").arg("--version").output().is_err() {
         println!("without valgrind nothing is counted");
         return;
@@ -175,7 +175,7 @@ fn hostile_packets_cost_at_most_twenty_small_messages() {
     while from < seeds.end {
         let to = seeds.end.min(from + SEEDS_AT_ONCE);
         for counts in count(from..to) {
-            match judge(&counts) {
+            match check(&counts) {
                 Ok(Worst { of_one, of_run }) => {
                     worst.of_one = worst.of_one.max(of_one);
                     worst.of_run = worst.of_run.max(of_run);

@@ -9,9 +9,9 @@ use drumfire_proto::{Config, Moment};
 use drumfire_puppet::{DrawnHello, HelloFlood, Random};
 
 use crate::coverage::Coverage;
-use crate::seeds::{Invariant, is_judged, seeds};
+use crate::seeds::{Invariant, is_checked, seeds};
 use crate::violation::{Violation, caught, run_all};
-use crate::world::{DELAY, Gate, World, server_key};
+use crate::world::{DELAY, SourceFilter, World, server_key};
 
 /// The full number of seeds.
 const SEEDS: u32 = 1_000;
@@ -40,7 +40,7 @@ impl Flood {
         let mut random = Random::of_seed(seed);
         let source = SocketAddr::from(([192, 0, 2, 9], 4_000));
         let refused = random.happens(40).then(|| source.ip());
-        let world = World::new(seed, Config::default(), Gate::refusing(refused));
+        let world = World::new(seed, Config::default(), SourceFilter::refusing(refused));
         let hellos = HelloFlood::draw(Random::of_seed(random.bits()), server_key());
         let per_second = random.pick(&[100, 1_000, 3_000, 6_000]);
         let begun_at = world.now;
@@ -53,7 +53,7 @@ impl Flood {
         while let Some((kind, hello)) = next.take() {
             self.sent += 1;
             self.coverage.count(kind.name());
-            self.world.hand(self.source, hello);
+            self.world.deliver(self.source, hello);
             for (_, answer) in std::mem::take(&mut self.world.to_hostile) {
                 next = self.hellos.on_answer(&answer).or(next);
             }
@@ -62,21 +62,21 @@ impl Flood {
     }
 
     /// Checks the allowance that the source has used. `honest` other clients connected.
-    fn judge(&self, honest: u64) -> Result<(), String> {
+    fn check(&self, honest: u64) -> Result<(), String> {
         let elapsed = self.world.now.since(self.begun_at).as_millis();
         let per_second = u128::from(SOURCE_HANDSHAKES_PER_SECOND);
         let allowed = u64::try_from(per_second + per_second * elapsed / 1_000 + 1).expect("few");
         let stats = self.world.server.stats();
-        if is_judged(Invariant::Handshakes) && stats.handshakes_computed > allowed + honest {
+        if is_checked(Invariant::Handshakes) && stats.handshakes_computed > allowed + honest {
             let computed = stats.handshakes_computed;
             return Err(format!(
                 "{computed} key agreements after {elapsed} ms, the source may have {allowed}"
             ));
         }
-        if is_judged(Invariant::Handshakes) && self.world.asked() > allowed {
-            let asked = self.world.asked();
+        if is_checked(Invariant::Handshakes) && self.world.question_count() > allowed {
+            let question_count = self.world.question_count();
             return Err(format!(
-                "the application was asked {asked} times, the source may ask {allowed} times"
+                "the application was asked {question_count} times, the source may ask {allowed} times"
             ));
         }
         if stats.unexplained() != 0 {
@@ -95,11 +95,11 @@ impl Flood {
                 (0..HONEST).for_each(|_| _ = self.world.join());
             }
             self.step();
-            self.judge(self.world.honest.len() as u64)?;
+            self.check(self.world.honest.len() as u64)?;
         }
         let due = joined_at.expect("they joined").after(4 * DELAY);
         let in_time = self.world.honest.iter().filter(|honest| honest.connected_at == Some(due)).count();
-        if is_judged(Invariant::Peer) && in_time + 1 < HONEST {
+        if is_checked(Invariant::Peer) && in_time + 1 < HONEST {
             return Err(format!("{in_time} of {HONEST} honest clients connected within two round trips"));
         }
         Ok(())

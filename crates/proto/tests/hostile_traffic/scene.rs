@@ -4,16 +4,16 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::PeerId;
+use drumfire_proto::{PeerId, limits};
 use drumfire_puppet::{Connection, DrawnFrame, Handshake, Random, Sender};
 use drumfire_wire::{ChannelId, Close, CloseCode, Delivery, FrameWriter};
 
 use crate::applications::Application;
 use crate::coverage::Coverage;
 use crate::plan::{Phase, Reads, Sends, Setting};
-use crate::seeds::{Invariant, is_judged, usual_seeds};
+use crate::seeds::{Invariant, is_checked, usual_seeds};
 use crate::violation::{Violation, caught, run_all};
-use crate::world::{Gate, World, server_key};
+use crate::world::{SourceFilter, World, server_key};
 
 /// Memory of a busy connection in addition to messages: expanded keys, the state of its path, the flight recorder, and the records of
 /// packets in flight.
@@ -25,12 +25,13 @@ const HONEST_BYTES: i64 = 12 * 1_024;
 /// Charges of the honest client's messages, at most.
 const HONEST_CHARGES: usize = 12 * 1_024;
 
-/// Memory of each id between the lowest that is missing and the newest, in addition to the memory for messages. The table grows by
-/// doubling, up to [`IDS_MAX`].
-const ID_BYTES: usize = 6;
+/// Memory of 64 message ids in the receive window, in addition to the memory for messages. The window begins with the word of
+/// the lowest missing id, and ends with that of the newest id.
+const WORD_BYTES: usize = 16;
 
-/// Ids of a connection for which its table can have memory: the lowest that is missing, and all that can be ahead.
-const IDS_MAX: usize = 4_097;
+/// The most memory of one receive window: the words of the lowest missing id and of all ids that can be ahead of it.
+const WINDOW_MAX_BYTES: usize = (16 * 1_024 / 64 + 1) * WORD_BYTES;
+const _: () = assert!(limits::MESSAGE_IDS_AHEAD == 16 * 1_024, "the window has another size");
 
 /// Growth of a connection's tables of keys and ids by one packet, which is charged afterwards.
 const TABLE_BYTES: usize = 2 * 1_024;
@@ -102,7 +103,7 @@ impl Scene {
         let mut random = Random::of_seed(seed);
         let setting = Setting::draw(&mut random);
         let phase = Phase::draw(&mut random, &setting);
-        let mut world = World::new(seed, setting.config(), Gate::default());
+        let mut world = World::new(seed, setting.config(), SourceFilter::default());
         let mut application = Application::default();
         let honest = world.join();
         world.advance(Duration::from_millis(200));
@@ -150,7 +151,7 @@ impl Scene {
         let welcome = self.exchange(address, handshake.hello())?;
         let mut client = handshake.on_welcome(&welcome)?;
         let ping = client.datagram(&[1, 0, 0, 0]);
-        self.world.hand(address, ping);
+        self.world.deliver(address, ping);
         self.application.read(&mut self.world, true);
         let peer = self.application.connected.take()?;
         let swarm = &self.phase.swarms[usize::from(number)];
@@ -162,7 +163,7 @@ impl Scene {
 
     fn exchange(&mut self, from: SocketAddr, hello: Vec<u8>) -> Option<Vec<u8>> {
         self.world.to_hostile.clear();
-        self.world.hand(from, hello);
+        self.world.deliver(from, hello);
         self.world.to_hostile.pop().map(|(_, bytes)| bytes)
     }
 
@@ -184,7 +185,7 @@ impl Scene {
         } else {
             let copies = if self.random.happens(self.phase.duplicated) { 2 } else { 1 };
             for _ in 0..copies {
-                self.world.hand_counted(from, datagram.clone());
+                self.world.deliver_counted(from, datagram.clone());
                 self.counted += 1;
             }
             let hostile = &mut self.hostile[at];
@@ -194,19 +195,19 @@ impl Scene {
         }
         if self.random.happens(5) {
             for late in std::mem::take(&mut self.hostile[at].late) {
-                self.world.hand(from, late);
+                self.world.deliver(from, late);
             }
         }
         if self.hostile[at].sender.changes_keys() {
             self.hostile[at].client.change_keys();
         }
-        self.hear();
+        self.read_responses();
         self.hostile[at].is_over |= self.world.server.stats().connections_closed > before.connections_closed;
         let peer = self.hostile[at].peer;
         if !self.is_quiet {
             Application::send(&mut self.world, peer, self.phase.sends);
         }
-        self.hear();
+        self.read_responses();
         self.application_reads();
         if self.packet.is_multiple_of(HONEST_EVERY) {
             // An application that does not read blocks its clients, including honest ones.
@@ -238,7 +239,7 @@ impl Scene {
     }
 
     /// Lets the hostile clients read what the server sent to them, or not.
-    fn hear(&mut self) {
+    fn read_responses(&mut self) {
         for (to, bytes) in std::mem::take(&mut self.world.to_hostile) {
             let owner = self.hostile.iter_mut().find(|hostile| hostile.address.ip() == to.ip());
             if let Some(hostile) = owner.filter(|_| self.phase.listens)
@@ -271,7 +272,7 @@ impl Scene {
             let mut frames = [0; 16];
             let mut writer = FrameWriter::new(&mut frames[..]);
             DrawnFrame::Close { reason_bytes: 0 }.write(&mut writer).expect("there is room");
-            self.world.hand(hostile.address, hostile.client.datagram(&frames));
+            self.world.deliver(hostile.address, hostile.client.datagram(&frames));
             // A client that retired its id is no longer received.
             let peer = hostile.peer;
             let close = Close { code: CloseCode::Application, application_code: 0, reason: b"" };
@@ -310,35 +311,39 @@ impl Scene {
     }
 
     /// Returns the invariants that do not hold now.
-    pub(crate) fn judge(&mut self) -> Result<(), String> {
+    pub(crate) fn check(&mut self) -> Result<(), String> {
         let unexplained = self.world.server.stats().unexplained();
         if unexplained != 0 {
             return Err(format!("{unexplained} datagrams are in no counter"));
         }
-        if is_judged(Invariant::Peer)
+        if is_checked(Invariant::Peer)
             && let Some(noticed) = self.world.noticed.take()
         {
             return Err(noticed);
         }
-        if is_judged(Invariant::Memory) { self.judge_memory() } else { Ok(()) }
+        if is_checked(Invariant::Memory) { self.check_memory() } else { Ok(()) }
     }
 
     /// Compares the server's memory with the limits of its connections: by its own charges, and by the allocator.
-    fn judge_memory(&self) -> Result<(), String> {
+    fn check_memory(&self) -> Result<(), String> {
         // Connections that are being closed hold as much as others.
         let clients = (self.world.server.connection_count() - 1).max(self.hostile.len());
         let sends = if self.phase.sends == Sends::Nothing { 0 } else { self.setting.send_bytes };
         let limit = self.setting.receive_bytes + sends;
         let ids: u64 = self.hostile.iter().map(|hostile| hostile.sender.ids_ahead()).sum();
         let ids = usize::try_from(ids).expect("few ids");
-        let most = clients * (limit + TABLE_BYTES) + ids * ID_BYTES + HONEST_CHARGES;
+        // A window that begins and ends inside of a word has two words more than its ids fill.
+        let window_bytes = (ids / 64 + 2 * clients) * WORD_BYTES;
+        let most = clients * (limit + TABLE_BYTES) + window_bytes + HONEST_CHARGES;
         let charged = self.world.server.held_bytes();
         if charged > most {
             return Err(format!("{clients} clients are charged {charged} bytes, and may be charged {most}"));
         }
         let of_each = i64::try_from(limit * 11 / 10).expect("small") + BUSY_BYTES + CLOSING_BYTES;
-        let ids_bytes = i64::try_from((2 * ids).min(clients * IDS_MAX) * ID_BYTES).expect("small");
-        let most = i64::try_from(clients).expect("few") * of_each + ids_bytes + HONEST_BYTES;
+        // A window grows by doubling, up to its limit.
+        let window_bytes = (2 * window_bytes).min(clients * WINDOW_MAX_BYTES);
+        let window_bytes = i64::try_from(window_bytes).expect("small");
+        let most = i64::try_from(clients).expect("few") * of_each + window_bytes + HONEST_BYTES;
         let held = self.world.held_bytes - self.base_bytes;
         if held > most {
             return Err(format!("the server holds {held} bytes of {clients} clients, which may hold {most}"));
@@ -350,21 +355,21 @@ impl Scene {
     pub(crate) fn run(&mut self) -> Result<(), String> {
         while self.packet < PACKETS && !self.is_over() {
             self.step();
-            self.judge()?;
+            self.check()?;
         }
         self.application.read(&mut self.world, true);
         self.world.advance(Duration::from_secs(1));
         self.application.read(&mut self.world, true);
         let (sent, received) = (self.world.honest[0].sent, self.application.received);
         if received != sent {
-            self.world.notice(format!("{received} of {sent} messages of the honest client arrived"));
+            self.world.record_fault(format!("{received} of {sent} messages of the honest client arrived"));
         }
         let (expected, received) = (self.world.honest[0].expected.len(), self.world.honest[0].received);
         if received != expected {
-            self.world.notice(format!("{received} of {expected} messages came to the honest client"));
+            self.world.record_fault(format!("{received} of {expected} messages came to the honest client"));
         }
         self.coverage.honest_messages += sent;
-        self.judge()
+        self.check()
     }
 
     /// Sends packets that hold one message of 64 bytes each, from a hostile client that is not hostile yet.
@@ -377,7 +382,7 @@ impl Scene {
             DrawnFrame::Message { channel, delivery, bytes: 64 }.write(&mut writer).expect("there is room");
             let written = writer.written_bytes();
             let datagram = hostile.client.datagram(&frames[..written]);
-            self.world.hand_counted(hostile.address, datagram);
+            self.world.deliver_counted(hostile.address, datagram);
             self.counted += 1;
             self.application.read(&mut self.world, true);
         }

@@ -19,7 +19,7 @@ pub(crate) enum Invariant {
 
 /// Returns the seeds to try: those of the environment, or the first ones.
 pub(crate) fn seeds(full: u32) -> Range<u64> {
-    asked("HOSTILE_SEEDS").unwrap_or_else(|| 0..tries(full).into())
+    question_count("HOSTILE_SEEDS").unwrap_or_else(|| 0..tries(full).into())
 }
 
 /// Returns the seeds of the tests in every run.
@@ -28,19 +28,19 @@ pub(crate) fn usual_seeds() -> Range<u64> {
 }
 
 /// Returns the seeds of this environment variable, as `N` or `A..B`.
-pub(crate) fn asked(variable: &str) -> Option<Range<u64>> {
-    let asked = std::env::var(variable).ok()?;
+pub(crate) fn question_count(variable: &str) -> Option<Range<u64>> {
+    let question_count = std::env::var(variable).ok()?;
     let parse = |number: &str| -> u64 {
-        number.parse().unwrap_or_else(|_| panic!("{variable}={asked}: N or A..B is expected"))
+        number.parse().unwrap_or_else(|_| panic!("{variable}={question_count}: N or A..B is expected"))
     };
-    Some(match asked.split_once("..") {
+    Some(match question_count.split_once("..") {
         Some((from, to)) => parse(from)..parse(to),
-        None => 0..parse(&asked),
+        None => 0..parse(&question_count),
     })
 }
 
 /// Returns whether this invariant is checked.
-pub(crate) fn is_judged(invariant: Invariant) -> bool {
+pub(crate) fn is_checked(invariant: Invariant) -> bool {
     let Ok(only) = std::env::var("HOSTILE_ONLY") else { return true };
     match only.as_str() {
         "memory" => invariant == Invariant::Memory,

@@ -38,27 +38,27 @@ pub(crate) fn server_key() -> [u8; 32] {
 
 /// The shell of an application that refuses some sources, and counts the questions.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct SourceFilter {
     alone: SingleWorker,
     /// The source that is refused.
     refused: Option<IpAddr>,
     /// Questions about Hellos from that source, which the world reads.
-    asked: Arc<AtomicU64>,
+    question_count: Arc<AtomicU64>,
 }
 
-impl Gate {
+impl SourceFilter {
     /// An application that refuses this source, and accepts all others.
     pub(crate) fn refusing(refused: Option<IpAddr>) -> Self {
         Self { refused, ..Self::default() }
     }
 }
 
-impl Placement for Gate {
+impl Placement for SourceFilter {
     fn place(&mut self, now: Now, claim: &Claim<'_>) -> PlacementDecision {
         if Some(claim.address.ip()) != self.refused {
             return self.alone.place(now, claim);
         }
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.question_count.fetch_add(1, Ordering::Relaxed);
         PlacementDecision::Rejected(Rejection {
             counted_as: DropReason::Declined,
             reason: RefuseReason::Banned,
@@ -82,7 +82,7 @@ impl Placement for Gate {
 
 /// A datagram in flight to or from an honest client.
 #[derive(Debug)]
-struct Flying {
+struct InFlightDatagram {
     from: SocketAddr,
     to: SocketAddr,
     bytes: Vec<u8>,
@@ -106,28 +106,28 @@ pub(crate) struct Honest {
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) now: Moment,
-    pub(crate) server: Endpoint<Gate>,
+    pub(crate) server: Endpoint<SourceFilter>,
     /// Bytes that the server holds.
     pub(crate) held_bytes: i64,
     pub(crate) honest: Vec<Honest>,
-    flying: BTreeMap<(Moment, u64), Flying>,
+    flying: BTreeMap<(Moment, u64), InFlightDatagram>,
     sequence: u64,
     /// Datagrams that the server sent to addresses of hostile clients.
     pub(crate) to_hostile: Vec<(SocketAddr, Vec<u8>)>,
     random: Random,
     /// The source that the application refuses, and how often it was asked about it.
     refused: Option<IpAddr>,
-    asked: Arc<AtomicU64>,
+    question_count: Arc<AtomicU64>,
     /// The first fault that the honest client noticed.
     pub(crate) noticed: Option<String>,
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, config: Config, gate: Gate) -> Self {
+    pub(crate) fn new(seed: u64, config: Config, filter: SourceFilter) -> Self {
         let mut random = Random::of_seed(!seed);
-        let (refused, asked) = (gate.refused, Arc::clone(&gate.asked));
+        let (refused, question_count) = (filter.refused, Arc::clone(&filter.question_count));
         let server = ServerConfig::new(server_keys(), Secret::new([0x0e; 32]), Secret::new([0x0c; 32]));
-        let server = Endpoint::server(config, server, gate, Secret::new(random.secret()));
+        let server = Endpoint::server(config, server, filter, Secret::new(random.secret()));
         Self {
             now: Moment::from_nanos(1_000_000_000),
             server: server.expect("the settings are good"),
@@ -138,7 +138,7 @@ impl World {
             to_hostile: Vec::new(),
             random,
             refused,
-            asked,
+            question_count,
             noticed: None,
         }
     }
@@ -149,8 +149,8 @@ impl World {
     }
 
     /// Returns how often the application was asked about the source that it refuses.
-    pub(crate) fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
+    pub(crate) fn question_count(&self) -> u64 {
+        self.question_count.load(Ordering::Relaxed)
     }
 
     fn wall(&self) -> Now {
@@ -180,7 +180,7 @@ impl World {
     }
 
     /// Calls `work` with the server, and takes its datagrams.
-    pub(crate) fn at_server<T>(&mut self, work: impl FnOnce(&mut Endpoint<Gate>, Now) -> T) -> T {
+    pub(crate) fn at_server<T>(&mut self, work: impl FnOnce(&mut Endpoint<SourceFilter>, Now) -> T) -> T {
         let (now, server) = (self.wall(), &mut self.server);
         let mut result = None;
         let place = &mut result;
@@ -200,7 +200,7 @@ impl World {
             let Some(transmit) = sent else { return };
             let (to, bytes) = (transmit.to.peer, memory[..transmit.bytes].to_vec());
             if self.honest.iter().any(|honest| honest.address == to) {
-                self.launch(server_address(), to, bytes);
+                self.transmit(server_address(), to, bytes);
             } else {
                 self.to_hostile.push((to, bytes));
             }
@@ -208,20 +208,20 @@ impl World {
         panic!("the server sends for ever");
     }
 
-    fn launch(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
+    fn transmit(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
         self.sequence += 1;
-        self.flying.insert((self.now.after(DELAY), self.sequence), Flying { from, to, bytes });
+        self.flying.insert((self.now.after(DELAY), self.sequence), InFlightDatagram { from, to, bytes });
     }
 
     /// Passes a datagram to the server now.
-    pub(crate) fn hand(&mut self, from: SocketAddr, mut datagram: Vec<u8>) {
+    pub(crate) fn deliver(&mut self, from: SocketAddr, mut datagram: Vec<u8>) {
         self.at_server(|server, now| {
             server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut datagram }]);
         });
     }
 
     /// [`World::hand`] for a packet whose cost is counted.
-    pub(crate) fn hand_counted(&mut self, from: SocketAddr, mut datagram: Vec<u8>) {
+    pub(crate) fn deliver_counted(&mut self, from: SocketAddr, mut datagram: Vec<u8>) {
         self.at_server(|server, now| {
             let batch = [Inbound { from: from.into(), bytes: &mut datagram }];
             counted_packet(|| server.handle_datagrams(now, batch));
@@ -235,7 +235,7 @@ impl World {
         honest.sent += 1;
         let sent = honest.endpoint.send(now, honest.peer, Message::reliable_ordered(ChannelId(3), payload));
         if let Err(error) = sent {
-            self.notice(format!("the honest client cannot send: {error}"));
+            self.record_fault(format!("the honest client cannot send: {error}"));
         }
         self.run_honest(place);
     }
@@ -250,11 +250,11 @@ impl World {
             server.send(now, peer, Message::reliable_ordered(ChannelId(3), payload))
         });
         if let Err(error) = sent {
-            self.notice(format!("the server cannot send to the honest client: {error}"));
+            self.record_fault(format!("the server cannot send to the honest client: {error}"));
         }
     }
 
-    pub(crate) fn notice(&mut self, what: String) {
+    pub(crate) fn record_fault(&mut self, what: String) {
         self.noticed.get_or_insert(what);
     }
 
@@ -284,14 +284,14 @@ impl World {
         while let Some(entry) = self.flying.first_entry()
             && entry.key().0 <= self.now
         {
-            let Flying { from, to, mut bytes } = entry.remove();
+            let InFlightDatagram { from, to, mut bytes } = entry.remove();
             if to == server_address() {
                 let before = *self.server.stats();
-                self.hand(from, bytes);
+                self.deliver(from, bytes);
                 let after = self.server.stats();
                 let (before, after) = (before.dropped_count(), after.dropped_count());
                 if before != after {
-                    self.notice("a datagram of the honest client was dropped".to_owned());
+                    self.record_fault("a datagram of the honest client was dropped".to_owned());
                 }
                 continue;
             }
@@ -332,10 +332,10 @@ impl World {
             }
         }
         for bytes in sent {
-            self.launch(address, server_address(), bytes);
+            self.transmit(address, server_address(), bytes);
         }
         if let Some(noticed) = noticed {
-            self.notice(noticed);
+            self.record_fault(noticed);
         }
     }
 }

@@ -53,7 +53,7 @@ fn no_receipt_follows_the_end_of_a_connection() {
         world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
         world.send(SERVER, server, 1, b"hello", options).unwrap();
         let comes = world.ends[SERVER].poll_transmit(now, &mut memory).unwrap();
-        world.hand(CLIENT, address(SERVER), &memory[..comes.bytes]);
+        world.deliver(CLIENT, address(SERVER), &memory[..comes.bytes]);
         world.run(Duration::from_secs(5));
         assert!(
             matches!(world.last(CLIENT), Some((_, _, Seen::Disconnected(..)))),
@@ -116,7 +116,7 @@ fn closing_connections_refuse_sends_and_ended_ones_are_unknown() {
     let now = world.now();
     world.ends[CLIENT].close(now, client, &BYE).unwrap();
     assert_eq!(world.reliable(CLIENT, client, b"late"), Err(SendError::Closed));
-    assert_eq!(world.ends[CLIENT].close(now, client, &BYE), Ok(()), "twice is once");
+    assert_eq!(world.ends[CLIENT].close(now, client, &BYE), Ok(()), "a second close has no effect");
     world.run(Duration::from_secs(5));
     assert_eq!(world.reliable(CLIENT, client, b"later"), Err(SendError::UnknownPeer));
     let now = world.now();
@@ -175,7 +175,7 @@ fn an_unauthenticated_close_closes_nothing() {
         for first in [0x09, 0x0a, 0x8b, 0x8d] {
             let mut forged = vec![3; bytes];
             forged[0] = first;
-            world.hand(CLIENT, address(SERVER), &forged);
+            world.deliver(CLIENT, address(SERVER), &forged);
         }
     }
     world.reliable(CLIENT, client, b"alive").unwrap();

@@ -1,6 +1,6 @@
 //! Clients whose address changes, with and without an on-path attacker who copies their packets.
 
-use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, World, address, config};
+use crate::harness::{CLEAN, CLIENT, InFlightDatagram, Link, SERVER, World, address, config};
 use drumfire_proto::{ClientConfig, CloseReason, DropReason, Inbound, LocalAddress, SendOptions};
 use drumfire_tries::tries;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ pub(crate) fn run_copied(world: &mut World, duration: Duration) {
             .collect();
         for bytes in copies {
             let at = world.now;
-            world.inject(at, Flying { from: attacker(), to: SERVER, bytes });
+            world.inject(at, InFlightDatagram { from: attacker(), to: SERVER, bytes });
         }
         world.run(Duration::from_millis(1));
     }
@@ -229,7 +229,7 @@ fn migrations_faster_than_new_ids_reuse_the_old_id() {
     world.reliable(CLIENT, client, b"still here").unwrap();
     world.run(Duration::from_secs(3));
     assert_eq!(world.messages(SERVER).len(), 1);
-    assert!(world.ends[CLIENT].change_path(world.now(), client), "there are others by now");
+    assert!(world.ends[CLIENT].change_path(world.now(), client), "new ids have arrived by now");
 }
 
 #[test]
@@ -276,11 +276,11 @@ fn two_servers_never_answer_each_other_in_a_loop() {
         world.sent.iter().rfind(|(_, end, bytes)| *end == CLIENT && bytes[0] < 0x80).unwrap().2.clone();
     world.restart_server();
     // The client's packets come from another server's address, which gets the Reset and drops it.
-    world.hand(SERVER, "198.51.100.9:7777".parse().unwrap(), &packet);
+    world.deliver(SERVER, "198.51.100.9:7777".parse().unwrap(), &packet);
     world.flush();
     let (_, reset) = world.stray.pop().unwrap();
     assert_eq!(reset[0], 0x8d);
-    world.hand(SERVER, "198.51.100.9:7777".parse().unwrap(), &reset);
+    world.deliver(SERVER, "198.51.100.9:7777".parse().unwrap(), &reset);
     world.flush();
     assert!(world.stray.is_empty());
     assert_eq!(world.ends[SERVER].stats().dropped(DropReason::UnexpectedKind), 1);
@@ -309,7 +309,7 @@ fn every_reply_leaves_from_the_address_that_received() {
     assert!(world.left_from[SERVER].iter().all(|local| *local == LocalAddress(3)));
     assert!(
         world.left_from[CLIENT].iter().all(|local| *local == LocalAddress::ANY),
-        "it has one way to send"
+        "a client has one local address"
     );
     world.restart_server();
     world.reliable(CLIENT, client, b"who are you?").unwrap();

@@ -61,7 +61,7 @@ struct Shared {
     bottleneck: Bottleneck,
     back: VecDeque<(Moment, SocketAddr, Vec<u8>)>,
     /// Bytes of received messages, by second and client.
-    came: Vec<Vec<u64>>,
+    received_bytes: Vec<Vec<u64>>,
     peers: Vec<PeerId>,
 }
 
@@ -91,7 +91,7 @@ impl Shared {
                 waits: Vec::new(),
             },
             back: VecDeque::new(),
-            came: Vec::new(),
+            received_bytes: Vec::new(),
             peers: Vec::new(),
         }
     }
@@ -160,10 +160,10 @@ impl Shared {
                 Event::Connected { peer, .. } => self.peers.push(peer),
                 Event::Message { peer, payload, .. } => {
                     let client = self.peers.iter().position(|of| *of == peer).unwrap();
-                    self.came.resize(self.came.len().max(second + 1), Vec::new());
-                    let came = &mut self.came[second];
-                    came.resize(came.len().max(client + 1), 0);
-                    came[client] += payload.len() as u64;
+                    self.received_bytes.resize(self.received_bytes.len().max(second + 1), Vec::new());
+                    let received_bytes = &mut self.received_bytes[second];
+                    received_bytes.resize(received_bytes.len().max(client + 1), 0);
+                    received_bytes[client] += payload.len() as u64;
                 }
                 _ => {}
             }
@@ -171,8 +171,11 @@ impl Shared {
     }
 
     /// Bytes of a client's messages that arrived in these seconds.
-    fn came(&self, client: usize, seconds: std::ops::Range<usize>) -> u64 {
-        self.came[seconds].iter().map(|came| came.get(client).copied().unwrap_or(0)).sum()
+    fn received_bytes(&self, client: usize, seconds: std::ops::Range<usize>) -> u64 {
+        self.received_bytes[seconds]
+            .iter()
+            .map(|received_bytes| received_bytes.get(client).copied().unwrap_or(0))
+            .sum()
     }
 }
 
@@ -183,7 +186,7 @@ fn one_transfer_uses_the_link_and_only_cubic_fills_the_queue() {
         world.join(congestion);
         world.run(Duration::from_secs(25));
         // Messages alone, without headers, tags, and acks: 1,000 of about 1,070 bytes.
-        let used = world.came(0, 6..26) * 100 / (20 * 1_250_000);
+        let used = world.received_bytes(0, 6..26) * 100 / (20 * 1_250_000);
         let wait = world.bottleneck.p95_wait_millis(Moment::from_nanos(6_000_000_000));
         println!("{congestion:?}: {used} % of 10 Mbit/s at 50 ms are messages; p95 in the queue {wait} ms");
         assert!(used >= 90, "{congestion:?} {used}");
@@ -199,7 +202,7 @@ fn fast_transfer(round_trip: Duration, loss_interval: u64, config: Config) -> (u
     (world.bottleneck.one_way, world.bottleneck.loss_interval) = (round_trip / 2, loss_interval);
     world.join_with(config);
     world.run(Duration::from_secs(12));
-    let used = world.came(0, 8..13) * 100 / (5 * 12_500_000);
+    let used = world.received_bytes(0, 8..13) * 100 / (5 * 12_500_000);
     let wait = world.bottleneck.p95_wait_millis(Moment::from_nanos(8_000_000_000));
     println!(
         "{round_trip:?}, lost 1/{loss_interval}: {used} % of 100 Mbit/s are messages; p95 in the queue {wait} ms"
@@ -233,7 +236,7 @@ fn two_transfers_share_a_slow_link() {
         world.run(Duration::from_secs(3));
         world.join(congestion);
         world.run(Duration::from_secs(57));
-        let [one, other] = [0, 1].map(|client| world.came(client, 30..60));
+        let [one, other] = [0, 1].map(|client| world.received_bytes(client, 30..60));
         let share = one * 100 / (one + other);
         println!("{congestion:?}: the first of two has {share} % of 1 Mbit/s");
         assert!((40..=60).contains(&share), "{congestion:?}: {one} {other}");
@@ -246,8 +249,8 @@ fn a_fixed_rate_is_not_exceeded() {
     let mut world = Shared::new(10, 200, fixed);
     world.join(fixed);
     world.run(Duration::from_secs(12));
-    let came = world.came(0, 2..12);
-    assert!((2_200_000..=2_500_000).contains(&came), "{came}");
+    let received_bytes = world.received_bytes(0, 2..12);
+    assert!((2_200_000..=2_500_000).contains(&received_bytes), "{received_bytes}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn a_timeout_leaves_a_record_of_the_last_seconds() {
 fn a_protocol_violation_leaves_its_packet_in_the_record() {
     let mut puppet = Puppet::connected(2);
     puppet.server_sends(3);
-    let heard = puppet.hear();
+    let heard = puppet.take_packets();
     let newest = heard.last().unwrap().0;
     puppet.ack(0, newest);
     puppet.ack(0, newest + 1);

@@ -143,7 +143,7 @@ fn a_black_hole_of_eight_seconds_swallows_at_most_forty_packets() {
 
 /// The time from the end of an outage until the slowest message from before it arrives, for outages between this
 /// length and twice as much.
-fn after_hole(hole: Duration) -> Duration {
+fn after_outage(hole: Duration) -> Duration {
     const LENGTHS: u32 = 8;
     let of = |length: Duration| {
         let mut world = World::new(length.as_millis().try_into().unwrap(), link(0));
@@ -175,7 +175,7 @@ fn after_hole(hole: Duration) -> Duration {
 #[test]
 fn after_an_outage_messages_arrive_with_the_next_probe() {
     for (millis, at_most) in [(100, 160), (200, 160), (350, 160), (500, 160), (700, 400), (2_000, 850)] {
-        let took = after_hole(Duration::from_millis(millis));
+        let took = after_outage(Duration::from_millis(millis));
         println!("after a hole of {millis} to {} ms: {took:?}, at most {at_most} ms", 2 * millis);
         assert!(took <= Duration::from_millis(at_most), "{millis} ms: {took:?}");
     }
@@ -252,7 +252,7 @@ fn echoes_over_a_lossy_link_recover_soon() {
 }
 
 /// The latencies of a message each 60th of a second on channel 1, with this many busy channels next to it.
-fn beside(busy: u16) -> Vec<Duration> {
+fn latencies_next_to(busy: u16) -> Vec<Duration> {
     let mut latencies = Vec::new();
     for seed in 0..5 {
         let mut world = World::new(seed, link(2));
@@ -280,7 +280,7 @@ fn beside(busy: u16) -> Vec<Duration> {
 
 #[test]
 fn a_channel_is_as_fast_with_31_busy_ones_as_alone() {
-    let [alone, crowded] = [0, 31].map(|busy| percentile(&mut beside(busy), 99));
+    let [alone, crowded] = [0, 31].map(|busy| percentile(&mut latencies_next_to(busy), 99));
     println!("p99 of a lone ordered channel at 2 % loss: {alone:?}, next to 31 busy ones: {crowded:?}");
     assert!(crowded <= alone.mul_f64(1.05), "{alone:?} {crowded:?}");
 }

@@ -6,7 +6,7 @@ use drumfire_proto::{ClientConfig, CloseCode, CloseReason, Config, DropReason, P
 use std::time::Duration;
 
 /// Changes keys as often as the configuration allows.
-fn restless() -> Config {
+fn frequent_rekeys() -> Config {
     Config::default().rekey(64, Duration::from_secs(1))
 }
 
@@ -17,7 +17,7 @@ fn seeds() -> u64 {
 #[test]
 fn keys_change_often_on_both_ends_and_nothing_is_lost() {
     for seed in 0..seeds() {
-        let mut world = World::with(seed, CLEAN, restless(), ClientConfig::default());
+        let mut world = World::with(seed, CLEAN, frequent_rekeys(), ClientConfig::default());
         let peers = <[_; 2]>::from(world.connected());
         world.link = Link {
             loss: world.random.below(31),
@@ -65,7 +65,7 @@ fn keys_change_by_age_on_an_idle_connection() {
 #[test]
 fn old_keys_open_packets_for_three_probe_timeouts() {
     for (late, opens) in [(Duration::from_millis(10), true), (Duration::from_secs(3), false)] {
-        let mut world = World::with(2, CLEAN, restless(), ClientConfig::default());
+        let mut world = World::with(2, CLEAN, frequent_rekeys(), ClientConfig::default());
         let (client, server) = world.connected();
         world.reliable(SERVER, server, b"something to acknowledge").unwrap();
         world.run(Duration::from_millis(100));
@@ -91,11 +91,11 @@ fn old_keys_open_packets_for_three_probe_timeouts() {
 fn two_key_changes_without_a_reply_violate_the_protocol() {
     let mut puppet = Puppet::connected(3);
     puppet.server_sends(1);
-    let quiet = |puppet: &mut Puppet| puppet.say(|writer| writer.padding(20));
+    let quiet = |puppet: &mut Puppet| puppet.send_frames(|writer| writer.padding(20));
     puppet.change_keys();
     quiet(&mut puppet);
-    assert_eq!(puppet.ending(), None, "once is its right");
-    puppet.hear();
+    assert_eq!(puppet.ending(), None, "one key change is allowed");
+    puppet.take_packets();
     puppet.change_keys();
     quiet(&mut puppet);
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::KeyChange)));
@@ -109,9 +109,9 @@ fn a_peer_that_waits_for_replies_may_change_keys_repeatedly() {
     for _ in 0..10 {
         puppet.server_sends(1);
         puppet.change_keys();
-        puppet.say(|writer| writer.padding(20));
+        puppet.send_frames(|writer| writer.padding(20));
         puppet.server_sends(1);
-        puppet.hear();
+        puppet.take_packets();
     }
     assert_eq!(puppet.ending(), None);
 }

@@ -91,10 +91,10 @@ fn junk_replays_and_forgeries_keep_no_connection_alive() {
     let sent_at = world.now;
     for _ in 0..200 {
         for bytes in &recorded {
-            world.hand(CLIENT, address(SERVER), bytes);
+            world.deliver(CLIENT, address(SERVER), bytes);
             let mut forged = bytes.clone();
             *forged.last_mut().unwrap() ^= 1;
-            world.hand(CLIENT, address(SERVER), &forged);
+            world.deliver(CLIENT, address(SERVER), &forged);
         }
         world.run(Duration::from_millis(60));
     }
@@ -168,7 +168,7 @@ fn clocks_that_jump_stop_or_go_back_break_nothing() {
         }
         let flying: Vec<_> = std::mem::take(&mut world.flying).into_values().collect();
         for flying in flying {
-            world.hand(flying.to, flying.from, &flying.bytes);
+            world.deliver(flying.to, flying.from, &flying.bytes);
         }
     }
     for end in &mut world.ends {

@@ -18,7 +18,7 @@ fn messages() -> u64 {
 }
 
 /// A client that sends only empty messages.
-struct Emptier {
+struct EmptyMessageClient {
     puppet: Puppet,
     sent: u64,
     /// Whether the server's application reads its events.
@@ -29,7 +29,7 @@ struct Emptier {
     held_most_bytes: i64,
 }
 
-impl Emptier {
+impl EmptyMessageClient {
     fn new(seed: u64, takes: bool) -> Self {
         let puppet = Puppet::connected(seed);
         Self { puppet, sent: 0, takes, taken: 0, held_bytes: 0, held_most_bytes: 0 }
@@ -49,10 +49,10 @@ impl Emptier {
         }
         let bytes = writer.written_bytes();
         let mut datagram = self.puppet.datagram(&frames[..bytes]);
-        self.hand(&mut datagram);
+        self.deliver(&mut datagram);
     }
 
-    fn hand(&mut self, datagram: &mut [u8]) {
+    fn deliver(&mut self, datagram: &mut [u8]) {
         let world = &mut self.puppet.world;
         world.now = world.now.after(Duration::from_millis(1));
         let (now, server) = (world.now(), &mut world.ends[SERVER]);
@@ -82,7 +82,7 @@ impl Emptier {
 
     /// Acknowledges the newest packet of the server, so that the server continues.
     fn ack(&mut self) {
-        let Some((newest, _)) = self.puppet.hear().pop() else { return };
+        let Some((newest, _)) = self.puppet.take_packets().pop() else { return };
         let newest = PacketNumber(newest);
         let range = AckRange::new(newest, newest).unwrap();
         let mut frames = [0; 100];
@@ -90,7 +90,7 @@ impl Emptier {
         writer.ack(AckDelay::from_duration(Duration::ZERO), std::iter::once(range)).unwrap();
         let bytes = writer.written_bytes();
         let mut datagram = self.puppet.datagram(&frames[..bytes]);
-        self.hand(&mut datagram);
+        self.deliver(&mut datagram);
     }
 
     /// Sends all of them.
@@ -109,14 +109,14 @@ impl Emptier {
 
 #[test]
 fn ten_million_empty_messages_stay_within_connection_memory() {
-    let mut emptier = Emptier::new(1, true);
+    let mut emptier = EmptyMessageClient::new(1, true);
     emptier.flood(|id| Delivery::ReliableUnordered { id: MessageId(id) });
     assert_eq!(emptier.taken, emptier.sent);
 }
 
 #[test]
 fn ten_million_unread_empty_messages_stay_within_memory() {
-    let mut emptier = Emptier::new(2, false);
+    let mut emptier = EmptyMessageClient::new(2, false);
     emptier.flood(|_| Delivery::Unreliable);
     // They fill the memory for events: each takes half of the 64 bytes of its charge.
     assert!(emptier.held_most_bytes >= RECEIVE_BYTES / 8, "{} B", emptier.held_most_bytes);
@@ -124,7 +124,7 @@ fn ten_million_unread_empty_messages_stay_within_memory() {
 
 #[test]
 fn empty_messages_a_million_ids_apart_close() {
-    let mut emptier = Emptier::new(3, false);
+    let mut emptier = EmptyMessageClient::new(3, false);
     emptier
         .packet(|id| Delivery::ReliableOrdered { id: MessageId(1 + (id << 20)), after: Some(MessageId(0)) });
     emptier.puppet.world.flush();

@@ -89,7 +89,7 @@ fn an_urgent_message_waits_for_one_packet_of_a_long_one_at_most() {
     let second = world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
     let second = memory[..second.bytes].to_vec();
     for datagram in [first, second] {
-        world.hand(SERVER, crate::harness::address(CLIENT), &datagram);
+        world.deliver(SERVER, crate::harness::address(CLIENT), &datagram);
     }
     world.run(Duration::ZERO);
     assert_eq!(world.messages(SERVER), [(2, b"now".to_vec())]);
@@ -177,13 +177,13 @@ fn a_late_fragment_takes_no_memory_from_a_newer_message() {
     let small = Config::default().memory_bytes(65_536, 4_096);
     let mut puppet = Puppet::with(27, small);
     // A fragment cannot belong to a later packet than its own.
-    (0..2).for_each(|_| puppet.say(|writer| writer.ping().and_then(|()| writer.padding(3))));
+    (0..2).for_each(|_| puppet.send_frames(|writer| writer.ping().and_then(|()| writer.padding(3))));
     let unreliable = |number, offset_bytes| {
         let piece = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[1; 1_000] };
         Fragment { piece, number, total_bytes: 3_000, offset_bytes }
     };
     for (number, offset_bytes) in [(2, 0), (2, 1_000), (1, 0), (2, 2_000)] {
-        say(&mut puppet, &unreliable(number, offset_bytes));
+        send_frames(&mut puppet, &unreliable(number, offset_bytes));
     }
     assert_eq!(puppet.world.messages(SERVER), [(0, vec![1; 3_000])]);
     assert_eq!(puppet.world.ends[SERVER].stats().unreliable_overflows, 1);
@@ -196,7 +196,10 @@ fn an_unreliable_message_takes_no_memory_granted_as_credit() {
     puppet.reliable(1, Some(0));
     let piece = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[2; 1_000] };
     for index in 0..12 {
-        say(&mut puppet, &Fragment { piece, number: 0, total_bytes: 12_000, offset_bytes: index * 1_000 });
+        send_frames(
+            &mut puppet,
+            &Fragment { piece, number: 0, total_bytes: 12_000, offset_bytes: index * 1_000 },
+        );
     }
     assert!(puppet.world.messages(SERVER).is_empty());
     assert_eq!(puppet.world.ends[SERVER].stats().unreliable_overflows, 12);
@@ -223,21 +226,21 @@ fn piece(id: u64, total_bytes: u32, offset_bytes: u32, payload: &[u8]) -> Fragme
     Fragment { piece, number: 0, total_bytes, offset_bytes }
 }
 
-fn say(puppet: &mut Puppet, fragment: &Fragment<'_>) {
-    puppet.say(|writer: &mut FrameWriter<_>| writer.fragment(fragment));
+fn send_frames(puppet: &mut Puppet, fragment: &Fragment<'_>) {
+    puppet.send_frames(|writer: &mut FrameWriter<_>| writer.fragment(fragment));
 }
 
 #[test]
 fn the_16th_contradicting_piece_closes() {
     let mut puppet = Puppet::connected(20);
-    say(&mut puppet, &piece(0, 5_000, 0, &[1; 100]));
+    send_frames(&mut puppet, &piece(0, 5_000, 0, &[1; 100]));
     for strike in 1..=15 {
-        say(&mut puppet, &piece(0, 5_000 + strike, 100, &[1; 100]));
+        send_frames(&mut puppet, &piece(0, 5_000 + strike, 100, &[1; 100]));
         let stats = puppet.world.ends[SERVER].stats();
         assert_eq!(stats.dropped(DropReason::PiecesDisagree), u64::from(strike));
         assert_eq!(puppet.ending(), None);
     }
-    say(&mut puppet, &piece(0, 5_016, 100, &[1; 100]));
+    send_frames(&mut puppet, &piece(0, 5_016, 100, &[1; 100]));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::PiecesDisagree)));
 }
 
@@ -249,12 +252,14 @@ fn each_excess_of_pieces_closes_with_its_own_error() {
         puppet.ending()
     };
     let protocol = |error| Some(CloseReason::Protocol(error));
-    assert_eq!(ending(&|puppet| say(puppet, &piece(0, 65_536, 0, &[1]))), None);
-    let too_long = ending(&|puppet| say(puppet, &piece(0, 65_537, 0, &[1])));
+    assert_eq!(ending(&|puppet| send_frames(puppet, &piece(0, 65_536, 0, &[1]))), None);
+    let too_long = ending(&|puppet| send_frames(puppet, &piece(0, 65_537, 0, &[1])));
     assert_eq!(too_long, protocol(ProtocolError::MessageTooLong));
-    let many = |count| ending(&|puppet| (0..count).for_each(|id| say(puppet, &piece(id, 100, 0, &[1]))));
+    let many =
+        |count| ending(&|puppet| (0..count).for_each(|id| send_frames(puppet, &piece(id, 100, 0, &[1]))));
     assert_eq!((many(64), many(65)), (None, protocol(ProtocolError::TooManyInPieces)));
-    let much = |count| ending(&|puppet| (0..count).for_each(|id| say(puppet, &piece(id, 65_000, 0, &[1]))));
+    let much =
+        |count| ending(&|puppet| (0..count).for_each(|id| send_frames(puppet, &piece(id, 65_000, 0, &[1]))));
     assert_eq!((much(2), much(3)), (None, protocol(ProtocolError::CreditExceeded)));
 }
 
@@ -262,27 +267,27 @@ fn each_excess_of_pieces_closes_with_its_own_error() {
 fn holes_beyond_the_limit_are_not_acked_and_close_nothing() {
     let mut puppet = Puppet::connected(22);
     for hole in 0..400 {
-        say(&mut puppet, &piece(0, 60_000, 3 * hole, &[1]));
+        send_frames(&mut puppet, &piece(0, 60_000, 3 * hole, &[1]));
     }
     assert_eq!(puppet.ending(), None);
     assert_eq!(puppet.world.ends[SERVER].stats().dropped(DropReason::ReceiveMemory), 400 - 320);
     // Fragments that close holes are still accepted.
     for hole in 0..320 {
-        say(&mut puppet, &piece(0, 60_000, 3 * hole + 1, &[1; 2]));
+        send_frames(&mut puppet, &piece(0, 60_000, 3 * hole + 1, &[1; 2]));
     }
-    say(&mut puppet, &piece(0, 60_000, 960, &vec![1; 1_000]));
+    send_frames(&mut puppet, &piece(0, 60_000, 960, &vec![1; 1_000]));
     assert_eq!(puppet.world.ends[SERVER].stats().dropped(DropReason::ReceiveMemory), 400 - 320);
 }
 
 #[test]
 fn pieces_of_what_was_received_or_skipped_change_nothing() {
     let mut puppet = Puppet::connected(23);
-    say(&mut puppet, &piece(0, 4, 0, &[1; 4]));
-    say(&mut puppet, &piece(0, 9_000, 7, &[1; 4]));
-    say(&mut puppet, &piece(1, 10, 0, &[1; 4]));
+    send_frames(&mut puppet, &piece(0, 4, 0, &[1; 4]));
+    send_frames(&mut puppet, &piece(0, 9_000, 7, &[1; 4]));
+    send_frames(&mut puppet, &piece(1, 10, 0, &[1; 4]));
     let skip = drumfire_wire::Skip { channel: ChannelId(0), id: MessageId(1), after: None, bytes: 10 };
-    puppet.say(|writer| writer.skip(&skip));
-    say(&mut puppet, &piece(1, 10, 4, &[1; 6]));
+    puppet.send_frames(|writer| writer.skip(&skip));
+    send_frames(&mut puppet, &piece(1, 10, 4, &[1; 6]));
     assert_eq!((puppet.world.messages(SERVER).len(), puppet.ending()), (1, None));
     assert_eq!(puppet.world.ends[SERVER].stats().messages_skipped, 1);
 }
@@ -294,9 +299,9 @@ fn a_piece_that_claims_to_be_of_a_later_packet_closes() {
         let piece = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[1] };
         Fragment { piece, number, total_bytes: 10, offset_bytes: 0 }
     };
-    say(&mut puppet, &unreliable(0));
+    send_frames(&mut puppet, &unreliable(0));
     assert_eq!(puppet.ending(), None);
-    say(&mut puppet, &unreliable(1 << 40));
+    send_frames(&mut puppet, &unreliable(1 << 40));
     assert!(matches!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::Frame(_)))));
 }
 
@@ -318,7 +323,7 @@ fn a_long_sequenced_message_is_ordered_by_its_first_fragment() {
     // The packet of the first message is late.
     packets.rotate_left(1);
     for packet in packets {
-        world.hand(SERVER, crate::harness::address(CLIENT), &packet);
+        world.deliver(SERVER, crate::harness::address(CLIENT), &packet);
     }
     world.run(Duration::ZERO);
     assert_eq!(world.messages(SERVER), [(1, message(2, 1_500))]);
@@ -329,12 +334,14 @@ fn pieces_beyond_a_limit_within_one_packet_close() {
     let mut puppet = Puppet::connected(27);
     for from in [0, 16, 32, 48] {
         assert_eq!(puppet.ending(), None);
-        puppet.say(|writer| (from..from + 16).try_for_each(|id| writer.fragment(&piece(id, 100, 0, &[1]))));
+        puppet.send_frames(|writer| {
+            (from..from + 16).try_for_each(|id| writer.fragment(&piece(id, 100, 0, &[1])))
+        });
     }
-    puppet.say(|writer| (64..65).try_for_each(|id| writer.fragment(&piece(id, 100, 0, &[1]))));
+    puppet.send_frames(|writer| (64..65).try_for_each(|id| writer.fragment(&piece(id, 100, 0, &[1]))));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::TooManyInPieces)));
     let mut puppet = Puppet::connected(28);
-    puppet.say(|writer| (0..3).try_for_each(|id| writer.fragment(&piece(id, 65_000, 0, &[1]))));
+    puppet.send_frames(|writer| (0..3).try_for_each(|id| writer.fragment(&piece(id, 65_000, 0, &[1]))));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::CreditExceeded)));
 }
 
@@ -343,7 +350,7 @@ fn holes_beyond_the_limit_within_one_packet_are_not_accepted() {
     let mut puppet = Puppet::connected(29);
     for packet in 0..17 {
         let holes = packet * 20..(packet + 1) * 20;
-        puppet.say(|writer| {
+        puppet.send_frames(|writer| {
             holes.clone().try_for_each(|hole| writer.fragment(&piece(0, 60_000, 3 * hole, &[1])))
         });
     }
@@ -380,11 +387,11 @@ fn contradicting_fragments_drop_packets_and_finally_close() {
         for is_one_packet in [true, false] {
             let mut puppet = Puppet::connected(26);
             if !is_one_packet {
-                puppet.say(first);
+                puppet.send_frames(first);
             }
-            puppet.hear();
+            puppet.take_packets();
             for strike in 0..15 {
-                puppet.say(|writer| {
+                puppet.send_frames(|writer| {
                     if is_one_packet { first(writer).and_then(|()| other(writer)) } else { other(writer) }
                 });
                 assert_eq!(puppet.ending(), None, "{name}, {is_one_packet}, {strike}");
@@ -393,7 +400,7 @@ fn contradicting_fragments_drop_packets_and_finally_close() {
             let stats = puppet.world.ends[SERVER].stats();
             assert_eq!(stats.dropped(DropReason::PiecesDisagree), 15, "{name}");
             assert_eq!((stats.messages_delivered, stats.messages_skipped), (0, 0), "{name}");
-            puppet.say(|writer| {
+            puppet.send_frames(|writer| {
                 if is_one_packet { first(writer).and_then(|()| other(writer)) } else { other(writer) }
             });
             let ending = Some(CloseReason::Protocol(ProtocolError::PiecesDisagree));
@@ -405,9 +412,9 @@ fn contradicting_fragments_drop_packets_and_finally_close() {
 #[test]
 fn a_whole_message_consistent_with_fragments_is_delivered_once() {
     let mut puppet = Puppet::connected(30);
-    puppet.say(first);
-    puppet.say(|writer| writer.message(&whole(0, 0, &[1; 10])));
-    say(&mut puppet, &piece(0, 10, 1, &[1; 9]));
-    puppet.say(|writer| first(writer).and_then(|()| writer.message(&whole(0, 0, &[1; 10]))));
+    puppet.send_frames(first);
+    puppet.send_frames(|writer| writer.message(&whole(0, 0, &[1; 10])));
+    send_frames(&mut puppet, &piece(0, 10, 1, &[1; 9]));
+    puppet.send_frames(|writer| first(writer).and_then(|()| writer.message(&whole(0, 0, &[1; 10]))));
     assert_eq!((puppet.world.messages(SERVER), puppet.ending()), (vec![(0, vec![1; 10])], None));
 }

@@ -34,7 +34,7 @@ fn fill(
 }
 
 /// Returns the numbers of the messages that arrived.
-fn came(world: &mut World) -> Vec<u64> {
+fn received(world: &mut World) -> Vec<u64> {
     world.run(Duration::from_secs(5));
     let messages = world.messages(SERVER);
     messages.iter().map(|(_, bytes)| u64::from_be_bytes(bytes[..8].try_into().unwrap())).collect()
@@ -48,7 +48,7 @@ fn a_blocked_sender_is_notified_and_loses_nothing() {
     let (mut world, client) = world(WhenFull::Block);
     let answer = fill(&mut world, client, SendOptions::reliable_ordered());
     assert_eq!(answer, (TAKEN + 1, Err(SendError::Full)));
-    assert_eq!(came(&mut world), (1..=TAKEN).collect::<Vec<_>>());
+    assert_eq!(received(&mut world), (1..=TAKEN).collect::<Vec<_>>());
     assert_eq!(world.ends[CLIENT].stats().messages_dropped, 0);
 }
 
@@ -56,7 +56,7 @@ fn a_blocked_sender_is_notified_and_loses_nothing() {
 fn a_dropped_newest_message_gets_its_receipt() {
     let (mut world, client) = world(WhenFull::DropNewest);
     assert_eq!(fill(&mut world, client, SendOptions::reliable_ordered()), (TAKEN + 1, Ok(())));
-    assert_eq!(came(&mut world), (1..=TAKEN).collect::<Vec<_>>());
+    assert_eq!(received(&mut world), (1..=TAKEN).collect::<Vec<_>>());
     let (expired, arrived): (Vec<_>, Vec<_>) =
         world.receipts(CLIENT).into_iter().partition(|(_, outcome)| *outcome == Outcome::Expired);
     assert_eq!((expired, arrived.len() as u64), (vec![(TAKEN + 1, Outcome::Expired)], TAKEN));
@@ -72,8 +72,8 @@ fn the_oldest_unsent_message_is_dropped() {
         assert_eq!(world.ends[CLIENT].stats().messages_dropped, 1);
         world.run(Duration::ZERO);
         assert_eq!(world.receipts(CLIENT), [(1, Outcome::Expired)]);
-        let came = came(&mut world);
-        assert!(came.iter().eq((2..=TAKEN + 1).collect::<Vec<_>>().iter()), "{options:?}");
+        let received = received(&mut world);
+        assert!(received.iter().eq((2..=TAKEN + 1).collect::<Vec<_>>().iter()), "{options:?}");
     }
 }
 

@@ -10,7 +10,7 @@ fn cut(world: &mut World) {
     world.link.loss = 100;
 }
 
-fn mend(world: &mut World) {
+fn restore(world: &mut World) {
     world.link.loss = 0;
 }
 
@@ -24,13 +24,13 @@ fn cut_off(seed: u64) -> (World, PeerId) {
 }
 
 /// Returns what the server delivered on channel 1, with the number of skipped messages in between.
-fn heard(world: &World) -> Vec<Result<u8, u32>> {
-    let heard = world.seen[SERVER].iter().filter_map(|(_, _, seen)| match seen {
+fn delivered(world: &World) -> Vec<Result<u8, u32>> {
+    let delivered = world.seen[SERVER].iter().filter_map(|(_, _, seen)| match seen {
         Seen::Message(1, bytes) => Some(Ok(bytes[0])),
         Seen::Skipped(1, count) => Some(Err(*count)),
         _ => None,
     });
-    heard.collect()
+    delivered.collect()
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn an_expired_message_is_not_sent_and_needs_no_packet() {
         let before = world.sent.len();
         world.run(Duration::from_millis(500));
         assert_eq!(world.sent.len(), before, "{options:?}");
-        assert_eq!(heard(&world), []);
+        assert_eq!(delivered(&world), []);
         assert_eq!(world.receipts(CLIENT), [(1, Outcome::Expired)]);
         assert_eq!(world.ends[CLIENT].stats().messages_expired, 1);
     }
@@ -58,12 +58,12 @@ fn an_ordered_channel_goes_on_without_expired_messages() {
         world.run(Duration::from_millis(5));
     }
     world.run(2 * LIFETIME);
-    mend(&mut world);
+    restore(&mut world);
     world.send(CLIENT, client, 1, &[3], SendOptions::reliable_ordered()).unwrap();
     world.run(Duration::from_secs(1));
-    let heard = heard(&world);
-    assert_eq!(heard.last(), Some(&Ok(3)));
-    assert_eq!(heard[..heard.len() - 1].iter().map(|one| one.unwrap_err()).sum::<u32>(), 3);
+    let delivered = delivered(&world);
+    assert_eq!(delivered.last(), Some(&Ok(3)));
+    assert_eq!(delivered[..delivered.len() - 1].iter().map(|one| one.unwrap_err()).sum::<u32>(), 3);
     let stats = world.ends.each_ref().map(|end| *end.stats());
     assert_eq!((stats[CLIENT].messages_expired, stats[SERVER].messages_skipped), (3, 3));
     // Both ends are finished with it.
@@ -78,9 +78,9 @@ fn a_message_lost_within_its_lifetime_is_resent() {
     let long = SendOptions::reliable_ordered().lifetime(Duration::from_secs(5));
     world.send_with_receipt(CLIENT, client, &[7], long, 9).unwrap();
     world.run(Duration::from_millis(20));
-    mend(&mut world);
+    restore(&mut world);
     world.run(Duration::from_secs(2));
-    assert_eq!(heard(&world), [Ok(7)]);
+    assert_eq!(delivered(&world), [Ok(7)]);
     assert_eq!(world.receipts(CLIENT), [(9, Outcome::Acknowledged)]);
 }
 
@@ -109,7 +109,7 @@ fn the_receipt_of_a_lost_unreliable_message_says_so() {
     let (mut world, client) = cut_off(5);
     world.send_with_receipt(CLIENT, client, b"x", SendOptions::unreliable(), 1).unwrap();
     world.run(Duration::from_millis(20));
-    mend(&mut world);
+    restore(&mut world);
     for _ in 0..5 {
         world.send(CLIENT, client, 2, b"y", SendOptions::unreliable()).unwrap();
         world.run(Duration::from_millis(20));
@@ -130,7 +130,7 @@ fn a_replaced_sequenced_message_gets_its_receipt() {
     world.run(Duration::from_secs(1));
     let (expired, arrived) = (Outcome::Expired, Outcome::Acknowledged);
     assert_eq!(world.receipts(CLIENT), [(2, expired), (3, expired), (1, arrived), (4, arrived)]);
-    assert_eq!(heard(&world), [Ok(1), Ok(4)]);
+    assert_eq!(delivered(&world), [Ok(1), Ok(4)]);
 }
 
 #[test]
@@ -172,15 +172,15 @@ fn a_replaced_value_gets_its_receipt_wherever_it_was() {
     let waits = SendOptions::reliable_latest(4);
     world.send_with_receipt(CLIENT, client, &[4], waits, 4).unwrap();
     world.send_with_receipt(CLIENT, client, &[5], waits, 5).unwrap();
-    mend(&mut world);
+    restore(&mut world);
     world.run(Duration::from_secs(2));
     let (expired, arrived) = (Outcome::Expired, Outcome::Acknowledged);
     let mut receipts = world.receipts(CLIENT);
     receipts.sort_unstable_by_key(|(receipt, _)| *receipt);
     assert_eq!(receipts, [(1, expired), (2, expired), (3, arrived), (4, expired), (5, arrived)]);
-    let mut heard: Vec<u8> = heard(&world).into_iter().map(Result::unwrap).collect();
-    heard.sort_unstable();
-    assert_eq!(heard, [3, 5]);
+    let mut delivered: Vec<u8> = delivered(&world).into_iter().map(Result::unwrap).collect();
+    delivered.sort_unstable();
+    assert_eq!(delivered, [3, 5]);
 }
 
 #[test]
@@ -189,11 +189,11 @@ fn an_expired_value_is_not_resent() {
     let options = SendOptions::reliable_latest(3).lifetime(LIFETIME);
     world.send_with_receipt(CLIENT, client, &[1], options, 1).unwrap();
     world.run(4 * LIFETIME);
-    mend(&mut world);
+    restore(&mut world);
     world.run(Duration::from_secs(2));
-    assert_eq!(heard(&world), []);
+    assert_eq!(delivered(&world), []);
     assert_eq!(world.receipts(CLIENT), [(1, Outcome::Expired)]);
     world.send_with_receipt(CLIENT, client, &[2], options, 2).unwrap();
     world.run(Duration::from_secs(1));
-    assert_eq!(heard(&world), [Ok(2)], "its key goes on");
+    assert_eq!(delivered(&world), [Ok(2)], "its key goes on");
 }

@@ -21,7 +21,7 @@ fn payload(end: usize, channel: u16, number: u32, bytes: usize) -> Vec<u8> {
 
 /// Runs one conversation over a bad link: every reliable message arrives once, in order and complete, every
 /// unreliable one at most once. Returns the number of datagrams and a hash of them.
-fn converse(seed: u64) -> (usize, u64) {
+fn run_conversation(seed: u64) -> (usize, u64) {
     let mut world = World::new(seed, CLEAN);
     let link = Link {
         loss: world.random.below(31),
@@ -86,14 +86,14 @@ fn reliable(world: &World, end: usize) -> Vec<(u16, Vec<u8>)> {
 #[test]
 fn reliable_messages_arrive_once_in_order_over_any_link() {
     for seed in 0..seeds() {
-        converse(seed);
+        run_conversation(seed);
     }
 }
 
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
-    assert_eq!(converse(7), converse(7));
-    assert_ne!(converse(7).1, converse(8).1);
+    assert_eq!(run_conversation(7), run_conversation(7));
+    assert_ne!(run_conversation(7).1, run_conversation(8).1);
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn exchange_without_events(world: &mut World) {
     for end in BOTH {
         while let Some(transmit) = world.ends[end].poll_transmit(now, &mut memory) {
             let bytes = memory[..transmit.bytes].to_vec();
-            world.hand(1 - end, address(end), &bytes);
+            world.deliver(1 - end, address(end), &bytes);
         }
     }
     world.now = world.now.after(Duration::from_millis(5));
@@ -349,7 +349,7 @@ fn acks_of_a_pure_receiver_stay_short_under_any_loss() {
 
 /// Returns the ratio of messages put into packets to messages queued, in thousandths, with one message each
 /// `interval`.
-fn effort(link: Link, interval: Duration) -> u64 {
+fn send_ratio(link: Link, interval: Duration) -> u64 {
     let mut world = World::new(11, CLEAN);
     let (client, _) = world.connected();
     world.link = link;
@@ -368,14 +368,14 @@ fn effort(link: Link, interval: Duration) -> u64 {
 fn few_delivered_messages_are_resent() {
     for (loss, at_most) in [(0, 1_001), (20, 1_600), (40, 2_200)] {
         let link = Link { loss, delay: Duration::from_millis(30), ..CLEAN };
-        let effort = effort(link, Duration::from_micros(16_667));
-        assert!(effort <= at_most, "{effort} at {loss} %");
+        let send_ratio = send_ratio(link, Duration::from_micros(16_667));
+        assert!(send_ratio <= at_most, "{send_ratio} at {loss} %");
     }
 }
 
 #[test]
 fn packets_that_overtake_one_or_two_others_are_not_resent() {
     let link = Link { jitter: Duration::from_millis(6), delay: Duration::from_millis(30), ..CLEAN };
-    let effort = effort(link, Duration::from_millis(2));
-    assert!(effort <= 1_010, "{effort}");
+    let send_ratio = send_ratio(link, Duration::from_millis(2));
+    assert!(send_ratio <= 1_010, "{send_ratio}");
 }

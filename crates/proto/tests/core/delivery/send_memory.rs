@@ -1,4 +1,4 @@
-//! The notices to senders about the send memory: of room after a refusal, and of freed memory to a caller that counts it.
+//! Events about the send memory: room after a refused message, and freed memory for a caller that counts it.
 
 use std::time::Duration;
 

@@ -114,7 +114,7 @@ fn a_cookie_is_valid_for_all_forms_of_its_address_alone() {
     for own in &rows {
         harness.prove(own.from, &mut hello);
         for other in &rows {
-            let is_good = harness.hand(other.from, &hello).is_none();
+            let is_good = harness.deliver(other.from, &hello).is_none();
             assert_eq!(is_good, own.told == other.told, "{} at {}", own.from, other.from);
         }
     }
@@ -129,11 +129,11 @@ fn source_limits_apply_to_all_forms_of_an_address() {
     let mut hello = hello(harness.now, 1, None);
     hello[HELLO_BYTES - 1] ^= 1;
     for own in &rows {
-        assert!(harness.lets_in(own.from), "{}", own.from);
+        assert!(harness.accepts_client(own.from), "{}", own.from);
         for other in &rows {
             harness.prove(other.from, &mut hello);
             let before = harness.computed_and(DropReason::SourceLimit).1;
-            assert!(harness.hand(other.from, &hello).is_none());
+            assert!(harness.deliver(other.from, &hello).is_none());
             let is_limited = harness.computed_and(DropReason::SourceLimit).1 > before;
             let is_same = !own.source.is_empty() && own.source == other.source;
             assert_eq!(is_limited, is_same, "{} and then {}", own.from, other.from);
@@ -145,9 +145,9 @@ fn source_limits_apply_to_all_forms_of_an_address() {
 
 /// Accepts every client, and records its address.
 #[derive(Debug, Clone, Default)]
-struct Noted(Rc<RefCell<Vec<SocketAddr>>>);
+struct AddressRecorder(Rc<RefCell<Vec<SocketAddr>>>);
 
-impl Placement for Noted {
+impl Placement for AddressRecorder {
     fn place(&mut self, _: Now, claim: &Claim<'_>) -> PlacementDecision {
         self.0.borrow_mut().push(claim.address);
         PlacementDecision::Here
@@ -166,7 +166,7 @@ impl Placement for Noted {
 
 #[test]
 fn addresses_are_reported_canonically_and_answered_as_given() {
-    let noted = Noted::default();
+    let noted = AddressRecorder::default();
     let seed = |byte| Secret::new([byte; 32]);
     let mut server = Endpoint::server(Config::default(), server_config(), noted.clone(), seed(1)).unwrap();
     let mut now = Now { monotonic: Moment::from_nanos(1_000_000_000), wall: Duration::ZERO };

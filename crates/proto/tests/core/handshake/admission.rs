@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// The question that was asked, without its borrow.
 #[derive(Debug, Clone, PartialEq)]
-struct Asked {
+struct RecordedClaim {
     address: SocketAddr,
     is_address_proved: bool,
     key: Option<PlacementKey>,
@@ -28,7 +28,7 @@ struct Asked {
 struct Script {
     answer: PlacementDecision,
     confirmed: ConfirmDecision,
-    asked: Vec<Asked>,
+    asked: Vec<RecordedClaim>,
 }
 
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ struct ScriptedPlacement(Rc<RefCell<Script>>);
 impl Placement for ScriptedPlacement {
     fn place(&mut self, _: Now, claim: &Claim<'_>) -> PlacementDecision {
         let mut script = self.0.borrow_mut();
-        script.asked.push(Asked {
+        script.asked.push(RecordedClaim {
             address: claim.address,
             is_address_proved: claim.is_address_proved,
             key: claim.key,
@@ -139,7 +139,7 @@ fn by_token() -> ServerConfig {
     server_config().access(Access::Token(TokenAccess { keys: vec![key(1)], audience: 3, since }))
 }
 
-fn there() -> SocketAddr {
+fn other_server() -> SocketAddr {
     "[2001:db8::7]:7777".parse().unwrap()
 }
 
@@ -148,7 +148,7 @@ fn rejection() -> Rejection {
         counted_as: DropReason::Declined,
         reason: RefuseReason::TryThere,
         retry_after: Some(Duration::from_millis(2_001)),
-        address: Some(there()),
+        address: Some(other_server()),
     }
 }
 
@@ -184,7 +184,7 @@ fn a_rejected_client_gets_its_reason_in_two_round_trips() {
             DropReason::Declined,
             RefuseReason::TryThere,
             3,
-            Some(there()),
+            Some(other_server()),
         ),
     ];
     for (answer, counted_as, reason, retry_after, address) in answers {
@@ -214,7 +214,7 @@ fn the_admission_question_has_all_facts_of_the_hello() {
     let keyed = Token { placement_key: Some(77), ..token(9) };
     assert_eq!(world.outcome(Some(&issued(&keyed))).0, Ok(()));
     world.round_trip();
-    let known = Asked {
+    let known = RecordedClaim {
         address: "192.0.2.9:4000".parse().unwrap(),
         is_address_proved: true,
         key: Some(PlacementKey(77)),
@@ -225,7 +225,7 @@ fn the_admission_question_has_all_facts_of_the_hello() {
 
     let mut world = World::new(PlacementDecision::Here, server_config());
     assert_eq!(world.outcome(None).0, Ok(()));
-    let nothing = Asked {
+    let nothing = RecordedClaim {
         address: address(CLIENT),
         is_address_proved: true,
         key: None,
@@ -258,7 +258,7 @@ fn an_unproved_address_gets_no_reason_even_without_load() {
     let mut world =
         World::new(PlacementDecision::Rejected(rejection()), by_token().cookie(Cookie::UnderLoad));
     let (heard, after) = world.outcome(Some(&issued(&token(9))));
-    assert_eq!(refusal(heard).address, Some(there()));
+    assert_eq!(refusal(heard).address, Some(other_server()));
     assert_eq!(after, Duration::from_millis(40));
     let kinds: Vec<u8> = world.sent.iter().map(|bytes| bytes[0]).collect();
     assert_eq!(kinds, [0x8a, REFUSE_KIND], "a Retry first");

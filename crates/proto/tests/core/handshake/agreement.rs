@@ -1,6 +1,8 @@
 //! Two ends connect, and datagrams of other senders cannot prevent or change that.
 
-use crate::harness::{CLEAN, CLIENT, Flying, Link, SERVER, Seen, World, address, identity, server_config};
+use crate::harness::{
+    CLEAN, CLIENT, InFlightDatagram, Link, SERVER, Seen, World, address, identity, server_config,
+};
 use drumfire_proto::{
     ClientConfig, Config, ConnectError, ConnectRequest, DropReason, Endpoint, Inbound, Moment, Now, Refusal,
     RefuseReason, Secret, ServerIdentity, SingleWorker,
@@ -185,7 +187,7 @@ fn no_hello_with_a_changed_bit_makes_a_connection() {
     for bit in 0..8 * hello.len() {
         let mut changed = hello.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
-        world.hand(SERVER, address(CLIENT), &changed);
+        world.deliver(SERVER, address(CLIENT), &changed);
         assert_eq!(world.ends[SERVER].connection_count(), 0, "bit {bit}");
         // Lets the limits of Retries recover, and removes the Retries.
         if bit % 200 == 0 {
@@ -196,25 +198,25 @@ fn no_hello_with_a_changed_bit_makes_a_connection() {
     }
     assert_eq!(world.ends[SERVER].stats().handshakes_computed, 0);
     assert_eq!(world.ends[SERVER].stats().unexplained(), 0);
-    world.hand(SERVER, address(CLIENT), &hello);
+    world.deliver(SERVER, address(CLIENT), &hello);
     assert_eq!(world.ends[SERVER].connection_count(), 1, "the genuine one does");
 }
 
 #[test]
 fn no_bit_flip_of_a_welcome_connects() {
     let (mut world, _, hello) = recorded();
-    world.hand(SERVER, address(CLIENT), &hello);
+    world.deliver(SERVER, address(CLIENT), &hello);
     world.flush();
     let welcome = sent_of(&world, WELCOME)[0].clone();
     world.flying.clear();
     for bit in 0..8 * welcome.len() {
         let mut changed = welcome.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
-        world.hand(CLIENT, address(SERVER), &changed);
+        world.deliver(CLIENT, address(SERVER), &changed);
     }
     world.flush();
     assert_eq!(world.peers(CLIENT).len(), 0);
-    world.hand(CLIENT, address(SERVER), &welcome);
+    world.deliver(CLIENT, address(SERVER), &welcome);
     world.run(Duration::from_millis(100));
     assert_eq!((world.peers(CLIENT).len(), world.peers(SERVER).len()), (1, 1));
 }
@@ -230,7 +232,7 @@ fn a_pending_client_outlives_ten_thousand_forged_replies() {
         let mut forged: Vec<u8> = (0..bytes).map(|_| world.random.bits().to_le_bytes()[0]).collect();
         forged[0] = kind;
         let at = world.now.after(Duration::from_micros(5 * round));
-        world.inject(at, Flying { from: address(SERVER), to: CLIENT, bytes: forged });
+        world.inject(at, InFlightDatagram { from: address(SERVER), to: CLIENT, bytes: forged });
     }
     world.run(Duration::from_secs(1));
     assert_eq!((world.peers(CLIENT).len(), world.peers(SERVER).len()), (1, 1));
@@ -248,7 +250,7 @@ fn eight_forged_retries_from_on_path_do_not_stop_a_client() {
         let mut forged = vec![0x77 + number; 64];
         forged[0] = RETRY;
         forged[1..9].copy_from_slice(&client_id);
-        world.hand(CLIENT, address(SERVER), &forged);
+        world.deliver(CLIENT, address(SERVER), &forged);
         if number == 0 {
             world.flush();
         }
@@ -263,7 +265,7 @@ fn a_reply_from_another_address_is_dropped() {
     world.connect();
     world.run(Duration::from_millis(15));
     let retry = sent_of(&world, RETRY)[0].clone();
-    world.hand(CLIENT, "198.51.100.1:7778".parse().unwrap(), &retry);
+    world.deliver(CLIENT, "198.51.100.1:7778".parse().unwrap(), &retry);
     assert_eq!(world.ends[CLIENT].stats().dropped(DropReason::WrongSource), 1);
 }
 
@@ -273,12 +275,12 @@ fn a_hello_of_another_version_gets_a_retry_and_a_refusal() {
     let mut newer = first;
     newer[1..3].copy_from_slice(&[0, 2]);
     let before = sent_of(&world, RETRY).len();
-    world.hand(SERVER, address(CLIENT), &newer);
+    world.deliver(SERVER, address(CLIENT), &newer);
     world.flush();
     let retries = sent_of(&world, RETRY);
     assert_eq!((retries.len(), sent_of(&world, REFUSE).len()), (before + 1, 0));
     newer[540..572].copy_from_slice(&retries.last().unwrap()[9..41]);
-    world.hand(SERVER, address(CLIENT), &newer);
+    world.deliver(SERVER, address(CLIENT), &newer);
     world.flush();
     let stats = world.ends[SERVER].stats();
     assert_eq!(stats.dropped(DropReason::WrongVersion), 1);
@@ -354,7 +356,7 @@ fn forged_refusals_stop_no_client() {
         let mut bytes = Vec::new();
         let refuse = Refuse { client_id: ClientId(client_id), refusal: refusal(seconds), mac: [0; 16] };
         refuse.encode(&mut bytes).unwrap();
-        world.hand(CLIENT, address(SERVER), &bytes);
+        world.deliver(CLIENT, address(SERVER), &bytes);
     };
     for guess in 0..1_000_u64 {
         forge(&mut world, guess.to_be_bytes(), 1);
@@ -378,7 +380,7 @@ fn a_welcome_after_three_refusals_still_connects() {
     let mut bytes = Vec::new();
     Refuse { client_id, refusal, mac: [0; 16] }.encode(&mut bytes).unwrap();
     for _ in 0..3 {
-        world.hand(CLIENT, address(SERVER), &bytes);
+        world.deliver(CLIENT, address(SERVER), &bytes);
     }
     world.run(Duration::from_secs(6));
     assert_eq!(world.peers(CLIENT).len(), 1);
@@ -388,7 +390,7 @@ fn a_welcome_after_three_refusals_still_connects() {
 fn the_same_hello_gets_five_equal_welcomes_at_most() {
     let (mut world, _, hello) = recorded();
     for sent in 1..=7 {
-        world.hand(SERVER, address(CLIENT), &hello);
+        world.deliver(SERVER, address(CLIENT), &hello);
         world.flush();
         assert_eq!(sent_of(&world, WELCOME).len(), 5.min(sent));
     }
@@ -402,9 +404,9 @@ fn the_same_hello_gets_five_equal_welcomes_at_most() {
 #[test]
 fn a_cookie_is_valid_for_one_address_and_a_short_time() {
     let (mut world, _, hello) = recorded();
-    world.hand(SERVER, "192.0.2.1:5001".parse().unwrap(), &hello);
+    world.deliver(SERVER, "192.0.2.1:5001".parse().unwrap(), &hello);
     world.now = world.now.after(Duration::from_secs(10));
-    world.hand(SERVER, address(CLIENT), &hello);
+    world.deliver(SERVER, address(CLIENT), &hello);
     assert_eq!(
         (world.ends[SERVER].connection_count(), world.ends[SERVER].stats().handshakes_computed),
         (0, 0)
@@ -414,7 +416,7 @@ fn a_cookie_is_valid_for_one_address_and_a_short_time() {
 #[test]
 fn a_half_open_connection_is_forgotten_after_five_seconds() {
     let (mut world, _, hello) = recorded();
-    world.hand(SERVER, address(CLIENT), &hello);
+    world.deliver(SERVER, address(CLIENT), &hello);
     let gone_at = world.now.after(Duration::from_secs(5));
     assert_eq!(world.ends[SERVER].poll_timeout(), Some(gone_at));
     let just_before = Moment::from_nanos(gone_at.as_nanos() - 1);

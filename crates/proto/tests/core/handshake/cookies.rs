@@ -9,21 +9,21 @@ use drumfire_proto::{
 };
 
 use crate::harness::{
-    CLEAN, CLIENT, Flying, REFUSE_KIND, Random, SERVER, Seen, World, address, server_config,
+    CLEAN, CLIENT, InFlightDatagram, REFUSE_KIND, Random, SERVER, Seen, World, address, server_config,
 };
 
 const HELLO: u8 = 0x89;
 const RETRY: u8 = 0x8a;
 const WELCOME: u8 = 0x8c;
 
-fn calm(config: Config, server: ServerConfig) -> Endpoint {
+fn server_under_load_only(config: Config, server: ServerConfig) -> Endpoint {
     let server = server.cookie(Cookie::UnderLoad);
     Endpoint::server(config, server, SingleWorker::default(), Secret::new([8; 32])).unwrap()
 }
 
 fn world(seed: u64) -> World {
     let mut world = World::with(seed, CLEAN, Config::default(), ClientConfig::many());
-    world.ends[SERVER] = calm(Config::default(), server_config());
+    world.ends[SERVER] = server_under_load_only(Config::default(), server_config());
     world
 }
 
@@ -70,7 +70,7 @@ fn without_load_the_first_hello_gets_a_welcome() {
 fn a_flood_of_hellos_gets_64_welcomes_and_then_retries() {
     let mut world = world(2);
     for number in 0..200 {
-        world.hand(SERVER, victim(1_000 + number), &hello(number.into()));
+        world.deliver(SERVER, victim(1_000 + number), &hello(number.into()));
     }
     world.flush();
     let count = |world: &World, kind| stray_kinds(world).iter().filter(|(_, sent)| *sent == kind).count();
@@ -88,7 +88,7 @@ fn a_flood_of_hellos_gets_64_welcomes_and_then_retries() {
 fn a_forged_source_address_uses_no_limit_of_its_owner() {
     let mut world = world(3);
     for number in 0..64 {
-        world.hand(SERVER, address(CLIENT), &hello(number));
+        world.deliver(SERVER, address(CLIENT), &hello(number));
     }
     world.flush();
     assert_eq!(world.ends[SERVER].stats().dropped(DropReason::SourceLimit), 0);
@@ -102,7 +102,7 @@ fn a_hello_under_another_address_must_prove_it() {
     world.run(Duration::from_millis(5));
     let first = sent(&world, HELLO)[0].clone();
     // The copy arrives first, from the address of a bystander.
-    world.hand(SERVER, victim(9), &first);
+    world.deliver(SERVER, victim(9), &first);
     world.run(Duration::from_secs(1));
     assert_eq!(stray_kinds(&world), [(victim(9), WELCOME)]);
     let peer = world.peers(SERVER)[0];
@@ -122,7 +122,7 @@ fn a_confirming_packet_does_not_prove_a_bystanders_address() {
     world.connect();
     world.run(Duration::from_millis(5));
     let first = sent(&world, HELLO)[0].clone();
-    world.hand(SERVER, victim(9), &first);
+    world.deliver(SERVER, victim(9), &first);
     // The client's packets claim the bystander's address as soon as there are any.
     for _ in 0..200 {
         world.flush();
@@ -143,9 +143,9 @@ fn a_confirming_packet_does_not_prove_a_bystanders_address() {
 #[test]
 fn without_load_no_unproved_address_is_refused() {
     let mut world = world(6);
-    world.ends[SERVER] = calm(Config::default().connections(1), server_config());
+    world.ends[SERVER] = server_under_load_only(Config::default().connections(1), server_config());
     world.connected();
-    world.hand(SERVER, victim(9), &hello(7));
+    world.deliver(SERVER, victim(9), &hello(7));
     world.flush();
     assert_eq!(stray_kinds(&world), [(victim(9), RETRY)]);
     assert_eq!(world.ends[SERVER].stats().dropped(DropReason::ServerFull), 0, "asked for a proof instead");
@@ -163,7 +163,7 @@ fn a_repeated_hello_gets_its_welcome_again_five_times_at_most() {
     let mut world = world(7);
     let hello = hello(1);
     for _ in 0..9 {
-        world.hand(SERVER, victim(9), &hello);
+        world.deliver(SERVER, victim(9), &hello);
         world.flush();
     }
     let kinds: Vec<u8> = stray_kinds(&world).into_iter().map(|(_, kind)| kind).collect();
@@ -178,7 +178,7 @@ fn forged_cookies_are_treated_like_no_cookie() {
     let mut world = world(8);
     let mut hello = hello(1);
     hello[540..572].fill(7);
-    world.inject(world.now, Flying { from: victim(9), to: SERVER, bytes: hello });
+    world.inject(world.now, InFlightDatagram { from: victim(9), to: SERVER, bytes: hello });
     world.run(Duration::from_millis(1));
     assert_eq!(stray_kinds(&world), [(victim(9), WELCOME)]);
 }

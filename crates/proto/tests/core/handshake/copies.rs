@@ -43,7 +43,7 @@ fn resumed(seed: u8, is_called: bool) -> (World, Vec<Vec<u8>>) {
 fn opens(packet: &[u8]) -> bool {
     let (mut judge, ..) = snapshot();
     let opened = judge.ends[CLIENT].stats().packets_received;
-    judge.hand(CLIENT, crate::harness::address(SERVER), packet);
+    judge.deliver(CLIENT, crate::harness::address(SERVER), packet);
     judge.ends[CLIENT].stats().packets_received > opened
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct HelloServer<P = SingleWorker> {
 impl HelloServer {
     /// Creates a server without a limit of Retries.
     pub(crate) fn new(config: ServerConfig) -> Self {
-        Self::behind(config, SingleWorker::default())
+        Self::with_placement(config, SingleWorker::default())
     }
 
     pub(crate) fn with_its_retries(config: ServerConfig) -> Self {
@@ -80,7 +80,7 @@ impl HelloServer {
 
 impl<P: Placement> HelloServer<P> {
     /// Creates a server without a limit of Retries, and with this placement.
-    pub(crate) fn behind(mut config: ServerConfig, placement: P) -> Self {
+    pub(crate) fn with_placement(mut config: ServerConfig, placement: P) -> Self {
         config.retries_per_second = 1_000_000;
         Self::with(config, placement)
     }
@@ -97,7 +97,7 @@ impl<P: Placement> HelloServer<P> {
     }
 
     /// Passes a datagram to the server, and returns its responses.
-    pub(crate) fn hand(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn deliver(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<Vec<u8>> {
         let (now, mut bytes, mut memory) = (self.now, datagram.to_vec(), [0; HELLO_BYTES]);
         self.server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut bytes }]);
         let answer = self.server.poll_transmit(now, &mut memory)?;
@@ -109,7 +109,7 @@ impl<P: Placement> HelloServer<P> {
     /// Writes the present cookie of this address into a Hello.
     pub(crate) fn prove(&mut self, from: SocketAddr, hello: &mut Hello) {
         hello[COOKIE].fill(0);
-        let retry = self.hand(from, hello).expect("a Retry");
+        let retry = self.deliver(from, hello).expect("a Retry");
         assert_eq!(retry[0], RETRY);
         hello[COOKIE].copy_from_slice(&retry[COOKIE_OF_RETRY]);
     }
@@ -124,11 +124,11 @@ impl<P: Placement> HelloServer<P> {
 
     /// Whether this Hello gets a Welcome now.
     pub(crate) fn welcomes(&mut self, from: SocketAddr, hello: &Hello) -> bool {
-        self.hand(from, hello).is_some_and(|answer| answer[0] == WELCOME)
+        self.deliver(from, hello).is_some_and(|answer| answer[0] == WELCOME)
     }
 
     /// Whether a new client gets a Welcome from here now.
-    pub(crate) fn lets_in(&mut self, from: SocketAddr) -> bool {
+    pub(crate) fn accepts_client(&mut self, from: SocketAddr) -> bool {
         let hello = self.proved(from, None);
         self.welcomes(from, &hello)
     }

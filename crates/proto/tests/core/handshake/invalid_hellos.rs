@@ -13,7 +13,7 @@ const TOKEN_KEY_ID: Range<usize> = 23..27;
 const SUITES: usize = 27;
 const TOKEN: Range<usize> = 28..540;
 
-type Spoil = fn(&mut Hello, &mut Random);
+type Corrupt = fn(&mut Hello, &mut Random);
 
 fn fill(bytes: &mut [u8], random: &mut Random) {
     for chunk in bytes.chunks_mut(8) {
@@ -26,7 +26,7 @@ fn flood(
     harness: &mut HelloServer,
     tries: u32,
     token: Option<&IssuedToken>,
-    spoil: Spoil,
+    corrupt: Corrupt,
     counted_as: DropReason,
 ) {
     let (mut random, from) = (Random(tries.into()), exempt());
@@ -34,14 +34,14 @@ fn flood(
     let (computed, dropped) = harness.computed_and(counted_as);
     for number in 1..=tries {
         let mut hello = good;
-        spoil(&mut hello, &mut random);
+        corrupt(&mut hello, &mut random);
         assert_ne!(hello, good);
         if hello[MAC1] != good[MAC1] {
             // A cookie is valid for the MAC with which it was requested, and 10,000 are available per second.
             harness.pass(Duration::from_micros(100));
             harness.prove(from, &mut hello);
         }
-        harness.hand(from, &hello);
+        harness.deliver(from, &hello);
         if number % 1_000 == 0 {
             harness.pass(Duration::from_millis(10));
             harness.prove(from, &mut good);
@@ -64,7 +64,7 @@ fn a_million_hellos_without_a_valid_cookie_cost_no_agreement() {
         } else {
             fill(&mut hello[COOKIE.start..COOKIE.start + 16], &mut random);
         }
-        let answer = harness.hand(from, &hello);
+        let answer = harness.deliver(from, &hello);
         assert!(answer.is_some_and(|answer| answer[0] == 0x8a), "a Retry");
         if number % 1_000 == 0 {
             harness.pass(Duration::from_millis(10));
@@ -75,7 +75,7 @@ fn a_million_hellos_without_a_valid_cookie_cost_no_agreement() {
         assert!(!harness.welcomes(from, &good));
     }
     assert_eq!((harness.server.stats().handshakes_computed, harness.server.connection_count()), (0, 0));
-    assert!(harness.lets_in(source(3)));
+    assert!(harness.accepts_client(source(3)));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_million_hellos_with_a_bad_mac_cost_no_key_agreement() {
         |hello, random| fill(&mut hello[MAC1], random),
         DropReason::BadMac1,
     );
-    let others: [(Spoil, DropReason); 5] = [
+    let others: [(Corrupt, DropReason); 5] = [
         (|hello, random| hello[1] = 1 + random.below(255) as u8, DropReason::WrongVersion),
         (|hello, random| fill(&mut hello[3..11], random), DropReason::WrongProtocol),
         (|hello, random| fill(&mut hello[KEY_ID], random), DropReason::UnknownServerKey),
@@ -99,18 +99,18 @@ fn a_million_hellos_with_a_bad_mac_cost_no_key_agreement() {
             DropReason::UnexpectedToken,
         ),
     ];
-    for (spoil, counted_as) in others {
-        flood(&mut harness, tries(10_000), None, spoil, counted_as);
+    for (corrupt, counted_as) in others {
+        flood(&mut harness, tries(10_000), None, corrupt, counted_as);
     }
-    assert!(harness.lets_in(source(1)));
+    assert!(harness.accepts_client(source(1)));
 }
 
 #[test]
 fn a_million_hellos_with_bad_tokens_cost_no_key_agreement() {
     let mut harness = HelloServer::new(by_token());
     let good = issued(&token(1));
-    let bad_mac1: Spoil = |hello, random| fill(&mut hello[MAC1], random);
-    let bad_token: Spoil = |hello, random| fill(&mut hello[TOKEN], random);
+    let bad_mac1: Corrupt = |hello, random| fill(&mut hello[MAC1], random);
+    let bad_token: Corrupt = |hello, random| fill(&mut hello[TOKEN], random);
     flood(&mut harness, tries(1_000_000), Some(&good), bad_token, DropReason::TokenForeign);
     flood(&mut harness, tries(500_000), Some(&good), bad_mac1, DropReason::BadMac1);
     let expired = Token {
@@ -133,13 +133,13 @@ fn a_million_hellos_with_bad_tokens_cost_no_key_agreement() {
     for (token, counted_as) in others {
         flood(&mut harness, tries(10_000), Some(&token), bad_mac1, counted_as);
     }
-    let without: Spoil = |hello, random| {
+    let without: Corrupt = |hello, random| {
         hello[TOKEN_KEY_ID].fill(0);
         hello[TOKEN].fill(0);
         fill(&mut hello[MAC1], random);
     };
     flood(&mut harness, tries(10_000), Some(&good), without, DropReason::TokenMissing);
-    let unnamed: Spoil = |hello, random| {
+    let unnamed: Corrupt = |hello, random| {
         hello[TOKEN_KEY_ID].fill(0);
         fill(&mut hello[TOKEN], random);
     };

@@ -20,7 +20,7 @@ fn numbered(number: u32) -> Token {
 }
 
 /// Returns how many of `count` clients with tokens of one source connect when they start together.
-fn let_in_by_token(harness: &mut HelloServer, from: SocketAddr, numbers: std::ops::Range<u32>) -> usize {
+fn connected_by_token(harness: &mut HelloServer, from: SocketAddr, numbers: std::ops::Range<u32>) -> usize {
     numbers
         .filter(|number| {
             let token = key(1).issue(&numbered(*number), 0, [1; 24]).unwrap();
@@ -48,7 +48,7 @@ fn the_half_open_limit_frees_a_place_after_five_seconds() {
     config.half_open = config.half_open.min(tries(12_800));
     let (most, mut harness) = (config.half_open, HelloServer::new(config));
     for number in 0..most {
-        assert!(harness.lets_in(source(number)), "{number}");
+        assert!(harness.accepts_client(source(number)), "{number}");
         harness.pass(Duration::from_millis(1));
     }
     assert_eq!(harness.server.connection_count(), most as usize);
@@ -63,7 +63,7 @@ fn the_half_open_limit_frees_a_place_after_five_seconds() {
     harness.pass(NANO);
     harness.prove(source(most + 1), &mut later);
     assert!(harness.welcomes(source(most + 1), &later));
-    assert!(!harness.lets_in(source(most + 2)), "one went, one came");
+    assert!(!harness.accepts_client(source(most + 2)), "one went, one came");
     assert_eq!(harness.server.connection_count(), most as usize);
     assert_eq!(harness.computed_and(DropReason::HalfOpenLimit), (u64::from(most) + 1, 3));
 }
@@ -74,21 +74,21 @@ fn the_burst_of_handshakes_is_one_second() {
     config.handshakes_per_second = config.handshakes_per_second.min(tries(10_000));
     let (most, mut harness) = (config.handshakes_per_second, HelloServer::new(config));
     for number in 0..most {
-        assert!(harness.lets_in(source(number)), "{number}");
+        assert!(harness.accepts_client(source(number)), "{number}");
     }
-    assert!(!harness.lets_in(source(most)));
+    assert!(!harness.accepts_client(source(most)));
     let one = Duration::from_secs(1) / most;
     harness.pass(one - NANO);
-    assert!(!harness.lets_in(source(most + 1)));
+    assert!(!harness.accepts_client(source(most + 1)));
     assert_eq!(harness.computed_and(DropReason::HandshakeLimit), (most.into(), 2));
     harness.pass(NANO);
-    assert!(harness.lets_in(source(most + 2)));
-    assert!(!harness.lets_in(source(most + 3)));
+    assert!(harness.accepts_client(source(most + 2)));
+    assert!(!harness.accepts_client(source(most + 3)));
     // However often they try in the next second, the refill of one second connects.
     let asked = 4 * most;
     for number in 0..asked {
         harness.pass(one / 4);
-        harness.lets_in(source(most + 4 + number));
+        harness.accepts_client(source(most + 4 + number));
     }
     assert_eq!(
         harness.computed_and(DropReason::HandshakeLimit),
@@ -102,26 +102,26 @@ fn a_source_has_a_burst_of_twenty_handshakes() {
     config.half_open_per_source = u16::MAX;
     let mut harness = HelloServer::new(config);
     let one = source(1);
-    let begun = (0..21).map(|_| harness.lets_in(one));
+    let begun = (0..21).map(|_| harness.accepts_client(one));
     assert!(begun.enumerate().all(|(number, is_begun)| is_begun == (number < 20)));
     harness.pass(Duration::from_millis(50) - NANO);
-    assert!(!harness.lets_in(one));
+    assert!(!harness.accepts_client(one));
     harness.pass(NANO);
-    assert!(harness.lets_in(one) && !harness.lets_in(one));
+    assert!(harness.accepts_client(one) && !harness.accepts_client(one));
     assert_eq!(harness.computed_and(DropReason::SourceLimit), (21, 3));
-    assert!(harness.lets_in(source(2)), "another source is not limited");
+    assert!(harness.accepts_client(source(2)), "another source is not limited");
 }
 
 #[test]
 fn one_source_has_256_half_open_connections_with_tokens() {
     let mut harness = HelloServer::new(by_token());
-    assert_eq!(let_in_by_token(&mut harness, source(1), 0..255), 255);
-    assert_eq!(let_in_by_token(&mut harness, source(1), 255..258), 1);
+    assert_eq!(connected_by_token(&mut harness, source(1), 0..255), 255);
+    assert_eq!(connected_by_token(&mut harness, source(1), 255..258), 1);
     assert_eq!(harness.computed_and(DropReason::SourceLimit), (256, 2));
-    assert_eq!(let_in_by_token(&mut harness, source(2), 258..259), 1);
+    assert_eq!(connected_by_token(&mut harness, source(2), 258..259), 1);
     // Five seconds later all of them are forgotten.
     harness.pass(Duration::from_secs(5));
-    assert_eq!(let_in_by_token(&mut harness, source(1), 259..260), 1);
+    assert_eq!(connected_by_token(&mut harness, source(1), 259..260), 1);
 }
 
 #[test]
@@ -130,12 +130,12 @@ fn a_source_with_tokens_has_a_burst_of_a_thousand_handshakes() {
     config.half_open_per_source = u16::MAX;
     config.source_handshakes_burst = config.source_handshakes_burst.min(tries(10_000));
     let (burst, mut harness) = (config.source_handshakes_burst, HelloServer::new(config));
-    assert_eq!(let_in_by_token(&mut harness, source(1), 0..burst - 1), burst as usize - 1);
-    assert_eq!(let_in_by_token(&mut harness, source(1), burst - 1..burst + 2), 1);
+    assert_eq!(connected_by_token(&mut harness, source(1), 0..burst - 1), burst as usize - 1);
+    assert_eq!(connected_by_token(&mut harness, source(1), burst - 1..burst + 2), 1);
     harness.pass(Duration::from_millis(2) - NANO);
-    assert_eq!(let_in_by_token(&mut harness, source(1), burst + 2..burst + 3), 0);
+    assert_eq!(connected_by_token(&mut harness, source(1), burst + 2..burst + 3), 0);
     harness.pass(NANO);
-    assert_eq!(let_in_by_token(&mut harness, source(1), burst + 3..burst + 5), 1);
+    assert_eq!(connected_by_token(&mut harness, source(1), burst + 3..burst + 5), 1);
     assert_eq!(harness.computed_and(DropReason::SourceLimit), (u64::from(burst) + 1, 4));
 }
 
@@ -144,7 +144,7 @@ fn loopback_is_not_limited_as_a_source() {
     let mut harness = HelloServer::new(server_config());
     for from in ["127.0.0.1:9000", "127.8.8.8:9000", "[::1]:9000", "[::ffff:127.0.0.1]:9000"] {
         let from = from.parse().unwrap();
-        assert!((0..40).all(|_| harness.lets_in(from)), "{from}");
+        assert!((0..40).all(|_| harness.accepts_client(from)), "{from}");
     }
     assert_eq!(harness.computed_and(DropReason::SourceLimit), (160, 0));
 }
@@ -153,7 +153,7 @@ fn loopback_is_not_limited_as_a_source() {
 fn the_burst_of_retries_is_a_tenth_of_a_second() {
     let mut harness = HelloServer::with_its_retries(server_config());
     let first = hello(harness.now, 1, None);
-    let asks = |harness: &mut HelloServer, number: u32| harness.hand(source(number), &first).is_some();
+    let asks = |harness: &mut HelloServer, number: u32| harness.deliver(source(number), &first).is_some();
     assert!((0..1_000).all(|number| asks(&mut harness, number)));
     assert!(!asks(&mut harness, 1_000));
     harness.pass(Duration::from_micros(100) - NANO);

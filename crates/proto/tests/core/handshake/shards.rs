@@ -119,7 +119,7 @@ impl Shards {
 
     /// Passes a new Hello from the client's address to shard `receives`, once without and once with the cookie of
     /// that shard.
-    fn knock(&mut self, receives: usize, number: u32) {
+    fn send_hellos(&mut self, receives: usize, number: u32) {
         let (from, mut memory) = (address(CLIENT).into(), [0; 1_200]);
         let mut hello = hello(self.now, number, None);
         let server = &mut self.servers[receives];
@@ -132,7 +132,7 @@ impl Shards {
     }
 
     /// Passes everything forwarded to its shard.
-    fn carry(&mut self) {
+    fn deliver_forwarded(&mut self) {
         for index in 0..self.servers.len() {
             while let Some(forwarded) = self.servers[index].poll_forward() {
                 let shard = usize::from(forwarded.shard());
@@ -267,9 +267,9 @@ fn more_than_2000_waiting_forwards_are_dropped_and_counted() {
 fn a_source_gets_one_share_whichever_shards_it_uses() {
     let mut shards = Shards::new(4, Some(3));
     for number in 0..100 {
-        shards.knock(number as usize % 4, number);
+        shards.send_hellos(number as usize % 4, number);
     }
-    shards.carry();
+    shards.deliver_forwarded();
     assert_eq!(shards.computed(), [0, 0, 0, 20]);
     let limited = shards.servers.iter().map(|server| server.stats().dropped(DropReason::SourceLimit));
     // Five of each shard's 25 were no attempt of its own. The owner then had a share for 20 of 80.
@@ -280,9 +280,9 @@ fn a_source_gets_one_share_whichever_shards_it_uses() {
 fn a_handshake_forwarded_between_shards_is_charged_once_at_each() {
     let mut shards = Shards::with(2, |index| Some(1 - index));
     for number in 0..40 {
-        shards.knock(number as usize % 2, number);
+        shards.send_hellos(number as usize % 2, number);
     }
-    shards.carry();
+    shards.deliver_forwarded();
     assert_eq!(shards.computed(), [20, 20], "as many as without forwarding");
 }
 
@@ -296,7 +296,7 @@ fn a_forwarded_hello_is_charged_to_its_source_first() {
     hello[COOKIE].copy_from_slice(&memory[9..41]);
     for _ in 0..1_000 {
         shards.servers[0].handle_datagrams(shards.now, [Inbound { from, bytes: &mut hello.clone() }]);
-        shards.carry();
+        shards.deliver_forwarded();
     }
     let stats = shards.servers[0].stats();
     assert_eq!((stats.forwarded, stats.dropped(DropReason::SourceLimit)), (20, 980));
@@ -307,7 +307,7 @@ fn a_forwarded_hello_is_charged_to_its_source_first() {
 #[test]
 fn invalidated_keys_release_the_slots_of_forwarded_hellos() {
     let mut shards = Shards::new(2, Some(1));
-    (0..3).for_each(|number| shards.knock(0, number));
+    (0..3).for_each(|number| shards.send_hellos(0, number));
     shards.servers[0].invalidate_all_keys(shards.now, Secret::new([5; 32]));
     assert!(shards.servers[0].poll_forward().is_none());
     let log = shards.log.borrow();
@@ -321,13 +321,13 @@ fn invalidated_keys_release_the_slots_of_forwarded_hellos() {
 #[test]
 fn a_forwarded_hello_that_fails_releases_its_slot_once() {
     let mut shards = Shards::new(2, Some(1));
-    shards.knock(0, 1);
-    shards.carry();
+    shards.send_hellos(0, 1);
+    shards.deliver_forwarded();
     let mut live = LiveConfig::new(&Config::default());
     live.connections = 1;
     shards.servers[1].reconfigure(&live).unwrap();
-    shards.knock(0, 2);
-    shards.carry();
+    shards.send_hellos(0, 2);
+    shards.deliver_forwarded();
     assert_eq!(shards.servers[1].stats().dropped(DropReason::ServerFull), 1);
     let log = shards.log.borrow();
     assert_eq!(log.iter().filter(|(asked, ..)| *asked == "release").count(), 1, "{log:?}");

@@ -35,7 +35,7 @@ impl Placement for Scripted {
     fn release(&mut self, _: HelloHash) {}
 }
 
-type Spoil = fn(&mut Hello, Option<&IssuedToken>);
+type Corrupt = fn(&mut Hello, Option<&IssuedToken>);
 
 fn nothing(_: &mut Hello, _: Option<&IssuedToken>) {}
 
@@ -69,16 +69,16 @@ fn wrong_protocol(hello: &mut Hello, token: Option<&IssuedToken>) {
 fn flood(
     config: ServerConfig,
     token: Option<&Token>,
-    spoil: Spoil,
+    corrupt: Corrupt,
     answer: PlacementDecision,
     counted_as: DropReason,
 ) {
     let allowance = u64::from(config.source_handshakes_burst);
     let script = Scripted(Rc::new(RefCell::new((answer, 0))));
-    let mut harness = HelloServer::behind(config, script.clone());
+    let mut harness = HelloServer::with_placement(config, script.clone());
     let issued = token.map(issued);
     let mut flooding = hello(harness.now, 1, issued.as_ref());
-    spoil(&mut flooding, issued.as_ref());
+    corrupt(&mut flooding, issued.as_ref());
     harness.prove(source(1), &mut flooding);
     for _ in 0..10 * allowance {
         harness.server.handle_datagrams(
@@ -102,7 +102,7 @@ fn flood(
         source(2),
         token.map(|_| crate::handshake::tokens::issued(&crate::handshake::tokens::token(77))).as_ref(),
     );
-    assert!(harness.welcomes(source(2), &other), "{counted_as:?}: another source gets in");
+    assert!(harness.welcomes(source(2), &other), "{counted_as:?}: another source must connect");
 }
 
 fn declined() -> PlacementDecision {
@@ -117,7 +117,7 @@ fn declined() -> PlacementDecision {
 #[test]
 fn a_burst_of_one_source_leaves_room_to_forward_others() {
     let script = Scripted(Rc::new(RefCell::new((PlacementDecision::Elsewhere(0), 0))));
-    let mut harness = HelloServer::behind(by_token(), script);
+    let mut harness = HelloServer::with_placement(by_token(), script);
     let burst = by_token().source_handshakes_burst;
     let tokens = [1, 77].map(|number| issued(&token(number)));
     let mut flooding = hello(harness.now, 1, Some(&tokens[0]));
@@ -139,7 +139,7 @@ fn a_source_gets_its_share_and_no_more_under_any_load() {
         expires_at: NOW - Duration::from_secs(6),
         ..token(2)
     };
-    let classes: [(Spoil, PlacementDecision, DropReason); 10] = [
+    let classes: [(Corrupt, PlacementDecision, DropReason); 10] = [
         (bad_noise, PlacementDecision::Here, DropReason::BadNoise),
         (bad_parameters, PlacementDecision::Here, DropReason::BadParameters),
         (bad_mac1, PlacementDecision::Here, DropReason::BadMac1),
@@ -152,11 +152,11 @@ fn a_source_gets_its_share_and_no_more_under_any_load() {
         (nothing, PlacementDecision::Elsewhere(0), DropReason::ForwardFull),
         (bad_noise, declined(), DropReason::Declined),
     ];
-    for (spoil, answer, counted_as) in classes {
-        flood(server_config(), None, spoil, answer, counted_as);
+    for (corrupt, answer, counted_as) in classes {
+        flood(server_config(), None, corrupt, answer, counted_as);
         let mut config = by_token();
         config.source_handshakes_burst = 40;
-        flood(config, Some(&token(1)), spoil, answer, counted_as);
+        flood(config, Some(&token(1)), corrupt, answer, counted_as);
     }
     let mut config = by_token();
     config.source_handshakes_burst = 40;
@@ -166,16 +166,16 @@ fn a_source_gets_its_share_and_no_more_under_any_load() {
 #[test]
 fn a_source_that_stops_regains_attempts_at_its_rate() {
     let script = Scripted(Rc::new(RefCell::new((declined(), 0))));
-    let mut harness = HelloServer::behind(server_config(), script.clone());
+    let mut harness = HelloServer::with_placement(server_config(), script.clone());
     let refused = harness.proved(source(1), None);
     for _ in 0..30 {
-        harness.hand(source(1), &refused);
+        harness.deliver(source(1), &refused);
     }
     assert_eq!(script.0.borrow().1, 20);
     // Once per round trip, as a client sends it: an attempt is refilled in 50 ms.
     for _ in 0..20 {
         harness.pass(Duration::from_millis(100));
-        harness.hand(source(1), &refused);
+        harness.deliver(source(1), &refused);
     }
     assert_eq!(script.0.borrow().1, 40);
 }
@@ -186,21 +186,21 @@ fn an_answered_hello_is_not_charged_again() {
     let good = harness.proved(source(1), None);
     assert!(harness.welcomes(source(1), &good));
     for _ in 0..100 {
-        harness.hand(source(1), &good);
+        harness.deliver(source(1), &good);
     }
     assert_eq!(harness.computed_and(DropReason::HelloRepeated), (1, 96), "five Welcomes in all");
     // Nineteen attempts are left, and the half-open connections allow fifteen.
-    assert!((0..15).all(|_| harness.lets_in(source(1))) && !harness.lets_in(source(1)));
+    assert!((0..15).all(|_| harness.accepts_client(source(1))) && !harness.accepts_client(source(1)));
 }
 
 /// Unproved addresses have no source: together they get what a server without load gives.
 #[test]
 fn the_application_is_asked_64_times_without_cookies() {
     let script = Scripted(Rc::new(RefCell::new((declined(), 0))));
-    let mut harness = HelloServer::behind(server_config().cookie(Cookie::UnderLoad), script.clone());
+    let mut harness = HelloServer::with_placement(server_config().cookie(Cookie::UnderLoad), script.clone());
     let hello = hello(harness.now, 1, None);
     for number in 0..1_000 {
-        harness.hand(source(number), &hello);
+        harness.deliver(source(number), &hello);
     }
     assert_eq!(script.0.borrow().1, 64);
     assert_eq!(harness.computed_and(DropReason::Declined), (0, 0), "they are asked for a cookie");

@@ -1,8 +1,6 @@
-//! Clients that stall after each step of a handshake, a hundred thousand times, and players who connect in the
-//! meantime.
+//! A hundred thousand attempts that stall after a step of the handshake, and players who connect at the same time.
 //!
-//! Builds that are not optimized take a thirty-second part of everything: the attempts, their sources, and the limits
-//! of the server.
+//! Builds that are not optimized divide the attempts, their sources, and the limits of the server by 32.
 
 use crate::handshake::hello_server::{COOKIE, Hello, HelloServer, hello, source};
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, World, address, identity, server_config};
@@ -32,7 +30,7 @@ struct Player {
     connected_at: Option<Moment>,
 }
 
-struct Street {
+struct Simulation {
     harness: HelloServer,
     players: Vec<Player>,
     /// The number of Hellos of each hostile source.
@@ -41,7 +39,7 @@ struct Street {
     half_open_most: usize,
 }
 
-impl Street {
+impl Simulation {
     /// Creates the world with this many hostile sources.
     fn new(sources: u32) -> Self {
         let mut config = server_config();
@@ -60,16 +58,16 @@ impl Street {
         let (nth, stops_early) = (self.random.below(HELLOS.into()) as usize, self.random.happens(30));
         let from = source(number);
         let mut hello = self.hellos[number as usize][nth];
-        if let Some(retry) = self.hand(from, &hello)
+        if let Some(retry) = self.deliver(from, &hello)
             && !stops_early
         {
             hello[COOKIE].copy_from_slice(&retry[9..41]);
-            self.hand(from, &hello);
+            self.deliver(from, &hello);
         }
     }
 
     /// Passes a datagram to the server, and its responses to the players. Returns the responses to `from`.
-    fn hand(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<Vec<u8>> {
+    fn deliver(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<Vec<u8>> {
         let (now, mut bytes, mut answer) = (self.harness.now, datagram.to_vec(), None);
         self.harness.server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut bytes }]);
         let mut memory = [0; 1_200];
@@ -84,7 +82,7 @@ impl Street {
         answer
     }
 
-    fn player_comes(&mut self) {
+    fn add_player(&mut self) {
         let number = 0x00ff_0000 + self.players.len() as u32;
         let mut seed = [0x9a; 32];
         seed[..4].copy_from_slice(&number.to_be_bytes());
@@ -104,7 +102,7 @@ impl Street {
             let (at, mut memory) = (self.players[number].at, [0; 1_200]);
             self.players[number].client.handle_timeout(now);
             while let Some(transmit) = self.players[number].client.poll_transmit(now, &mut memory) {
-                self.hand(at, &memory[..transmit.bytes]);
+                self.deliver(at, &memory[..transmit.bytes]);
             }
             let player = &mut self.players[number];
             while let Some(event) = player.client.poll_event() {
@@ -122,11 +120,11 @@ impl Street {
     }
 
     /// Makes all attempts, with a player each 700 ms.
-    fn attack(&mut self) {
+    fn make_all_attempts(&mut self) {
         let (attempts, milliseconds) = (ATTEMPTS / part(), SECONDS * 1_000);
         for number in 0..milliseconds {
             if number % 700 == 0 {
-                self.player_comes();
+                self.add_player();
             }
             self.step(attempts * (number + 1) / milliseconds - attempts * number / milliseconds);
         }
@@ -134,9 +132,9 @@ impl Street {
     }
 
     /// How long each player took; `None` for a player who is not connected.
-    fn took(&self) -> Vec<Option<Duration>> {
-        let took = |player: &Player| player.connected_at.map(|at| at.since(player.began_at));
-        self.players.iter().map(took).collect()
+    fn connect_times(&self) -> Vec<Option<Duration>> {
+        let connect_times = |player: &Player| player.connected_at.map(|at| at.since(player.began_at));
+        self.players.iter().map(connect_times).collect()
     }
 }
 
@@ -152,35 +150,40 @@ fn sources() -> u32 {
 
 #[test]
 fn stalled_clients_delay_no_player_by_two_seconds() {
-    let mut street = Street::new(sources());
-    street.attack();
+    let mut street = Simulation::new(sources());
+    street.make_all_attempts();
     // The last player has two seconds too.
     (0..2_000).for_each(|_| street.step(0));
-    let took = street.took();
-    println!("{} half-open connections at most; players took {took:?}", street.half_open_most);
+    let connect_times = street.connect_times();
+    println!("{} half-open connections at most; players took {connect_times:?}", street.half_open_most);
     assert!(street.half_open_most > half_open() as usize / 2, "{}", street.half_open_most);
-    let is_in_time = |took: &Option<Duration>| took.is_some_and(|took| took <= Duration::from_secs(2));
-    assert!(took.iter().all(is_in_time), "{took:?}");
+    let is_in_time = |connect_times: &Option<Duration>| {
+        connect_times.is_some_and(|connect_times| connect_times <= Duration::from_secs(2))
+    };
+    assert!(connect_times.iter().all(is_in_time), "{connect_times:?}");
     assert!(street.harness.computed_and(DropReason::SourceLimit).1 > 0);
 }
 
 #[test]
 fn stalled_clients_from_many_sources_retain_no_memory() {
-    let mut street = Street::new(8 * sources());
-    street.attack();
+    let mut street = Simulation::new(8 * sources());
+    street.make_all_attempts();
     let (_, turned_away) = street.harness.computed_and(DropReason::HalfOpenLimit);
-    let (took, most) = (street.took(), half_open() as usize);
-    let in_time = took.iter().flatten().count();
-    println!("{in_time} of {} players connected in time; {turned_away} Hellos were refused", took.len());
+    let (connect_times, most) = (street.connect_times(), half_open() as usize);
+    let in_time = connect_times.iter().flatten().count();
+    println!(
+        "{in_time} of {} players connected in time; {turned_away} Hellos were refused",
+        connect_times.len()
+    );
     assert_eq!(street.half_open_most, most);
     assert!(turned_away > 0);
     // Five seconds after the last attempt all is as before, and a new client connects.
     (0..5_000).for_each(|_| street.step(0));
-    let open = street.took().iter().flatten().count();
+    let open = street.connect_times().iter().flatten().count();
     assert_eq!(street.harness.server.connection_count(), open);
-    street.player_comes();
+    street.add_player();
     street.step(0);
-    assert!(street.took().last().unwrap().is_some());
+    assert!(street.connect_times().last().unwrap().is_some());
 }
 
 #[test]
@@ -198,12 +201,12 @@ fn a_half_open_connection_always_ends_after_five_seconds() {
         // The Hello is repeated, from its own address and from others, and so is the confirming packet with a bit
         // flipped.
         for from in [address(CLIENT), source(1)] {
-            world.hand(SERVER, from, hello);
+            world.deliver(SERVER, from, hello);
             for packet in packets {
                 let mut forged = packet.clone();
                 let bit = world.random.below(8 * (packet.len() as u64 - 9)) as usize;
                 forged[9 + bit / 8] ^= 1 << (bit % 8);
-                world.hand(SERVER, from, &forged);
+                world.deliver(SERVER, from, &forged);
             }
         }
         world.run(Duration::from_millis(10));

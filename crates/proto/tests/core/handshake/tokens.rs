@@ -1,7 +1,7 @@
 //! Access by token: which clients are accepted, once, and the notice to the others.
 
 use crate::harness::{
-    CLEAN, CLIENT, Flying, REFUSE_KIND, SERVER, Seen, World, address, identity, server_config,
+    CLEAN, CLIENT, InFlightDatagram, REFUSE_KIND, SERVER, Seen, World, address, identity, server_config,
 };
 use drumfire_proto::{
     Access, ClientConfig, Close, CloseCode, CloseReason, Config, ConnectError, ConnectRequest, DropReason,
@@ -271,7 +271,7 @@ fn a_copied_and_raced_hello_still_connects_its_owner() {
                     bytes[540..572].copy_from_slice(cookie);
                 }
                 let at = world.now;
-                world.inject(at, Flying { from: copier, to: SERVER, bytes });
+                world.inject(at, InFlightDatagram { from: copier, to: SERVER, bytes });
             }
             world.run(Duration::from_millis(5));
         }
@@ -419,7 +419,7 @@ fn a_token_without_a_key_id_is_silently_dropped() {
 }
 
 /// How long one player keeps reconnecting: the lifetime of a resume token, minus the last half minute.
-fn sessions_time() -> Duration {
+fn reconnecting_time() -> Duration {
     Duration::from_secs(tries(570).into())
 }
 
@@ -440,7 +440,7 @@ fn frequent_reconnects_of_one_player_block_no_other_player() {
     let other = resume(&world);
     connect(&mut world, Some(&issued(&token(9))));
     world.run(Duration::from_millis(20));
-    let end = world.now.after(sessions_time());
+    let end = world.now.after(reconnecting_time());
     let mut sessions = 0;
     while world.now < end {
         let newest = resume(&world);
@@ -457,7 +457,7 @@ fn frequent_reconnects_of_one_player_block_no_other_player() {
         world.sent.clear();
         world.players.clear();
     }
-    assert_eq!(world.ends[SERVER].stats().connections_opened, 2 + sessions, "each comes to something");
+    assert_eq!(world.ends[SERVER].stats().connections_opened, 2 + sessions, "every attempt succeeds");
     connect(&mut world, Some(&other));
     let fresh = issued_now(&world, 7);
     connect(&mut world, Some(&fresh));

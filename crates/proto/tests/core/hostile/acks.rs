@@ -92,7 +92,7 @@ impl Path {
             let _ = world.send(SERVER, peer, 0, &[7; 1_000], SendOptions::unreliable());
             world.flush();
         }
-        for (number, _) in self.puppet.hear() {
+        for (number, _) in self.puppet.take_packets() {
             self.packets += 1;
             self.newest_sent = number;
             if !self.random.happens(LOSS) {
@@ -125,7 +125,8 @@ impl Path {
         let ranges =
             newest_first.map(|(from, to)| AckRange::new(PacketNumber(from), PacketNumber(to)).unwrap());
         let ranges: Vec<_> = ranges.collect();
-        self.puppet.say(|writer| writer.ack(AckDelay::from_duration(Duration::ZERO), ranges.into_iter()));
+        self.puppet
+            .send_frames(|writer| writer.ack(AckDelay::from_duration(Duration::ZERO), ranges.into_iter()));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Attacks in large numbers, none of which succeeds. Optimized builds try a hundred times as often.
 
-use crate::harness::{CLEAN, CLIENT, Flying, Link, Random, SERVER, World, address};
+use crate::harness::{CLEAN, CLIENT, InFlightDatagram, Link, Random, SERVER, World, address};
 use drumfire_proto::{DropReason, SendOptions};
 use drumfire_tries::tries;
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ fn no_mutant_of_a_hello_makes_a_connection() {
     let mut random = Random(1);
     for number in 0..u64::from(tries(900_000)) {
         let mutant = mutant(&hello, &mut random);
-        world.hand(SERVER, address(CLIENT), &mutant);
+        world.deliver(SERVER, address(CLIENT), &mutant);
         if number % 100 == 0 {
             world.now = world.now.after(Duration::from_micros(100));
             world.flush();
@@ -58,18 +58,18 @@ fn no_mutant_of_a_hello_makes_a_connection() {
 #[test]
 fn no_mutated_welcome_connects() {
     let (mut world, hello) = before_the_second_hello(2);
-    world.hand(SERVER, address(CLIENT), &hello);
+    world.deliver(SERVER, address(CLIENT), &hello);
     world.flush();
     let welcome = world.sent.iter().find(|(_, _, bytes)| bytes[0] == WELCOME).unwrap().2.clone();
     world.flying.clear();
     let mut random = Random(2);
     for _ in 0..u64::from(tries(100_000)) {
         let mutant = mutant(&welcome, &mut random);
-        world.hand(CLIENT, address(SERVER), &mutant);
+        world.deliver(CLIENT, address(SERVER), &mutant);
     }
     world.flush();
     assert!(world.peers(CLIENT).is_empty());
-    world.hand(CLIENT, address(SERVER), &welcome);
+    world.deliver(CLIENT, address(SERVER), &welcome);
     world.run(Duration::from_millis(100));
     assert_eq!((world.peers(CLIENT).len(), world.peers(SERVER).len()), (1, 1));
 }
@@ -86,7 +86,7 @@ fn a_million_hellos_from_as_many_addresses_get_a_tenth_back() {
         // Half of them carry a cookie of another client.
         hello[540] = u8::from(number % 2 == 0);
         let from = SocketAddr::from((number.wrapping_mul(0x9e37_79b1).to_be_bytes(), 7));
-        world.hand(SERVER, from, &hello);
+        world.deliver(SERVER, from, &hello);
         if number % 100 == 0 {
             world.now = world.now.after(Duration::from_millis(1));
             world.flush();
@@ -128,7 +128,7 @@ fn ten_thousand_forged_replies_keep_no_client_out() {
             // Spread over the first second, in which an honest handshake has its two round trips.
             let at = world.now.after(Duration::from_micros(number * 100));
             let bytes = forged(&client_id, &mut random);
-            world.inject(at, Flying { from: address(SERVER), to: CLIENT, bytes });
+            world.inject(at, InFlightDatagram { from: address(SERVER), to: CLIENT, bytes });
         }
         world.run(Duration::from_secs(5));
         assert_eq!((world.peers(CLIENT).len(), world.peers(SERVER).len()), (1, 1), "seed {seed}");
@@ -150,7 +150,7 @@ fn recorded_packets_are_never_accepted_again() {
     let recorded = std::mem::take(&mut world.sent);
     for number in 0..recorded.len() {
         let (_, from, bytes) = &recorded[random.below(recorded.len() as u64) as usize];
-        world.hand(1 - from, address(*from), bytes);
+        world.deliver(1 - from, address(*from), bytes);
         if number % 50 == 0 {
             world.now = world.now.after(Duration::from_millis(1));
             world.flush();
@@ -192,7 +192,7 @@ fn an_hour_of_address_changes_moves_no_path_to_a_copier() {
         for (arrives_at, bytes) in copies {
             let after = if random.happens(50) { world.now } else { arrives_at };
             let at = after.after(Duration::from_micros(random.below(9_000)));
-            world.inject(at, Flying { from: copier, to: SERVER, bytes });
+            world.inject(at, InFlightDatagram { from: copier, to: SERVER, bytes });
         }
         world.run(Duration::from_millis(50));
         world.sent.clear();

@@ -17,7 +17,7 @@ const SUITES: usize = 27;
 const NUMBER: usize = 9;
 
 /// The source of a bad datagram.
-struct Parts<'a> {
+struct Sources<'a> {
     /// A client that may violate the rules.
     puppet: &'a mut Puppet,
     /// A packet of the other client that was accepted.
@@ -25,7 +25,7 @@ struct Parts<'a> {
     hello: &'a [u8],
 }
 
-type Spoil = fn(Parts<'_>) -> Vec<u8>;
+type Corrupt = fn(Sources<'_>) -> Vec<u8>;
 
 fn changed(bytes: &[u8], at: usize, by: u8) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
@@ -33,7 +33,7 @@ fn changed(bytes: &[u8], at: usize, by: u8) -> Vec<u8> {
     bytes
 }
 
-const KINDS: [(DropReason, Spoil); 13] = [
+const KINDS: [(DropReason, Corrupt); 13] = [
     (DropReason::Empty, |_| Vec::new()),
     (DropReason::FixedBits, |_| vec![0; 40]),
     (DropReason::UnknownKind, |_| vec![0x8f; 1_200]),
@@ -75,14 +75,14 @@ impl Scene {
             |kind: u8| move |(_, end, bytes): &&(_, usize, Vec<u8>)| *end == CLIENT && bytes[0] == kind;
         let hello = puppet.world.sent.iter().find(of_client(HELLO)).unwrap().2.clone();
         let mut scene = Self { puppet, client, said: 0, taken: Vec::new(), hello };
-        scene.taken = scene.good();
-        scene.puppet.world.hand(SERVER, address(CLIENT), &scene.taken);
+        scene.taken = scene.next_packet();
+        scene.puppet.world.deliver(SERVER, address(CLIENT), &scene.taken);
         scene.puppet.world.run(Duration::from_millis(50));
         scene
     }
 
     /// Returns the next packet with a message.
-    fn good(&mut self) -> Vec<u8> {
+    fn next_packet(&mut self) -> Vec<u8> {
         let world = &mut self.puppet.world;
         world.send(CLIENT, self.client, 0, &self.said.to_be_bytes(), SendOptions::unreliable()).unwrap();
         self.said += 1;
@@ -92,18 +92,18 @@ impl Scene {
     }
 
     /// Sends a batch with bad datagrams at these positions. Returns how many were dropped for this reason.
-    fn hand(&mut self, bad: &BTreeSet<u64>, reason: DropReason, spoil: Spoil) -> u64 {
+    fn deliver(&mut self, bad: &BTreeSet<u64>, reason: DropReason, corrupt: Corrupt) -> u64 {
         let mut batch = Vec::new();
         for place in 0..BATCH {
             let datagram = if bad.contains(&place) {
-                spoil(Parts { puppet: &mut self.puppet, taken: &self.taken, hello: &self.hello })
+                corrupt(Sources { puppet: &mut self.puppet, taken: &self.taken, hello: &self.hello })
             } else {
-                self.good()
+                self.next_packet()
             };
             batch.push(datagram);
         }
-        let good = (0..BATCH).find(|place| !bad.contains(place)).unwrap();
-        self.taken.clone_from(&batch[good as usize]);
+        let next_packet = (0..BATCH).find(|place| !bad.contains(place)).unwrap();
+        self.taken.clone_from(&batch[next_packet as usize]);
         let before = self.dropped(reason);
         let world = &mut self.puppet.world;
         world.seen[SERVER].clear();
@@ -123,9 +123,9 @@ impl Scene {
 }
 
 /// Sends one batch with this many bad datagrams of a kind.
-fn try_batch(scene: &mut Scene, bad: &BTreeSet<u64>, reason: DropReason, spoil: Spoil) {
+fn try_batch(scene: &mut Scene, bad: &BTreeSet<u64>, reason: DropReason, corrupt: Corrupt) {
     let first = scene.said;
-    let dropped = scene.hand(bad, reason, spoil);
+    let dropped = scene.deliver(bad, reason, corrupt);
     let wanted = match reason {
         DropReason::Protocol => 1,
         DropReason::ConnectionClosed => bad.len() as u64 - 1,
@@ -142,7 +142,7 @@ fn try_batch(scene: &mut Scene, bad: &BTreeSet<u64>, reason: DropReason, spoil: 
 fn bad_datagrams_anywhere_in_a_batch_skip_no_other() {
     let mut random = Random(1);
     let step: u64 = 8;
-    for (reason, spoil) in KINDS {
+    for (reason, corrupt) in KINDS {
         let ends_a_connection = matches!(reason, DropReason::Protocol | DropReason::ConnectionClosed);
         let mut scene = Scene::new();
         for count in [1, 2, 7, 32, 63] {
@@ -154,7 +154,7 @@ fn bad_datagrams_anywhere_in_a_batch_skip_no_other() {
                 if ends_a_connection {
                     scene = Scene::new();
                 }
-                try_batch(&mut scene, &bad, reason, spoil);
+                try_batch(&mut scene, &bad, reason, corrupt);
             }
         }
     }

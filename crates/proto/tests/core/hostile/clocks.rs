@@ -14,13 +14,13 @@ const YEAR: Duration = Duration::from_secs(31_557_600);
 
 /// The fault of a clock. A clock that goes back violates the contract of `Moment`, and the core must tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Wrong {
+enum ClockFault {
     Back(Duration),
     Ahead(Duration),
     Frozen(Duration),
 }
 
-impl Wrong {
+impl ClockFault {
     fn draw(seed: u64, kind: u64, random: &mut Random) -> Self {
         match kind {
             // From a nanosecond to less than the ten seconds in which the other end times out, in each order of
@@ -63,11 +63,11 @@ impl Clock {
         }
     }
 
-    fn go(&mut self, wrong: Wrong) {
-        match wrong {
-            Wrong::Back(by) => self.shows = self.shows.saturating_sub(by.as_nanos() as u64),
-            Wrong::Ahead(by) => self.shows += by.as_nanos() as u64,
-            Wrong::Frozen(time) => self.frozen_for = time,
+    fn go(&mut self, fault: ClockFault) {
+        match fault {
+            ClockFault::Back(by) => self.shows = self.shows.saturating_sub(by.as_nanos() as u64),
+            ClockFault::Ahead(by) => self.shows += by.as_nanos() as u64,
+            ClockFault::Frozen(time) => self.frozen_for = time,
         }
     }
 
@@ -78,7 +78,7 @@ impl Clock {
 
 /// Both ends send for twelve seconds and listen as long. After three seconds the clock of one goes wrong, and
 /// datagrams arrive a tick later.
-fn talk(seed: u64, wrong: Wrong, at: usize) -> World {
+fn exchange_messages(seed: u64, fault: ClockFault, at: usize) -> World {
     let config = Config::default().rekey(64, Duration::from_secs(1));
     let mut world = World::with(seed, CLEAN, config, ClientConfig::default());
     let peers = <[_; 2]>::from(world.connected());
@@ -87,7 +87,7 @@ fn talk(seed: u64, wrong: Wrong, at: usize) -> World {
     let mut under_way: [Vec<Vec<u8>>; 2] = Default::default();
     for tick in 0..2_400_u32 {
         if tick == 300 {
-            clocks[at].go(wrong);
+            clocks[at].go(fault);
         }
         for end in [CLIENT, SERVER] {
             let (now, core) = (clocks[end].now(), &mut world.ends[end]);
@@ -127,28 +127,28 @@ fn a_wrong_clock_ends_no_connection_and_loses_nothing() {
     for seed in 0..seeds() {
         let mut random = Random(seed);
         for (kind, at) in (0..4).flat_map(|kind| [(kind, CLIENT), (kind, SERVER)]) {
-            let wrong = Wrong::draw(seed, kind, &mut random);
-            let mut world = talk(seed, wrong, at);
+            let fault = ClockFault::draw(seed, kind, &mut random);
+            let mut world = exchange_messages(seed, fault, at);
             world.flush();
             let endings = [CLIENT, SERVER].map(|end| ending(&world, end));
             // By its own clock it may have received nothing for a year.
-            if wrong == Wrong::Ahead(YEAR) && endings[at].is_some() {
+            if fault == ClockFault::Ahead(YEAR) && endings[at].is_some() {
                 let is_due = matches!(endings[at], Some(CloseReason::Silent | CloseReason::Unacknowledged));
                 assert!(is_due, "seed {seed}: {endings:?}");
                 continue;
             }
-            assert_eq!(endings, [None; 2], "seed {seed}, {wrong:?} at {at}");
+            assert_eq!(endings, [None; 2], "seed {seed}, {fault:?} at {at}");
             // A key lasts a second. An end that counts a time twice or not at all may use it for as much longer.
             let changes: u64 = world.ends.iter().map(|end| end.stats().key_changes).sum();
-            let uncounted = wrong.uncounted().as_secs() + 1;
-            assert!(changes + uncounted >= TALK_SECONDS, "seed {seed}, {wrong:?} at {at}: {changes} keys");
+            let uncounted = fault.uncounted().as_secs() + 1;
+            assert!(changes + uncounted >= TALK_SECONDS, "seed {seed}, {fault:?} at {at}: {changes} keys");
             for end in [CLIENT, SERVER] {
                 let got = world.messages(end).into_iter().map(|(_, bytes)| bytes);
                 let all = (0..TALK).step_by(5).map(|tick| tick.to_be_bytes().to_vec());
                 let came = got.eq(all);
-                assert!(came, "seed {seed}, {wrong:?} at {at}: not all at {end}");
+                assert!(came, "seed {seed}, {fault:?} at {at}: not all at {end}");
                 let forged = world.ends[end].stats().dropped(DropReason::Forged);
-                assert_eq!(forged, 0, "seed {seed}, {wrong:?} at {at}");
+                assert_eq!(forged, 0, "seed {seed}, {fault:?} at {at}");
             }
         }
     }

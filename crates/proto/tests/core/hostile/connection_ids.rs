@@ -43,7 +43,7 @@ fn retiring_ids_a_million_times_costs_no_more_memory() {
         }
     }
     puppet.world.run(Duration::ZERO);
-    assert_eq!(puppet.ending(), None, "each was its right");
+    assert_eq!(puppet.ending(), None, "each retirement is allowed");
     assert_eq!(most, most_at_first, "after five thousand, and in all");
     assert!(most <= RECEIVE_BYTES, "{most} B");
     puppet.world.run(Duration::from_secs(10));

@@ -11,7 +11,7 @@ use std::time::Duration;
 const PACKETS: usize = 200;
 
 /// Passes datagrams to one end, and counts them.
-struct Spoiler<'a> {
+struct Corrupter<'a> {
     end: &'a mut Endpoint,
     from: std::net::SocketAddr,
     now: drumfire_proto::Now,
@@ -19,8 +19,8 @@ struct Spoiler<'a> {
     memory: [u8; 1_472],
 }
 
-impl Spoiler<'_> {
-    fn hand(&mut self, datagram: &[u8]) {
+impl Corrupter<'_> {
+    fn deliver(&mut self, datagram: &[u8]) {
         self.handed += 1;
         // More of them at one moment would not be processed.
         if self.handed.is_multiple_of(32) {
@@ -31,42 +31,42 @@ impl Spoiler<'_> {
         self.end.handle_datagrams(self.now, [Inbound { from: self.from.into(), bytes }]);
     }
 
-    fn spoil(&mut self, packet: &mut [u8]) {
+    fn corrupt(&mut self, packet: &mut [u8]) {
         for end in 0..packet.len() {
-            self.hand(&packet[..end]);
+            self.deliver(&packet[..end]);
         }
         for bit in 0..8 * packet.len() {
             packet[bit / 8] ^= 1 << (bit % 8);
-            self.hand(packet);
+            self.deliver(packet);
             packet[bit / 8] ^= 1 << (bit % 8);
         }
     }
 }
 
 /// The outcome.
-struct Spoilt {
+struct Corrupted {
     handed: u64,
     allocated_bytes: u64,
     until: Moment,
 }
 
 /// Spoils all datagrams in flight to one end in every way.
-fn spoil(world: &mut World, end: usize) -> Spoilt {
+fn corrupt(world: &mut World, end: usize) -> Corrupted {
     let on_the_way = world.flying.values().filter(|flying| flying.to == end);
     let packets: Vec<Vec<u8>> = on_the_way.map(|flying| flying.bytes.clone()).collect();
     let (now, from) = (world.now(), address(1 - end));
     let end = &mut world.ends[end];
-    let mut spoiler = Spoiler { end, from, now, handed: 0, memory: [0; 1_472] };
+    let mut spoiler = Corrupter { end, from, now, handed: 0, memory: [0; 1_472] };
     let mut allocated_bytes = 0;
     for mut packet in packets {
-        let info = measure(|| spoiler.spoil(&mut packet));
+        let info = measure(|| spoiler.corrupt(&mut packet));
         allocated_bytes += info.bytes_total;
     }
-    Spoilt { handed: spoiler.handed, allocated_bytes, until: spoiler.now.monotonic }
+    Corrupted { handed: spoiler.handed, allocated_bytes, until: spoiler.now.monotonic }
 }
 
 /// A message of some length in some mode.
-fn say(world: &mut World, random: &mut Random, end: usize, peer: PeerId) {
+fn send_frames(world: &mut World, random: &mut Random, end: usize, peer: PeerId) {
     let modes =
         [SendOptions::unreliable(), SendOptions::unreliable_sequenced(), SendOptions::reliable_unordered()];
     let options = *modes.get(random.below(6) as usize).unwrap_or(&SendOptions::reliable_ordered());
@@ -83,18 +83,18 @@ fn every_prefix_and_bit_flip_of_a_thousand_packets_is_dropped() {
     let (mut packets, mut allocated_bytes) = (0, 0);
     while packets < PACKETS {
         let end = random.below(2) as usize;
-        say(&mut world, &mut random, 1 - end, peers[1 - end]);
+        send_frames(&mut world, &mut random, 1 - end, peers[1 - end]);
         said[end] += 1;
         world.flush();
         packets += world.flying.values().filter(|flying| flying.to == end).count();
-        let spoilt = spoil(&mut world, end);
+        let spoilt = corrupt(&mut world, end);
         handed[end] += spoilt.handed;
         allocated_bytes += spoilt.allocated_bytes;
         world.now = world.now.max(spoilt.until);
         world.run(Duration::from_millis(30));
     }
     world.run(Duration::from_secs(1));
-    // With the first bad packet, an end expands keys and allocates books that it keeps.
+    // With the first bad packet, an end expands its keys and allocates state that it keeps.
     assert!(allocated_bytes <= 2_048, "{allocated_bytes} B");
     assert_eq!([CLIENT, SERVER].map(|end| world.messages(end).len()), said);
     for end in [CLIENT, SERVER] {

@@ -53,7 +53,7 @@ impl Forger {
     }
 
     /// Writes the header of the newest packet, with a number that was not used yet.
-    fn stamp(&mut self, packet: &mut [u8]) {
+    fn write_header(&mut self, packet: &mut [u8]) {
         let header_bytes = if self.end == SERVER { 11 } else { 3 };
         let newest = self.recorded.last().unwrap();
         packet[..header_bytes].copy_from_slice(&newest[..header_bytes]);
@@ -77,12 +77,12 @@ impl Forger {
             1 => {
                 let mut packet = vec![0; 30 + self.random.below(20) as usize];
                 fill(&mut packet, &mut self.random);
-                self.stamp(&mut packet);
+                self.write_header(&mut packet);
                 packet
             }
             2 => {
                 let mut close = self.close_of_another.clone();
-                self.stamp(&mut close);
+                self.write_header(&mut close);
                 close
             }
             3 => self.genuine(),
@@ -115,7 +115,7 @@ fn ended(world: &World, end: usize) -> Option<(Moment, CloseReason)> {
 }
 
 /// Lets both ends send, until nothing is in flight.
-fn talked(seed: u64) -> (World, [PeerId; 2]) {
+fn exchanged(seed: u64) -> (World, [PeerId; 2]) {
     let mut world = World::new(seed, CLEAN);
     let peers: [PeerId; 2] = world.connected().into();
     for _ in 0..20 {
@@ -131,14 +131,14 @@ fn talked(seed: u64) -> (World, [PeerId; 2]) {
 
 #[test]
 fn a_million_forged_closes_resets_and_replays_close_nothing() {
-    let (mut world, peers) = talked(1);
+    let (mut world, peers) = exchanged(1);
     let tries = tries(1_000_000);
     for end in [CLIENT, SERVER] {
         let mut forger = Forger::new(&world, end);
         let before = world.ends[end].stats().dropped_count();
         for number in 0..tries {
             let (from, bytes) = forger.next();
-            world.hand(end, from, &bytes);
+            world.deliver(end, from, &bytes);
             // More of them in one pass would not be opened.
             if number % 32 == 0 {
                 world.now = world.now.after(Duration::from_micros(1));
@@ -163,14 +163,14 @@ fn a_million_forged_closes_resets_and_replays_close_nothing() {
 }
 
 /// Cuts one end off from its peer, and lets a forger send at an even rate for this long, as if it were the peer.
-fn forge_on(world: &mut World, end: usize, duration: Duration) {
+fn run_with_forger(world: &mut World, end: usize, duration: Duration) {
     let mut forger = Forger::new(world, end);
     world.link.loss = 100;
     world.flying.clear();
     let tries = tries(100_000);
     for _ in 0..tries {
         let (from, bytes) = forger.next();
-        world.hand(end, from, &bytes);
+        world.deliver(end, from, &bytes);
         world.run(duration / tries);
     }
 }
@@ -178,23 +178,23 @@ fn forge_on(world: &mut World, end: usize, duration: Duration) {
 #[test]
 fn a_hundred_thousand_forgeries_do_not_delay_the_ack_timeout() {
     for end in [CLIENT, SERVER] {
-        let (mut world, peers) = talked(2);
+        let (mut world, peers) = exchanged(2);
         world.link.loss = 100;
         world.reliable(end, peers[end], b"anybody?").unwrap();
         world.flush();
         let due_at = world.now.after(10 * SECOND);
-        forge_on(&mut world, end, 12 * SECOND);
+        run_with_forger(&mut world, end, 12 * SECOND);
         assert_eq!(ended(&world, end), Some((due_at, CloseReason::Unacknowledged)), "end {end}");
     }
 }
 
 #[test]
 fn a_hundred_thousand_forgeries_do_not_delay_silent_timeouts() {
-    let (mut world, peers) = talked(3);
+    let (mut world, peers) = exchanged(3);
     world.reliable(CLIENT, peers[CLIENT], b"last").unwrap();
     world.run(Duration::from_millis(10));
     let (heard_at, _, seen) = world.last(SERVER).unwrap().clone();
     assert_eq!(seen, Seen::Message(0, b"last".to_vec()));
-    forge_on(&mut world, SERVER, 32 * SECOND);
+    run_with_forger(&mut world, SERVER, 32 * SECOND);
     assert_eq!(ended(&world, SERVER), Some((heard_at.after(30 * SECOND), CloseReason::Silent)));
 }

@@ -1,4 +1,4 @@
-//! Peers that hold the keys and violate the rules, and strangers without keys.
+//! Peers that hold the keys and violate the rules, and senders without keys.
 
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, Seen, World, address};
 use crate::puppet::Puppet;
@@ -15,7 +15,7 @@ fn a_client_written_from_the_specification_connects() {
     puppet.reliable(0, None);
     assert_eq!(puppet.world.messages(SERVER), [(0, vec![1; 900])]);
     puppet.server_sends(1);
-    let heard = puppet.hear();
+    let heard = puppet.take_packets();
     let frames: Vec<_> = heard.iter().flat_map(|(_, frames)| Frames::new(frames)).collect();
     assert!(
         frames.iter().any(|frame| matches!(frame, Ok(Frame::Message(message)) if message.payload == b"tick"))
@@ -27,12 +27,12 @@ fn a_client_written_from_the_specification_connects() {
 fn an_ack_of_a_packet_never_sent_closes() {
     let mut puppet = Puppet::connected(2);
     puppet.server_sends(3);
-    let newest = puppet.hear().last().unwrap().0;
+    let newest = puppet.take_packets().last().unwrap().0;
     puppet.ack(0, newest);
     assert_eq!(puppet.ending(), None);
     puppet.ack(0, newest + 1);
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::Ack(AckError::Unsent))));
-    let told = puppet.hear();
+    let told = puppet.take_packets();
     assert!(
         told.iter().any(|(_, frames)| Frames::new(frames).any(|frame| matches!(frame, Ok(Frame::Close(_)))))
     );
@@ -48,7 +48,7 @@ fn an_optimistic_peer_is_caught_within_512_packets() {
             sent += 8;
             assert!(sent <= 512, "seed {seed}");
             // It acknowledges all numbers up to the newest, received or not.
-            let newest = puppet.hear().last().map_or(0, |(number, _)| *number);
+            let newest = puppet.take_packets().last().map_or(0, |(number, _)| *number);
             puppet.ack(0, newest);
             puppet.world.now = puppet.world.now.after(Duration::from_millis(20));
         }
@@ -61,7 +61,7 @@ fn invalid_frames_close_and_void_their_whole_packet() {
     for bad in [&[0x7f][..], &[0x80, 0, 9, 1], &[0x02, 5, 0, 0, 6], &[0x03, 99, 0, 0], &[0x83, 0, 1, 2, 0]] {
         let mut puppet = Puppet::connected(3);
         let packet = [&[0x80, 0, 1, b'x'], bad].concat();
-        puppet.say_bytes(&packet);
+        puppet.send_bytes(&packet);
         assert!(matches!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::Frame(_)))), "{bad:?}");
         assert_eq!(puppet.world.messages(SERVER), []);
         assert_eq!(puppet.world.ends[SERVER].stats().dropped(DropReason::Protocol), 1);
@@ -114,7 +114,7 @@ fn a_duplicated_packet_is_accepted_once() {
     world.flush();
     let (_, _, packet) = world.sent.last().unwrap().clone();
     for _ in 0..1_000 {
-        world.hand(SERVER, address(CLIENT), &packet);
+        world.deliver(SERVER, address(CLIENT), &packet);
     }
     world.flush();
     assert_eq!(world.messages(SERVER).len(), 1);
@@ -141,7 +141,7 @@ fn every_datagram_is_counted_under_one_reason() {
         } else if let Some(first) = bytes.first_mut() {
             *first = (*first & 0x87) | 0x08;
         }
-        world.hand((round % 2) as usize, address(((round + 1) % 2) as usize), &bytes);
+        world.deliver((round % 2) as usize, address(((round + 1) % 2) as usize), &bytes);
         if round % 1_000 == 0 {
             world.now = world.now.after(Duration::from_millis(1));
             world.flush();
@@ -157,7 +157,7 @@ fn endless_keys_stay_within_their_memory_and_all_arrive() {
     for key in 0..10_000 {
         let delivery = Delivery::ReliableLatest { key, version: key };
         let message = Message { channel: ChannelId(0), delivery, payload: b"v" };
-        puppet.say(|writer| writer.message(&message));
+        puppet.send_frames(|writer| writer.message(&message));
         puppet.world.seen[SERVER].retain(|(_, _, seen)| !matches!(seen, Seen::Message(..)));
     }
     let stats = puppet.world.ends[SERVER].stats();
@@ -172,9 +172,9 @@ fn a_value_of_1024_bytes_is_delivered_and_a_longer_one_closes() {
         let delivery = Delivery::ReliableLatest { key: 1, version: 1 };
         Message { channel: ChannelId(0), delivery, payload }
     };
-    puppet.say(|writer| writer.message(&value(&[1; 1_024])));
+    puppet.send_frames(|writer| writer.message(&value(&[1; 1_024])));
     assert_eq!((puppet.world.messages(SERVER).len(), puppet.ending()), (1, None));
-    puppet.say(|writer| writer.message(&value(&[1; 1_025])));
+    puppet.send_frames(|writer| writer.message(&value(&[1; 1_025])));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::MessageTooLong)));
 }
 
@@ -182,9 +182,9 @@ fn a_value_of_1024_bytes_is_delivered_and_a_longer_one_closes() {
 fn a_second_ack_in_a_packet_closes() {
     let mut puppet = Puppet::connected(14);
     puppet.server_sends(1);
-    let newest = puppet.hear().last().unwrap().0;
+    let newest = puppet.take_packets().last().unwrap().0;
     let range = AckRange::new(PacketNumber(newest), PacketNumber(newest)).unwrap();
-    puppet.say(|writer| {
+    puppet.send_frames(|writer| {
         writer.ack(AckDelay::from_duration(Duration::ZERO), [range].into_iter())?;
         writer.ack(AckDelay::from_duration(Duration::ZERO), [range].into_iter())
     });
@@ -195,9 +195,9 @@ fn a_second_ack_in_a_packet_closes() {
 fn a_packet_of_41_frames_closes() {
     let mut puppet = Puppet::connected(15);
     let message = [0x80, 0, 1, b'x'];
-    puppet.say_bytes(&message.repeat(40));
+    puppet.send_bytes(&message.repeat(40));
     assert_eq!((puppet.world.messages(SERVER).len(), puppet.ending()), (40, None));
-    puppet.say_bytes(&message.repeat(41));
+    puppet.send_bytes(&message.repeat(41));
     let error = ProtocolError::Frame(FrameError::TooManyFrames);
     assert_eq!(
         (puppet.world.messages(SERVER).len(), puppet.ending()),
@@ -210,11 +210,11 @@ fn a_skip_beyond_the_window_closes_and_a_late_one_is_ignored() {
     let mut puppet = Puppet::connected(12);
     puppet.reliable(0, None);
     let skip = |id: u64| Skip { channel: ChannelId(0), id: MessageId(id), after: None, bytes: 0 };
-    puppet.say(|writer| writer.skip(&skip(0)));
+    puppet.send_frames(|writer| writer.skip(&skip(0)));
     assert_eq!(puppet.world.messages(SERVER).len(), 1);
     assert_eq!(puppet.world.ends[SERVER].stats().messages_skipped, 0);
-    puppet.say(|writer| writer.skip(&skip(16_385)));
+    puppet.send_frames(|writer| writer.skip(&skip(16_385)));
     assert_eq!(puppet.ending(), None);
-    puppet.say(|writer| writer.skip(&skip(16_386)));
+    puppet.send_frames(|writer| writer.skip(&skip(16_386)));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::MessageTooFarAhead)));
 }

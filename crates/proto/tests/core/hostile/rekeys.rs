@@ -13,7 +13,7 @@ fn seeds() -> u64 {
 }
 
 /// Runs a minute in which both ends send the same at the same time. Returns how often each initiated a key change.
-fn minute(seed: u64, is_even: bool) -> [u64; 2] {
+fn run_minute(seed: u64, is_even: bool) -> [u64; 2] {
     let restless = Config::default().rekey(64, Duration::from_secs(1));
     let mut world = World::with(seed, CLEAN, restless, ClientConfig::default());
     let peers = <[_; 2]>::from(world.connected());
@@ -53,7 +53,7 @@ fn simultaneous_key_changes_open_every_packet_on_bad_links() {
     for is_even in [true, false] {
         let mut changes = [0; 2];
         for seed in 0..seeds() {
-            let of_seed = minute(seed, is_even);
+            let of_seed = run_minute(seed, is_even);
             assert!(of_seed.iter().sum::<u64>() >= 20, "seed {seed}: {of_seed:?}");
             (0..2).for_each(|end| changes[end] += of_seed[end]);
         }

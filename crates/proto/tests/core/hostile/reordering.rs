@@ -1,7 +1,7 @@
 //! A network that loses nothing and reorders packets, each overtaken by a limited number of others: all arrive once,
 //! in their order, and almost nothing is retransmitted.
 
-use crate::harness::{CLEAN, CLIENT, Flying, Random, SERVER, World};
+use crate::harness::{CLEAN, CLIENT, InFlightDatagram, Random, SERVER, World};
 use drumfire_proto::{ClientConfig, Config, Congestion, DropReason, PeerId, SendOptions};
 use drumfire_tries::tries;
 use std::collections::{BTreeMap, VecDeque};
@@ -25,7 +25,7 @@ fn seeds() -> u64 {
 #[derive(Default)]
 struct Shuffled {
     /// By their position among all packets.
-    packets: BTreeMap<(u64, u64), Flying>,
+    packets: BTreeMap<(u64, u64), InFlightDatagram>,
     /// The number of packets sent.
     count: u64,
     /// The number of packets some milliseconds ago, oldest first.
@@ -71,7 +71,7 @@ impl Scene {
             let due = if shuffled.counts.len() > DELAY { shuffled.counts.pop_front().unwrap() } else { 0 };
             let later = shuffled.packets.split_off(&(due, 0));
             for flying in std::mem::replace(&mut shuffled.packets, later).into_values() {
-                self.world.hand(flying.to, flying.from, &flying.bytes);
+                self.world.deliver(flying.to, flying.from, &flying.bytes);
             }
         }
         let now = self.world.now();
@@ -89,17 +89,17 @@ impl Scene {
     }
 
     /// Delivers all packets in flight, and those that follow.
-    fn settle(&mut self) {
+    fn deliver_all(&mut self) {
         let under_way = self.shuffled.iter_mut().flat_map(|shuffled| std::mem::take(&mut shuffled.packets));
         for (_, flying) in under_way {
             // A connection has its share of a pass.
             self.world.now = self.world.now.after(Duration::from_micros(1));
-            self.world.hand(flying.to, flying.from, &flying.bytes);
+            self.world.deliver(flying.to, flying.from, &flying.bytes);
         }
         self.world.run(Duration::from_secs(2));
     }
 
-    fn got(&self, end: usize, channel: u16) -> Vec<u32> {
+    fn received(&self, end: usize, channel: u16) -> Vec<u32> {
         let of_channel = self.world.messages(end).into_iter().filter(|(on, _)| *on == channel);
         of_channel.map(|(_, bytes)| u32::from_be_bytes(bytes[..].try_into().unwrap())).collect()
     }
@@ -118,15 +118,15 @@ fn talk(seed: u64, displacement: u64) -> (u64, u64) {
     }
     let count = scene.shuffled.iter().map(|shuffled| shuffled.count).sum();
     let lost = scene.world.ends.iter().map(|end| end.stats().packets_lost).sum();
-    scene.settle();
+    scene.deliver_all();
     for end in [CLIENT, SERVER] {
         for channel in 1..=3 {
-            let mut got = scene.got(end, channel);
+            let mut received = scene.received(end, channel);
             if channel != 3 {
-                got.sort_unstable();
+                received.sort_unstable();
             }
-            let missing: Vec<_> = (0..TALK).filter(|number| !got.contains(number)).collect();
-            let is_whole = got.iter().copied().eq(0..TALK);
+            let missing: Vec<_> = (0..TALK).filter(|number| !received.contains(number)).collect();
+            let is_whole = received.iter().copied().eq(0..TALK);
             assert!(is_whole, "seed {seed}, {displacement}, channel {channel} at end {end}: not {missing:?}");
         }
     }

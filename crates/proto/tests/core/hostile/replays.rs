@@ -7,11 +7,11 @@ use drumfire_wire::{ConnectionIdLength, PacketNumber, PacketNumberLength, Transp
 use std::time::Duration;
 
 /// Passes a packet to the server as one of many, for which a connection has its share of a pass.
-fn hand(world: &mut World, number: u64, packet: &[u8]) {
+fn deliver(world: &mut World, number: u64, packet: &[u8]) {
     if number.is_multiple_of(50) {
         world.now = world.now.after(Duration::from_micros(10));
     }
-    world.hand(SERVER, address(CLIENT), packet);
+    world.deliver(SERVER, address(CLIENT), packet);
 }
 
 /// Sends this many messages, one packet each. Returns the client's packets with them.
@@ -46,7 +46,7 @@ fn a_million_replayed_packets_are_each_dropped() {
             1 => count - 1 - random.below(1_024),
             _ => random.below(count),
         };
-        hand(&mut world, number, &captured[at as usize]);
+        deliver(&mut world, number, &captured[at as usize]);
     }
     // Numbers are truncated, so a very old packet seems to have a new number, under which it does not open.
     let again = [DropReason::Duplicate, DropReason::TooOld, DropReason::Forged];
@@ -93,14 +93,14 @@ fn a_million_forged_high_numbers_change_nothing() {
             .encode(&mut packet)
             .unwrap();
         packet.extend((0..40).map(|_| random.bits() as u8));
-        hand(&mut world, number, &packet);
+        deliver(&mut world, number, &packet);
     }
     assert_eq!(forged(&world), count);
     world.flush();
     assert!(world.messages(SERVER).is_empty());
     world.now = world.now.after(Duration::from_millis(1));
     for (number, packet) in late.iter().enumerate().rev() {
-        hand(&mut world, number as u64, packet);
+        deliver(&mut world, number as u64, packet);
     }
     world.flush();
     assert_eq!((world.messages(SERVER).len(), forged(&world)), (late.len(), count), "all were in the window");

@@ -1,4 +1,4 @@
-//! Runs of messages from a client that writes its own frames: what of them is delivered, and what of them is counted.
+//! Runs of messages from a client that writes its own frames: which messages are delivered, and which are charged.
 
 use crate::harness::{CLIENT, MEMORY_BYTES, Random, SERVER, address};
 use crate::puppet::Puppet;
@@ -130,11 +130,17 @@ fn runs_and_single_messages_give_the_same_deliveries() {
         let [runs, singles] = [Part::write, Part::write_singly].map(|write| {
             let mut puppet = Puppet::connected(seed);
             for packet in &packets {
-                puppet.say(|writer| packet.iter().try_for_each(|part| write(part, writer)));
+                puppet.send_frames(|writer| packet.iter().try_for_each(|part| write(part, writer)));
             }
             let server = &puppet.world.ends[SERVER];
             let counts = [server.stats().messages_delivered, server.stats().sequenced_late];
-            (puppet.ending(), counts, server.held_bytes(), puppet.world.messages(SERVER), puppet.hear().len())
+            (
+                puppet.ending(),
+                counts,
+                server.held_bytes(),
+                puppet.world.messages(SERVER),
+                puppet.take_packets().len(),
+            )
         });
         assert_eq!(runs.0, None);
         assert!(runs.3.len() > 200, "{} messages", runs.3.len());
@@ -145,11 +151,13 @@ fn runs_and_single_messages_give_the_same_deliveries() {
 #[test]
 fn a_run_that_overlaps_another_delivers_only_new_messages() {
     let mut puppet = Puppet::connected(1);
-    puppet.say(|writer| part(ordered(4, Some(3)), &[b"e", b"f"]).write(writer));
-    puppet.say(|writer| part(ordered(2, Some(1)), &[b"c", b"d", b"E"]).write(writer));
+    puppet.send_frames(|writer| part(ordered(4, Some(3)), &[b"e", b"f"]).write(writer));
+    puppet.send_frames(|writer| part(ordered(2, Some(1)), &[b"c", b"d", b"E"]).write(writer));
     assert_eq!(puppet.world.messages(SERVER), []);
-    puppet.say(|writer| part(ordered(0, None), &[b"a", b"b"]).write(writer));
-    puppet.say(|writer| part(ordered(0, None), &[b"A", b"B", b"C", b"D", b"E", b"F", b"g"]).write(writer));
+    puppet.send_frames(|writer| part(ordered(0, None), &[b"a", b"b"]).write(writer));
+    puppet.send_frames(|writer| {
+        part(ordered(0, None), &[b"A", b"B", b"C", b"D", b"E", b"F", b"g"]).write(writer)
+    });
     let wanted: Vec<_> = b"abcdefg".iter().map(|byte| (3, vec![*byte])).collect();
     assert_eq!(puppet.world.messages(SERVER), wanted);
     assert_eq!(puppet.world.ends[SERVER].stats().messages_delivered, 7);
@@ -159,14 +167,14 @@ fn a_run_that_overlaps_another_delivers_only_new_messages() {
 #[test]
 fn a_skip_run_skips_messages_that_have_not_arrived() {
     let mut puppet = Puppet::connected(2);
-    puppet.say(|writer| part(ordered(1, Some(0)), &[b"b"]).write(writer));
-    puppet.say(|writer| part(ordered(5, Some(4)), &[b"f"]).write(writer));
+    puppet.send_frames(|writer| part(ordered(1, Some(0)), &[b"b"]).write(writer));
+    puppet.send_frames(|writer| part(ordered(5, Some(4)), &[b"f"]).write(writer));
     // Message 1 arrived, and waits. It is not given up any more.
-    puppet.say(|writer| skip_run(writer, 0, None, &[1, 1, 700, 0, 1 << 12]));
+    puppet.send_frames(|writer| skip_run(writer, 0, None, &[1, 1, 700, 0, 1 << 12]));
     assert_eq!(puppet.world.messages(SERVER), [(3, b"b".to_vec()), (3, b"f".to_vec())]);
     assert_eq!(puppet.world.ends[SERVER].stats().messages_skipped, 4);
-    puppet.say(|writer| skip_run(writer, 0, None, &[1, 1 << 24, 700, 0, 1]));
-    puppet.say(|writer| part(ordered(0, None), &[b"a", b"b", b"c"]).write(writer));
+    puppet.send_frames(|writer| skip_run(writer, 0, None, &[1, 1 << 24, 700, 0, 1]));
+    puppet.send_frames(|writer| part(ordered(0, None), &[b"a", b"b", b"c"]).write(writer));
     assert_eq!(puppet.world.ends[SERVER].stats().messages_skipped, 4);
     assert_eq!((puppet.world.messages(SERVER).len(), puppet.ending()), (2, None));
 }
@@ -179,13 +187,13 @@ fn a_run_is_charged_for_each_message_that_is_new() {
     for (more, ending) in [(0, None), (1, Some(CloseReason::Protocol(ProtocolError::CreditExceeded)))] {
         let mut puppet = Puppet::connected(3);
         for id in (1..CREDIT - 200).step_by(400) {
-            puppet.say(|writer| run(id, 400).write(writer));
+            puppet.send_frames(|writer| run(id, 400).write(writer));
         }
         let rest = CREDIT % 400;
-        puppet.say(|writer| run(CREDIT - rest + 1, rest).write(writer));
+        puppet.send_frames(|writer| run(CREDIT - rest + 1, rest).write(writer));
         assert_eq!((puppet.ending(), puppet.world.messages(SERVER).len()), (None, 0));
         // One more message in a run with others from before.
-        puppet.say(|writer| run(CREDIT - 9, 10 + more).write(writer));
+        puppet.send_frames(|writer| run(CREDIT - 9, 10 + more).write(writer));
         assert_eq!(puppet.ending(), ending);
     }
 }
@@ -195,7 +203,7 @@ fn a_run_with_one_message_that_is_too_long_is_refused_as_a_whole() {
     for (bytes, error) in [(1_024, None), (1_025, Some(ProtocolError::MessageTooLong))] {
         let mut puppet = Puppet::with(4, Config::default().message_max_bytes(1_024));
         let long = vec![7; bytes];
-        puppet.say(|writer| part(ordered(0, None), &[b"a", &long, b"b"]).write(writer));
+        puppet.send_frames(|writer| part(ordered(0, None), &[b"a", &long, b"b"]).write(writer));
         assert_eq!(puppet.ending(), error.map(CloseReason::Protocol));
         assert_eq!(puppet.world.messages(SERVER).len(), if error.is_some() { 0 } else { 3 });
     }
@@ -212,7 +220,7 @@ fn unreliable_runs_without_room_are_dropped_and_counted() {
         part(mode, &payloads).write(&mut writer).unwrap();
         let bytes = writer.written_bytes();
         let mut datagram = puppet.datagram(&frames[..bytes]);
-        puppet.hand_counted(&mut datagram, |_, _| {});
+        puppet.deliver_counted(&mut datagram, |_, _| {});
     }
     let server = &puppet.world.ends[SERVER];
     let (dropped, delivered) = (server.stats().unreliable_overflows, server.stats().messages_delivered);

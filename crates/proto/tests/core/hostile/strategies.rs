@@ -130,7 +130,7 @@ fn skips(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), 
 
 /// Messages of 1,000 bytes that wait for message 0, each after a fragment that gives its message a length of two
 /// bytes.
-fn whole_after_pieces(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
+fn whole_after_fragments(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
     let message = |id| {
         let delivery = Delivery::ReliableOrdered { id: MessageId(id), after: Some(MessageId(0)) };
         Message { channel: ChannelId(1), delivery, payload: &[1; 1_000] }
@@ -242,7 +242,7 @@ pub(crate) const STRATEGIES: [(&str, Strategy); 20] = [
     ("window violations", window_violations),
     ("channel sprays", channel_sprays),
     ("skips", skips),
-    ("whole after pieces", whole_after_pieces),
+    ("whole after pieces", whole_after_fragments),
     ("skips on two channels", skips_on_two_channels),
     ("runs that wait", runs_that_wait),
     ("runs that overlap", runs_that_overlap),
@@ -266,7 +266,7 @@ fn run(seed: u64, strategy: Strategy, does_send: bool) -> (i64, Option<CloseReas
         let bytes = writer.written_bytes();
         let mut datagram = puppet.datagram(&frames[..bytes]);
         let payload = bytes::Bytes::from_static(&[7; 1_000]);
-        held += puppet.hand_counted(&mut datagram, |server, now| {
+        held += puppet.deliver_counted(&mut datagram, |server, now| {
             if does_send {
                 // A full or closed connection accepts nothing.
                 let _ = server.send(
@@ -317,7 +317,7 @@ fn a_message_restarted_in_its_packet_is_charged() {
         }
         let bytes = writer.written_bytes();
         let mut datagram = puppet.datagram(&frames[..bytes]);
-        puppet.hand_counted(&mut datagram, |_, _| {});
+        puppet.deliver_counted(&mut datagram, |_, _| {});
     }
     let server = &puppet.world.ends[SERVER];
     let (held, delivered) = (server.held_bytes(), server.stats().messages_delivered);

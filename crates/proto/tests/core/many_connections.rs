@@ -9,7 +9,7 @@ use drumfire_proto::{
     SendOptions, ServerConfig, ServerIdentity, ServerKeyPair, SingleWorker,
 };
 
-const CROWD: usize = 300;
+const CONNECTIONS: usize = 300;
 
 /// A server, and an endpoint with all its clients. Each connection has its own address on both ends.
 struct World {
@@ -37,7 +37,7 @@ impl World {
         let mut clients = Endpoint::client(config, ClientConfig::many(), Secret::new([6; 32])).unwrap();
         let now = Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
         let to = ([127, 0, 0, 1], 1).into();
-        let peers = (0..CROWD).map(|_| clients.connect(now, to, &identity, None).unwrap()).collect();
+        let peers = (0..CONNECTIONS).map(|_| clients.connect(now, to, &identity, None).unwrap()).collect();
         Self { server, clients, now, peers, heard: Default::default(), connected: 0 }
     }
 
@@ -89,7 +89,7 @@ fn many_connections_are_served_like_a_few() {
     for _ in 0..400 {
         world.step();
     }
-    assert_eq!(world.connected, CROWD);
+    assert_eq!(world.connected, CONNECTIONS);
     // First silent, then busy with an ack in flight, then idle again.
     for round in 0_u32..8 {
         for (at, peer) in world.peers.iter().enumerate() {
@@ -99,7 +99,7 @@ fn many_connections_are_served_like_a_few() {
         (0..3).for_each(|_| world.step());
         let mut heard = std::mem::take(&mut world.heard[1]);
         heard.sort_by_key(|(peer, _)| world.peers.iter().position(|one| one == peer));
-        assert_eq!(heard.len(), CROWD);
+        assert_eq!(heard.len(), CONNECTIONS);
         for (at, (_, text)) in heard.iter().enumerate() {
             assert_eq!(*text, format!("{at} in round {round}"));
         }
