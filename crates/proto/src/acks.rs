@@ -173,7 +173,7 @@ impl Acks {
     }
 
     /// Asserts what must hold between two calls.
-    pub(crate) fn check(&self) {
+    pub(crate) fn assert_invariants(&self) {
         let follow = |one: &Span, next: &Span| one.1.checked_add(1).is_some_and(|end| end < next.0);
         debug_assert!(
             self.older().iter().all(|range| range.0 <= range.1) && self.older().is_sorted_by(follow),
@@ -472,7 +472,7 @@ mod tests {
                 found.extend(range.smallest().0..=range.largest().0);
             }
             prop_assert_eq!(found, set);
-            acks.check();
+            acks.assert_invariants();
         }
     }
 }

@@ -123,7 +123,7 @@ pub(crate) trait Controller: Debug + Send {
     fn on_path_changed(&mut self);
 
     /// Asserts what must hold between two updates.
-    fn check(&self);
+    fn assert_invariants(&self);
 }
 
 /// The controller, pacer and bandwidth estimate of one connection.
@@ -267,11 +267,11 @@ impl Rate {
     }
 
     /// Asserts what must hold between two updates.
-    pub(crate) fn check(&self) {
-        self.controller.get().check();
-        self.pacer.check();
-        self.bandwidth.check();
-        self.limit.check();
+    pub(crate) fn assert_invariants(&self) {
+        self.controller.get().assert_invariants();
+        self.pacer.assert_invariants();
+        self.bandwidth.assert_invariants();
+        self.limit.assert_invariants();
         // Acks that could grow the window are never held, and none of another path.
         debug_assert!(
             self.held.is_none_or(|held| held.is_app_limited && held.sent_at >= self.path_from),
@@ -321,7 +321,7 @@ impl Window {
 
     /// Asserts that the window is within its bounds. A smaller one could stop the connection, because a packet in flight
     /// would fill it.
-    fn check(self) {
+    fn assert_invariants(self) {
         let bounds = WINDOW_MIN_BYTES..=WINDOW_MAX_BYTES;
         debug_assert!(bounds.contains(&self.bytes()), "the window is {} bytes", self.bytes());
     }

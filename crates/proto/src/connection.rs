@@ -395,7 +395,7 @@ impl Connection {
     }
 
     /// Asserts what must hold between two calls, in builds with debug assertions.
-    pub(crate) fn check(&self) {
+    pub(crate) fn assert_invariants(&self) {
         // Other builds do not even walk the queues.
         if !cfg!(debug_assertions) {
             return;
@@ -404,14 +404,14 @@ impl Connection {
         // taken as much again before it learns of the messages of others.
         let (waits_bytes, limit_bytes) = (self.sending.used_bytes(), self.bounds.send_memory_bytes);
         debug_assert!(waits_bytes <= limit_bytes.saturating_mul(2), "{waits_bytes} bytes wait to be sent");
-        self.acks.check();
-        self.loss.check();
-        self.path.check();
-        self.sending.check();
-        self.receiving.check();
-        self.control.check();
-        self.identity.check();
-        self.active.iter().for_each(|active| active.rate.check());
+        self.acks.assert_invariants();
+        self.loss.assert_invariants();
+        self.path.assert_invariants();
+        self.sending.assert_invariants();
+        self.receiving.assert_invariants();
+        self.control.assert_invariants();
+        self.identity.assert_invariants();
+        self.active.iter().for_each(|active| active.rate.assert_invariants());
         if self.is_open() {
             debug_assert!(self.session.is_some(), "a connection without keys is open");
             debug_assert!(
@@ -421,7 +421,7 @@ impl Connection {
                 self.peer_datagram_max_bytes
             );
             // A peer that violates the rules of key changes may leave the keys of a closing connection in any state.
-            self.session.iter().for_each(PacketProtection::check);
+            self.session.iter().for_each(PacketProtection::assert_invariants);
         }
     }
 

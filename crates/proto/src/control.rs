@@ -169,7 +169,7 @@ impl ControlQueue {
     }
 
     /// Asserts what must hold between two calls.
-    pub(crate) fn check(&self) {
+    pub(crate) fn assert_invariants(&self) {
         let Some(pending) = &self.0 else { return };
         // A frame that waits without the mark would never be sent, and the mark alone would cause empty packets.
         let has_waiting = pending.items.iter().any(|item| item.sent_in.is_none());

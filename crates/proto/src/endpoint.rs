@@ -1,10 +1,10 @@
 //! The protocol core of one shard: all its connections, driven by the shell. The docs of [`Endpoint`] give the order of
 //! calls.
 
-mod check_tables;
 mod commands;
 mod handshake_datagrams;
 mod invalidate;
+mod invariants;
 mod lifecycle;
 pub(crate) mod live;
 mod receive;
@@ -387,7 +387,7 @@ impl<P: Placement> Endpoint<P> {
         self.connections.get(peer).is_some_and(Connection::is_open)
     }
 
-    /// Whether a client connects to a peer. Messages can be queued, and are sent when the connection is open.
+    /// Whether this client is still connecting to a peer. Messages can be queued, and are sent when the connection is open.
     #[must_use]
     pub fn is_connecting(&self, peer: PeerId) -> bool {
         let phase = self.connections.get(peer).map(|connection| connection.phase.as_deref());

@@ -120,7 +120,7 @@ impl Event<'_> {
     }
 }
 
-/// The number of waiting events up to which [`Events::check`] examines all of them.
+/// The number of waiting events up to which [`Events::assert_invariants`] examines all of them.
 const CHECKED_EVENTS_MAX: usize = 64;
 
 /// A payload buffer below this size may double.
@@ -438,7 +438,7 @@ impl Events {
     }
 
     /// Asserts what must hold between two calls.
-    pub(crate) fn check(&self) {
+    pub(crate) fn assert_invariants(&self) {
         let EventBatch { queue, bytes, start, used_bytes, changes, records, .. } = &self.waiting;
         // A walk through a long queue would cost more than the call after which it is made.
         if queue.len() > CHECKED_EVENTS_MAX {
@@ -502,7 +502,7 @@ mod tests {
         let moved_to = "192.0.2.1:10".parse().unwrap();
         events.path_changed(peer, moved_to);
         events.disconnected(peer, CloseReason::Silent, b"bye");
-        events.check();
+        events.assert_invariants();
         let address = "192.0.2.1:9".parse().unwrap();
         assert_eq!(
             events.pop(),
@@ -544,10 +544,10 @@ mod tests {
         events.message(peer, ChannelId(2), b"two");
         events.run(peer, ChannelId(3), bodies);
         assert_eq!(events.waiting.used_bytes, 7 * 64 + 2 * 8 + 3);
-        events.check();
+        events.assert_invariants();
         for payload in [&b"one"[..], b""] {
             assert_eq!(events.pop(), message(1, payload));
-            events.check();
+            events.assert_invariants();
         }
         // A message between the two is no run.
         let mut batch = EventBatch::default();

@@ -132,7 +132,7 @@ impl HashIndex {
 
     /// Asserts what must hold between two calls. `has_key` is called with each index in the table, and returns whether
     /// what is there has a key for which the second argument returns true.
-    pub(crate) fn check(&self, mut has_key: impl FnMut(u32, &dyn Fn(u64) -> bool) -> bool) {
+    pub(crate) fn assert_invariants(&self, mut has_key: impl FnMut(u32, &dyn Fn(u64) -> bool) -> bool) {
         let used = || self.slots.iter().enumerate().filter(|(_, slot)| slot.index != NO_INDEX);
         debug_assert_eq!(used().count(), self.used_count, "the used slots were counted wrong");
         // A lookup ends at the first free slot.
@@ -282,7 +282,7 @@ mod tests {
                     table.remove(key, index);
                 }
                 prop_assert_eq!(table.used_count, map.len());
-                table.check(|index, is_key| is_key(u64::from(index) - 1_000));
+                table.assert_invariants(|index, is_key| is_key(u64::from(index) - 1_000));
             }
             for key in 0..60 {
                 prop_assert_eq!(table.find(key, Some), map.get(&key).copied());

@@ -63,9 +63,9 @@ impl ConnectionIdState {
     }
 
     /// Asserts what must hold between two calls.
-    pub(crate) fn check(&self) {
+    pub(crate) fn assert_invariants(&self) {
         match self {
-            Self::Server(issued) => issued.check(),
+            Self::Server(issued) => issued.assert_invariants(),
             Self::Client(ids) => {
                 let known = ids.known.as_ref();
                 debug_assert_eq!(
@@ -73,7 +73,7 @@ impl ConnectionIdState {
                     known.is_some_and(|known| known.previous.is_some()),
                     "the id of the previous path and the time of its end do not exist together"
                 );
-                known.into_iter().for_each(KnownIds::check);
+                known.into_iter().for_each(KnownIds::assert_invariants);
             }
         }
     }
@@ -171,7 +171,7 @@ impl IssuedIds {
     }
 
     /// Asserts what must hold between two calls.
-    fn check(&self) {
+    fn assert_invariants(&self) {
         // A client without an id could send nothing, so `retire` refuses the last one.
         debug_assert!(self.active_count() > 0, "all ids of a connection are retired");
         let sequence = |issued: &IssuedId| issued.sequence & !RETIRED;
@@ -245,7 +245,7 @@ impl KnownIds {
     }
 
     /// Asserts what must hold between two calls. The ids themselves may repeat, because the server chooses them.
-    fn check(&self) {
+    fn assert_invariants(&self) {
         debug_assert!(self.ids().count() <= CONNECTION_IDS_ACTIVE, "{} ids are known", self.ids().count());
         // Ids are used in the order of their numbers. One that arrives after a later one was used is retired unused.
         let current = self.current.sequence;

@@ -344,9 +344,9 @@ impl Loss {
     }
 
     /// Asserts what must hold between two calls.
-    pub(crate) fn check(&self) {
+    pub(crate) fn assert_invariants(&self) {
         let Some(packets) = &self.packets else { return };
-        packets.check(self.largest_acked());
+        packets.assert_invariants(self.largest_acked());
         debug_assert!(
             packets.in_flight.count == 0 || self.deadline().is_some(),
             "{} packets are in flight, and no timer covers them",

@@ -69,7 +69,7 @@ impl MemoryBudget {
     }
 
     /// Asserts that the totals are those of all connections together.
-    pub(crate) fn check(&self, units: u64, untaken_bytes: usize) {
+    pub(crate) fn assert_invariants(&self, units: u64, untaken_bytes: usize) {
         debug_assert_eq!(
             (self.units, self.untaken_bytes),
             (units, untaken_bytes),

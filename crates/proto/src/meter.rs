@@ -69,7 +69,7 @@ struct ReceivedNumbers {
     count: u64,
 }
 
-/// The offset of a peer's clock, which shows this end's clock plus `nanos`.
+/// The offset of a peer's clock: it shows the time of this end's clock plus `nanos`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockOffset {

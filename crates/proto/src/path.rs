@@ -319,7 +319,7 @@ impl Path {
     }
 
     /// Asserts what must hold between two calls.
-    pub(crate) fn check(&self) {
+    pub(crate) fn assert_invariants(&self) {
         let Some(search) = &self.search else { return };
         let candidates = || search.candidates.iter().flatten();
         for candidate in candidates() {

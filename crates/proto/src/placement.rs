@@ -68,15 +68,15 @@ pub enum PlacementDecision {
     Undecided,
 }
 
-/// Why a Hello is rejected, and the notice to its client. Durations are sent in whole seconds, rounded up, of at most
-/// 65,535.
+/// Why a Hello is rejected, and the notice to its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rejection {
     /// The counter for the rejection.
     pub counted_as: DropReason,
     /// The reason that is sent to the client.
     pub reason: RefuseReason,
-    /// When the client may try again; `None` for never.
+    /// How long the client must wait before it tries again; `None` for never. Sent in whole seconds, rounded up, at most
+    /// 65,535.
     pub retry_after: Option<Duration>,
     /// Another server that the client may try.
     pub address: Option<SocketAddr>,

@@ -167,7 +167,7 @@ impl PacketProtection {
     }
 
     /// Asserts what must hold between two calls.
-    pub(crate) fn check(&self) {
+    pub(crate) fn assert_invariants(&self) {
         debug_assert!(
             !self.opener.has_previous() || !self.opener.has_opened_current() || self.forget_at().is_some(),
             "the keys of the previous epoch are kept without an end"

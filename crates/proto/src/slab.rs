@@ -157,7 +157,7 @@ impl<T> Slab<T> {
     }
 
     /// Asserts what must hold between two calls.
-    pub(crate) fn check(&self) {
+    pub(crate) fn assert_invariants(&self) {
         let is_free = |index: u32| self.place(index).is_some_and(Option::is_none);
         debug_assert!(
             self.free.iter().all(|index| is_free(*index)),

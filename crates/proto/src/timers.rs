@@ -249,7 +249,7 @@ impl Timers {
     }
 
     /// Asserts what must hold between two calls.
-    pub(crate) fn check(&self) {
+    pub(crate) fn assert_invariants(&self) {
         // A slot whose bit is missing would never be reached, and its timers would never fire.
         for (list, head) in (0..FIRED).zip(&*self.heads) {
             let bits = self.occupied.get(to_usize(list / SLOTS)).copied().unwrap_or(0);

@@ -204,9 +204,9 @@ impl SendState {
     }
 
     /// Asserts what must hold between two calls.
-    pub(crate) fn check(&self) {
+    pub(crate) fn assert_invariants(&self) {
         if let Some(queue) = self.queue() {
-            queue.check();
+            queue.assert_invariants();
         }
     }
 

@@ -45,7 +45,7 @@ impl Ranges {
     }
 
     /// Asserts what must hold between two calls.
-    pub(super) fn check(&self) {
+    pub(super) fn assert_invariants(&self) {
         debug_assert!(
             self.ranges.iter().all(|(begin, end)| begin < end)
                 && self.ranges.is_sorted_by(|one, next| one.1 < next.0),
@@ -209,7 +209,7 @@ mod tests {
                     set.retain(|byte| *byte < begin || *byte >= end);
                 }
                 prop_assert_eq!(&bytes(&ranges), &set);
-                ranges.check();
+                ranges.assert_invariants();
                 prop_assert_eq!(ranges.bytes() as usize, set.len());
             }
         }
@@ -223,7 +223,7 @@ mod tests {
             ranges.insert_without(begin, begin + length, &others);
             let wanted: BTreeSet<_> = (begin..begin + length).filter(|byte| !bytes(&others).contains(byte)).collect();
             prop_assert_eq!(bytes(&ranges), wanted);
-            ranges.check();
+            ranges.assert_invariants();
         }
     }
 }

@@ -151,7 +151,7 @@ impl Receipts {
     }
 
     /// Asserts what must hold between two calls.
-    pub(super) fn check(&self) {
+    pub(super) fn assert_invariants(&self) {
         debug_assert!(
             self.pending.front().is_none_or(Option::is_some),
             "the outcome of the oldest receipt is known, and the receipt is still kept"

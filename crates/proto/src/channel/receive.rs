@@ -251,7 +251,7 @@ impl ReceiveQueue {
 
     /// Whether a value from an admitted packet may be delivered, in which case the caller must deliver it.
     pub(crate) fn accept_value(&mut self, now: Moment, channel: ChannelId, key: u64, version: u64) -> bool {
-        self.newest.keys_mut().take(now, channel, key, version)
+        self.newest.keys_mut().accept(now, channel, key, version)
     }
 
     /// When a value last arrived, while any key is remembered.
@@ -399,14 +399,14 @@ impl ReceiveQueue {
     }
 
     /// Asserts what must hold between two calls.
-    pub(crate) fn check(&self) {
+    pub(crate) fn assert_invariants(&self) {
         if let Some(window) = &self.window {
-            window.check(self.floor);
+            window.assert_invariants(self.floor);
         }
         if let Some(reassembly) = &self.reassembly {
-            reassembly.check();
+            reassembly.assert_invariants();
         }
-        self.newest.check();
+        self.newest.assert_invariants();
     }
 
     /// Drops incomplete unreliable messages.

@@ -422,7 +422,7 @@ impl SendQueue {
     }
 
     /// Asserts what must hold between two calls.
-    pub(crate) fn check(&self) {
+    pub(crate) fn assert_invariants(&self) {
         let scheduler = self.scheduler.as_ref();
         // A walk per message would make tests with very long queues quadratic.
         if scheduler.is_some_and(|scheduler| scheduler.entry_count() > CHECKED_MAX) {
@@ -430,10 +430,10 @@ impl SendQueue {
         }
         // Each message is charged once, wherever it is. A fragmented message with an id is in two places while parts
         // of it wait to be sent, and belongs to `reliable`.
-        let waiting = scheduler.map_or((0, 0), |scheduler| scheduler.check(&self.chunks));
-        let sent_bytes = self.reliable.as_ref().map_or(0, |reliable| reliable.check());
+        let waiting = scheduler.map_or((0, 0), |scheduler| scheduler.assert_invariants(&self.chunks));
+        let sent_bytes = self.reliable.as_ref().map_or(0, |reliable| reliable.assert_invariants());
         let (values_waiting_count, value_bytes) =
-            self.latest.as_ref().map_or((0, 0), |latest| latest.check());
+            self.latest.as_ref().map_or((0, 0), |latest| latest.assert_invariants());
         let (waiting_bytes, waiting_value_count) = waiting;
         debug_assert_eq!(
             self.used_bytes,
@@ -445,15 +445,15 @@ impl SendQueue {
             waiting_value_count, values_waiting_count,
             "a waiting value has no key, or a key no value"
         );
-        self.receipts.iter().for_each(|receipts| receipts.check());
+        self.receipts.iter().for_each(|receipts| receipts.assert_invariants());
         let segments = scheduler.iter().flat_map(|scheduler| scheduler.segment_bodies());
         let runs = self.reliable.iter().flat_map(|reliable| reliable.run_bodies());
         let open = scheduler.iter().flat_map(|scheduler| scheduler.open_chunks());
-        self.chunks.check(segments.chain(runs), open);
+        self.chunks.assert_invariants(segments.chain(runs), open);
     }
 }
 
-/// The number of waiting messages and segments up to which [`SendQueue::check`] examines all of them.
+/// The number of waiting messages and segments up to which [`SendQueue::assert_invariants`] examines all of them.
 const CHECKED_MAX: usize = 4_096;
 
 /// Releases memory that was charged for a message.

@@ -76,7 +76,7 @@ impl Bandwidth {
     }
 
     /// Asserts what must hold between two updates.
-    pub(super) fn check(&self) {
+    pub(super) fn assert_invariants(&self) {
         debug_assert!(self.round_count <= ROUNDS, "an estimate covers {} round trips", self.round_count);
         debug_assert!(
             self.from.is_some() || (self.bytes == 0 && self.current == 0),

@@ -151,8 +151,8 @@ impl Controller for Cubic {
         *self = Self::default();
     }
 
-    fn check(&self) {
-        self.window.check();
+    fn assert_invariants(&self) {
+        self.window.assert_invariants();
         debug_assert!(
             self.threshold_bytes >= WINDOW_MIN_BYTES,
             "slow start would end below the smallest window"
@@ -163,7 +163,7 @@ impl Controller for Cubic {
             "the curve is flat above the window before the loss"
         );
         if let Some(epoch) = &self.epoch {
-            epoch.reno.check();
+            epoch.reno.assert_invariants();
             debug_assert!(!self.is_starting(), "congestion avoidance began in slow start");
         }
     }

@@ -206,8 +206,8 @@ impl Controller for Delay {
         *self = Self::default();
     }
 
-    fn check(&self) {
-        self.window.check();
+    fn assert_invariants(&self) {
+        self.window.assert_invariants();
         debug_assert!(
             self.step_bytes >= STEP_MIN_BYTES,
             "a window that may grow by {} bytes",

@@ -34,7 +34,7 @@ impl Controller for FixedRate {
 
     fn on_path_changed(&mut self) {}
 
-    fn check(&self) {
+    fn assert_invariants(&self) {
         // The configuration refuses rates that the pacer would raise.
         debug_assert!(self.bytes_per_second >= RATE_MIN, "{} bytes per second", self.bytes_per_second);
     }

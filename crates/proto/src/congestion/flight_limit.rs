@@ -82,7 +82,7 @@ impl FlightLimit {
     }
 
     /// Asserts what must hold between two updates.
-    pub(super) fn check(&self) {
+    pub(super) fn assert_invariants(&self) {
         let limits = self.least_bytes..=self.most_bytes;
         debug_assert!(limits.contains(&self.bytes), "{} bytes may be in flight, of {limits:?}", self.bytes);
     }
@@ -112,7 +112,7 @@ mod tests {
         for (step, (rate, bytes)) in (1..).zip(rates) {
             follow(&mut limit, step * 1_000, rate);
             assert_eq!(limit.bytes(), bytes, "{rate} B/s");
-            limit.check();
+            limit.assert_invariants();
         }
         // It also follows a path that became slower.
         limit.on_acked(at(5_000), 1_250_000, TRIP);

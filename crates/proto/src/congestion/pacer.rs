@@ -55,7 +55,7 @@ impl Pacer {
 
     /// When the next packet may be sent, or `None` when one may be sent now.
     pub(super) fn next_at(&self, now: Moment) -> Option<Moment> {
-        self.check();
+        self.assert_invariants();
         let excess = self.debt_at(now).checked_sub(self.burst())?;
         // One nanosecond more, because the debt must fall below the burst.
         let wait = excess.checked_div(self.bytes_per_second).unwrap_or(u64::MAX).saturating_add(1);
@@ -64,7 +64,7 @@ impl Pacer {
     }
 
     /// Asserts what must hold between two updates.
-    pub(super) fn check(&self) {
+    pub(super) fn assert_invariants(&self) {
         debug_assert!(self.bytes_per_second >= RATE_MIN, "a pacer without a rate never sends again");
     }
 

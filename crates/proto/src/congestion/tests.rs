@@ -291,7 +291,7 @@ proptest! {
             take(&mut rate, now, step);
             // The configuration refuses lower fixed rates.
             if which < 2 || fixed >= 1_200 {
-                rate.check();
+                rate.assert_invariants();
             }
             let window = rate.window_bytes();
             prop_assert!((WINDOW_MIN_BYTES..=WINDOW_MAX_BYTES).contains(&window), "{window}");

@@ -178,7 +178,7 @@ impl<P: Placement> Endpoint<P> {
         self.register_id(peer, local_id);
         self.by_client_id.insert(client_id, peer);
         self.reschedule(peer);
-        self.check();
+        self.assert_invariants();
     }
 
     /// Prepares a client's connection for a change of its own address. The connection takes a spare id, so that no id
@@ -393,7 +393,7 @@ impl<P: Placement> Endpoint<P> {
         let local = CloseReason::Local { code: reason.code, application_code: reason.application_code };
         self.disconnected(peer, local, reason.reason);
         self.reschedule(peer);
-        self.check();
+        self.assert_invariants();
         Ok(())
     }
 }

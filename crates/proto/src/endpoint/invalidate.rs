@@ -45,7 +45,7 @@ impl<P: Placement> Endpoint<P> {
         self.active.clear();
         self.turn_count = 0;
         self.clear_current();
-        self.check();
+        self.assert_invariants();
     }
 
     fn invalidate(&mut self, peer: PeerId) {

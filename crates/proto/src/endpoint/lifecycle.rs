@@ -46,7 +46,7 @@ impl<P: Placement> Endpoint<P> {
             }
         }
         self.clear_current();
-        self.check();
+        self.assert_invariants();
     }
 
     /// Registers that a packet was delivered. The connection is rescheduled once for all its packets in a row, when a
@@ -65,7 +65,7 @@ impl<P: Placement> Endpoint<P> {
             self.reschedule(peer);
         }
         self.clear_current();
-        self.check();
+        self.assert_invariants();
     }
 
     /// Reschedules a connection after any change that may give it something to do: queues it if it has something to send, and arms its
@@ -324,7 +324,7 @@ pub(super) fn on_changed(
     events: &mut Events,
     budget: &mut MemoryBudget,
 ) {
-    connection.check();
+    connection.assert_invariants();
     while let Some((receipt, outcome)) = connection.sending.pop_receipt() {
         // A closing connection still gives up messages. The application has already received the end of the
         // connection.

@@ -269,7 +269,7 @@ impl InFlightPackets {
     }
 
     /// Asserts what must hold between two calls. `largest` is the largest acknowledged number.
-    pub(super) fn check(&self, largest: Option<PacketNumber>) {
+    pub(super) fn assert_invariants(&self, largest: Option<PacketNumber>) {
         // The totals are counted twice: here, and with each packet.
         let mut in_flight = InFlight::default();
         let unsettled = self.ring.iter().filter(|entry| !entry.is_settled);

@@ -57,7 +57,7 @@ fn ack(
     let Some(Ok(Frame::Ack(frame))) = Frames::new(&buffer[..bytes]).next() else { panic!("an ack") };
     let mut fates = Vec::new();
     let outcome = loss.on_ack(ms(at), &frame, next, |fate, id, _| fates.push((fate, id.0)))?;
-    loss.check();
+    loss.assert_invariants();
     Ok((fates, outcome))
 }
 

@@ -36,7 +36,7 @@ impl Bench {
             let to = self.path.destination(ms(at), || SETTLING);
             let bytes = to.room_bytes.unwrap_or(100).min(100);
             self.path.on_sent(ms(at), &to, bytes);
-            self.path.check();
+            self.path.assert_invariants();
             match to.challenge {
                 Some(data) => challenges.push((to.route, data)),
                 None => return (challenges, to.route),

@@ -176,7 +176,7 @@ proptest! {
                     }
                 }
             }
-            timers.check();
+            timers.assert_invariants();
             let earliest = model.values().min().copied();
             prop_assert_eq!(timers.next().is_some(), earliest.is_some());
             if let (Some(next), Some(earliest)) = (timers.next(), earliest) {

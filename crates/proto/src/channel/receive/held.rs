@@ -163,7 +163,7 @@ impl HeldMessages {
 
     /// Asserts what must hold between two calls. `count` is the number of stored messages according to the window, and
     /// `is_delivered` is whether a message was delivered.
-    pub(super) fn check(&self, count: usize, is_delivered: impl Fn(u64) -> bool) {
+    pub(super) fn assert_invariants(&self, count: usize, is_delivered: impl Fn(u64) -> bool) {
         debug_assert!(self.due.is_empty(), "{} messages are due, and not delivered", self.due.len());
         let (mut held_count, mut bytes) = (0_usize, 0_usize);
         for (&key, run) in &self.waiting {

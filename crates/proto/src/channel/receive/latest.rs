@@ -16,7 +16,7 @@ use crate::time::Moment;
 /// The known keys of one connection and their versions.
 #[derive(Debug)]
 pub(super) struct LatestKeys {
-    /// The newest version of each key. Versions are packet numbers of the peer.
+    /// The newest version of each key, as the peer numbers them.
     versions: HashMap<(ChannelId, u64), u64, KeyedBuildHasher>,
     /// When a value last arrived, new or repeated.
     last_value_at: Moment,
@@ -54,8 +54,8 @@ impl LatestKeys {
         self.versions.reserve(new_count);
     }
 
-    /// Whether a value may be delivered, in which case the caller must deliver it.
-    pub(super) fn take(&mut self, now: Moment, channel: ChannelId, key: u64, version: u64) -> bool {
+    /// Records a value that arrived. Returns whether it is the newest of its key; the caller must then deliver it.
+    pub(super) fn accept(&mut self, now: Moment, channel: ChannelId, key: u64, version: u64) -> bool {
         // A repeated value counts too: the peer repeats it because its ack was lost, and may repeat it again.
         self.last_value_at = now;
         match self.versions.entry((channel, key)) {
@@ -85,7 +85,7 @@ impl LatestKeys {
     }
 
     /// Asserts what must hold between two calls.
-    pub(super) fn check(&self) {
+    pub(super) fn assert_invariants(&self) {
         debug_assert!(self.versions.len() <= KEYS_REMEMBERED, "{} keys are remembered", self.versions.len());
     }
 
@@ -108,9 +108,9 @@ mod tests {
         for (key, version, is_new) in
             [(1, 5, true), (1, 5, false), (1, 4, false), (2, 4, true), (1, 6, true), (1, 5, false)]
         {
-            assert_eq!(keys.take(NOW, CHANNEL, key, version), is_new, "{key} {version}");
+            assert_eq!(keys.accept(NOW, CHANNEL, key, version), is_new, "{key} {version}");
         }
-        assert!(keys.take(NOW, ChannelId(2), 1, 1), "of another channel");
+        assert!(keys.accept(NOW, ChannelId(2), 1, 1), "of another channel");
         assert_eq!(keys.used_bytes(), 3 * 64);
         assert!(keys.forget_one(CHANNEL, 1) && !keys.forget_one(CHANNEL, 1));
         assert!(keys.forget() && !keys.forget());
@@ -121,7 +121,7 @@ mod tests {
         let mut keys = LatestKeys::new(KeyedBuildHasher::new(7));
         assert_eq!(keys.last_value_at(), None);
         for nanos in [5, 9] {
-            keys.take(Moment::from_nanos(nanos), CHANNEL, 1, 5);
+            keys.accept(Moment::from_nanos(nanos), CHANNEL, 1, 5);
             assert_eq!(keys.last_value_at(), Some(Moment::from_nanos(nanos)));
         }
         keys.forget_one(CHANNEL, 1);
@@ -134,7 +134,7 @@ mod tests {
         assert!(keys.has_room(2_048) && !keys.has_room(2_049));
         for key in 0..2_048 {
             assert!(keys.has_room(1));
-            keys.take(NOW, CHANNEL, key, 1);
+            keys.accept(NOW, CHANNEL, key, 1);
         }
         assert!(keys.has_room(0) && !keys.has_room(1));
     }

@@ -355,7 +355,7 @@ impl ReassemblyTable {
     }
 
     /// Asserts what must hold between two packets.
-    pub(super) fn check(&self) {
+    pub(super) fn assert_invariants(&self) {
         let Validation { messages, begun_count, range_count } = &self.validation;
         debug_assert!(
             messages.is_empty() && *begun_count == 0 && *range_count == 0,
@@ -378,7 +378,7 @@ impl ReassemblyTable {
         );
         let unreliable = self.unreliable.iter().map(|(_, reassembly)| reassembly);
         for reassembly in self.reliable.values().chain(unreliable) {
-            reassembly.received.check();
+            reassembly.received.assert_invariants();
             debug_assert!(!reassembly.is_whole(), "a complete message was not delivered");
         }
     }
@@ -410,7 +410,7 @@ mod tests {
     fn alone(table: &mut ReassemblyTable, id: MessageId, fragment: &Fragment<'_>) -> FragmentCheck {
         let fit = table.validate(id, fragment);
         table.end_validation();
-        table.check();
+        table.assert_invariants();
         fit
     }
 

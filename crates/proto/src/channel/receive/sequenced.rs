@@ -96,11 +96,11 @@ impl SequencedChannels {
     }
 
     /// Asserts what must hold between two calls.
-    pub(super) fn check(&self) {
+    pub(super) fn assert_invariants(&self) {
         let Some(tables) = &self.tables else { return };
         let channel_count = tables.channels.len();
         debug_assert!(channel_count <= SEQUENCED_CHANNELS, "{channel_count} channels are remembered");
-        tables.keys.check();
+        tables.keys.assert_invariants();
     }
 
     /// Whether a packet may bring messages for an unknown channel or key.
@@ -163,10 +163,10 @@ mod tests {
     fn retained_keys_outlast_their_channels() {
         let (channel, now) = (ChannelId(1), Moment::from_nanos(7));
         let mut newest = SequencedChannels::new(KeyedBuildHasher::new(7));
-        assert!(take(&mut newest, 1, 5) && newest.keys_mut().take(now, channel, 3, 5));
+        assert!(take(&mut newest, 1, 5) && newest.keys_mut().accept(now, channel, 3, 5));
         newest.shrink(9, true);
         assert!(!take(&mut newest, 1, 8), "the channel is forgotten");
-        assert!(!newest.keys_mut().take(now, channel, 3, 5), "the key is not");
+        assert!(!newest.keys_mut().accept(now, channel, 3, 5), "the key is not");
         newest.shrink(9, false);
         assert!(newest.keys().is_none() && !newest.is_after_floor(8));
     }

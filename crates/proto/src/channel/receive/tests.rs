@@ -29,7 +29,7 @@ impl World {
             contents: Contents::Message(&payload),
         };
         let is_new = self.queue.accept(&received, note(&mut self.delivered));
-        self.queue.check();
+        self.queue.assert_invariants();
         is_new
     }
 
@@ -55,7 +55,7 @@ impl World {
             payloads.next().map(|payload| (payload.len(), rest))
         });
         assert!(self.queue.accept_run(&run, count.into(), true, messages, note(&mut self.delivered)));
-        self.queue.check();
+        self.queue.assert_invariants();
     }
 
     fn ids(&self) -> Vec<u8> {
@@ -262,7 +262,7 @@ fn each_gap_filled_by_a_run_is_one_delivery() {
         assert_eq!((part.bytes.len(), part.payload_bytes), (2 * usize::from(part.count), part.count.into()));
         counts.push(part.count);
     }));
-    world.queue.check();
+    world.queue.assert_invariants();
     assert_eq!(counts, [10, 89, 198, 211]);
     assert_eq!((world.queue.floor(), world.queue.used_bytes()), (MessageId(512), 0));
 }

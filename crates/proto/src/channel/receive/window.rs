@@ -15,7 +15,7 @@ const WORD_IDS: u64 = 64;
 /// The most words of the window: those of the floor and of all ids that can be ahead of it.
 const WORDS_MAX: usize = (MESSAGE_IDS_AHEAD / WORD_IDS) as usize + 1;
 
-/// The number of stored messages and runs up to which `check` examines all of them.
+/// The number of stored messages and runs up to which `assert_invariants` examines all of them.
 const CHECKED_RUNS_MAX: usize = 64;
 
 /// The state of the ids from the floor on. Each id has one bit in `received` and one in `waiting`.
@@ -173,7 +173,7 @@ impl ReceiveWindow {
     }
 
     /// Asserts what must hold between two calls.
-    pub(super) fn check(&self, floor: u64) {
+    pub(super) fn assert_invariants(&self, floor: u64) {
         debug_assert!(self.words.len() <= WORDS_MAX, "{} words of ids are ahead", self.words.len());
         debug_assert!(
             !self.is_received(floor, floor),
@@ -192,7 +192,7 @@ impl ReceiveWindow {
         }
         // A walk through many messages would cost more than the packet after which it is made.
         if self.held.run_count() <= CHECKED_RUNS_MAX {
-            self.held.check(waiting_count, |id| self.is_delivered(floor, id));
+            self.held.assert_invariants(waiting_count, |id| self.is_delivered(floor, id));
         }
     }
 }

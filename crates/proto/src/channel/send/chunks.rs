@@ -274,7 +274,7 @@ impl BodyChunks {
     }
 
     /// Asserts what must hold between two calls. `live` are all ranges, and `open` the chunks of all queues.
-    pub(super) fn check<'a>(
+    pub(super) fn assert_invariants<'a>(
         &self,
         live: impl Iterator<Item = &'a BodyRange>,
         open: impl Iterator<Item = u32>,

@@ -58,9 +58,9 @@ impl FragmentFates {
     }
 
     /// Asserts what must hold between two calls.
-    pub(super) fn check(&self) {
-        self.acknowledged.check();
-        self.lost.check();
+    pub(super) fn assert_invariants(&self) {
+        self.acknowledged.assert_invariants();
+        self.lost.assert_invariants();
     }
 }
 
@@ -114,7 +114,7 @@ impl FragmentTable {
     }
 
     /// Asserts what must hold between two calls.
-    pub(super) fn check(&self) {
+    pub(super) fn assert_invariants(&self) {
         debug_assert!(
             self.fragments.front().is_none_or(Option::is_some),
             "the fate of the oldest fragment is known, and the fragment is still stored"

@@ -203,7 +203,7 @@ impl LatestValues {
 
     /// Asserts what must hold between two calls. Returns the number of waiting values, and the charges of those in
     /// flight in bytes.
-    pub(super) fn check(&self) -> (usize, usize) {
+    pub(super) fn assert_invariants(&self) -> (usize, usize) {
         // Each key has one entry, and each entry that is in use belongs to a key.
         debug_assert_eq!(
             to_usize(self.free.used_count()),

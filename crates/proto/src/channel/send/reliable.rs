@@ -3,8 +3,8 @@
 //! Messages get their ids when they are first sent (PROTOCOL 8.2, "Message ids"). Consecutive messages of one channel that
 //! go into one packet are one run, with one record. Another module limits the memory of messages.
 
-mod check_sent;
 mod fragmented;
+mod invariants;
 mod resend;
 
 use std::collections::{HashMap, VecDeque};

@@ -4,8 +4,8 @@
 //! A queue exists while a message waits in it, so idle channels cost neither memory nor time. The scheduler knows
 //! nothing about sent messages, except that a ReliableSequenced channel has one in flight at a time.
 
-mod check_queues;
 mod dequeue;
+mod invariants;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};

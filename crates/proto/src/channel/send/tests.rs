@@ -51,7 +51,7 @@ fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
     assert_eq!(carried, taken.iter().filter_map(|(_, order, _)| order.map(|(id, _)| id)).collect::<Vec<_>>());
     let message_count = filled.message_count + filled.copied_count;
     assert_eq!((message_count as usize, filled.reliable_count as usize), (taken.len(), carried_count));
-    queue.check();
+    queue.assert_invariants();
     taken
 }
 
@@ -281,7 +281,7 @@ fn fill_1000(queue: &mut SendQueue, number: u64, now: Moment) -> (FillCounts, Ve
     let (mut buffer, mut ids) = ([0; 1_000], Vec::new());
     let packet = Packet { number, now, room_bytes: buffer.len() };
     let filled = queue.fill(packet, &mut FrameWriter::new(&mut buffer[..]), |id| ids.push(id));
-    queue.check();
+    queue.assert_invariants();
     (filled, ids)
 }
 

@@ -373,7 +373,7 @@ impl Flow {
         let is_app_limited = !self.has_data();
         let smoothed = self.trip.smoothed();
         self.rate.on_acked(&AckSummary { now, bytes, sent_at, round_trip, smoothed, is_app_limited });
-        self.rate.check();
+        self.rate.assert_invariants();
         self.find_lost(now, largest);
         while self.sent.front().is_some_and(|sent| sent.is_settled) {
             self.sent.pop_front();
@@ -396,7 +396,7 @@ impl Flow {
         if let Some((oldest, sent_at)) = span {
             let is_persistent = sent_at.since(oldest) > self.trip.probe_timeout(ms(25)) * 3;
             self.rate.on_lost(&LossSummary { now, bytes, sent_at, is_persistent });
-            self.rate.check();
+            self.rate.assert_invariants();
         }
     }
 }

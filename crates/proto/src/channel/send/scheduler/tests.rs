@@ -65,7 +65,7 @@ fn drain(queues: &mut Queues, can_assign_id: bool) -> Vec<(u16, usize)> {
             taken.push((key.channel.0, bytes));
         }
     }
-    queues.check(&queues.chunks);
+    queues.assert_invariants(&queues.chunks);
     taken
 }
 

@@ -117,7 +117,7 @@ impl World {
             95..97 => self.set_options(),
             _ => self.grant(20_000),
         }
-        self.queue.check();
+        self.queue.assert_invariants();
     }
 
     fn push(&mut self) {
@@ -470,7 +470,7 @@ impl World {
             }
             self.fill(1_200);
             self.settle(PacketFate::Acknowledged);
-            self.queue.check();
+            self.queue.assert_invariants();
         }
         assert_eq!(self.queue.used_bytes(), 0, "memory is in use at rest");
         self.queue.receipts.take_if(|receipts| receipts.is_empty());

@@ -38,7 +38,7 @@ fn fill(queue: &mut SendQueue, number: u64, now: Moment, room: usize) -> (Vec<Wr
         other => panic!("{other:?}"),
     });
     let frames = frames.collect();
-    queue.check();
+    queue.assert_invariants();
     (frames, fate_ids)
 }
 
@@ -62,7 +62,7 @@ fn a_lost_run_is_cut_to_the_room_and_skips_what_arrived() {
     // The rest was not acknowledged before the parts are lost.
     queue.on_fate(PacketFate::Acknowledged, third[0], 2);
     queue.on_fate(PacketFate::Lost, second[0], 1);
-    queue.check();
+    queue.assert_invariants();
     let (frames, fourth) = fill(&mut queue, 3, Moment::ORIGIN, 1_000);
     assert_eq!(frames, [(0, None, vec![10; 2]), (3, Some(2), vec![10; 3])]);
     assert_eq!(queue.used_bytes(), 5 * charge(10));
@@ -70,7 +70,7 @@ fn a_lost_run_is_cut_to_the_room_and_skips_what_arrived() {
     queue.on_fate(PacketFate::Acknowledged, first[0], 0);
     assert_eq!((queue.used_bytes(), queue.reliable.as_ref().unwrap().base_and_channels()), (0, (6, 0)));
     fourth.into_iter().for_each(|id| queue.on_fate(PacketFate::Acknowledged, id, 3));
-    queue.check();
+    queue.assert_invariants();
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_message_with_an_acked_skip_is_not_skipped_again() {
     let (frames, skip) = fill(&mut queue, 1_000, late, 20);
     assert_eq!(frames, [(1, None, vec![60_000])]);
     queue.on_fate(PacketFate::Acknowledged, skip[0], 1_000);
-    queue.check();
+    queue.assert_invariants();
     fill(&mut queue, 1_001, late, 1_000);
     assert_eq!((queue.used_bytes(), queue.has_sendable()), (charge(1) + charge(600), false));
 }
@@ -218,7 +218,7 @@ fn a_segment_expires_as_a_whole_with_its_receipts() {
     assert_eq!((filled.expired_count, queue.used_bytes()), (4, 0));
     let expired = std::iter::from_fn(|| queue.pop_receipt()).map(|(id, outcome)| (id.0.get(), outcome));
     assert_eq!(expired.collect::<Vec<_>>(), [1, 2, 3].map(|number| (number, Outcome::Expired)));
-    queue.check();
+    queue.assert_invariants();
 }
 
 #[test]

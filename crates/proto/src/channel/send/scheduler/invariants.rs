@@ -1,6 +1,6 @@
 //! Invariants of the queues, the rotation, and the counts of the scheduler between two calls.
 //!
-//! The file is short because only builds with debug assertions use it.
+//! Only builds with debug assertions check them.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::event::charge_all;
 impl ChannelScheduler {
     /// Asserts what must hold between two calls. Returns the charges in bytes of the waiting messages, without those
     /// that were begun under an id, and the number of waiting values.
-    pub(in crate::channel::send) fn check(&self, chunks: &BodyChunks) -> (usize, usize) {
+    pub(in crate::channel::send) fn assert_invariants(&self, chunks: &BodyChunks) -> (usize, usize) {
         // Each of several queues is in one list. A queue in no list would never be sent.
         debug_assert!(self.only.is_none() || self.queues.is_empty(), "the only queue is not alone");
         let listed_count = self.turns.iter().chain(&self.blocked).map(VecDeque::len).sum::<usize>();

@@ -1,6 +1,6 @@
 //! Invariants of the endpoint's tables between two calls: the indices, the timers, the send queue, and the totals.
 //!
-//! The file is short because only builds with debug assertions use it.
+//! Only builds with debug assertions check them.
 
 use drumfire_wire::ConnectionId;
 
@@ -18,7 +18,7 @@ const PLACES_PER_CALL: u32 = 8;
 
 impl<P: Placement> Endpoint<P> {
     /// Asserts what must hold between two calls, in builds with debug assertions.
-    pub(super) fn check(&mut self) {
+    pub(super) fn assert_invariants(&mut self) {
         // Other builds do not even count.
         if !cfg!(debug_assertions) {
             return;
@@ -36,14 +36,14 @@ impl<P: Placement> Endpoint<P> {
     }
 
     fn check_tables(&self) {
-        self.connections.check();
+        self.connections.assert_invariants();
         debug_assert_eq!(
             self.reserved.len(),
             self.connections.vacated_count(),
             "a reserved id without a place"
         );
-        self.timers.check();
-        self.events.check();
+        self.timers.assert_invariants();
+        self.events.assert_invariants();
         debug_assert!(self.replies.len() <= REPLIES_WAITING, "{} responses wait", self.replies.len());
         let places = 0..self.connections.places();
         let peers = places.clone().filter_map(|place| self.connections.id_at(place));
@@ -114,17 +114,17 @@ impl<P: Placement> Endpoint<P> {
             in_queue.clone().all(|connection| connection.is_queued) && in_queue.count() == queued_count,
             "the queue of connections with something to send does not hold each of them once"
         );
-        self.budget.check(held_units, untaken_bytes);
+        self.budget.assert_invariants(held_units, untaken_bytes);
     }
 
     fn check_indices(&self) {
         // Every connection is found by each of its ids, and by the Hello that made it. Otherwise its packets would be
         // answered with a Reset, and a copy of its Hello would make a second connection.
         let at_place = |place| self.connections.get(self.connections.id_at(place)?);
-        self.by_id.check(|place, is_key| {
+        self.by_id.assert_invariants(|place, is_key| {
             at_place(place).is_some_and(|connection| own_ids(connection).any(|id| is_key(key(id))))
         });
-        self.by_hello.check(|place, is_key| {
+        self.by_hello.assert_invariants(|place, is_key| {
             at_place(place)
                 .and_then(|connection| connection.hello)
                 .is_some_and(|hello| is_key(hello.to_key()))

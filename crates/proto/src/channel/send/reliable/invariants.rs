@@ -1,6 +1,6 @@
 //! Invariants of the sent reliable messages between two calls.
 //!
-//! The file is short because only builds with debug assertions use it.
+//! Only builds with debug assertions check them.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::limits::MESSAGE_IDS_IN_FLIGHT;
 
 impl Reliable {
     /// Asserts what must hold between two calls. Returns the charges in bytes of the messages that have not arrived.
-    pub(in crate::channel::send) fn check(&self) -> usize {
+    pub(in crate::channel::send) fn assert_invariants(&self) -> usize {
         debug_assert!(
             self.runs.front().is_none_or(|run| run.state != RunState::Acknowledged),
             "message {} has arrived, and is the oldest in flight",
@@ -38,13 +38,13 @@ impl Reliable {
         );
         self.check_lost(count_of(RunState::Lost));
         let fragmented = self.runs.iter().filter_map(|run| run.fragments.as_ref());
-        fragmented.clone().for_each(|fragments| fragments.check());
+        fragmented.clone().for_each(|fragments| fragments.assert_invariants());
         debug_assert!(
             self.fragmented_count == fragmented.count()
                 && u32::try_from(self.fragmented_count) == Ok(self.fragmented.values().sum::<u32>()),
             "the fragmented messages were counted wrong"
         );
-        self.sent_fragments.check();
+        self.sent_fragments.assert_invariants();
         debug_assert!(
             self.newest.values().all(|id| *id < self.next_id)
                 && (self.newest.is_empty() || !self.runs.is_empty()),
