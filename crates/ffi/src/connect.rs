@@ -93,7 +93,7 @@ pub(crate) fn connect<'a>(
     };
     let mut client = Client::new(settings)?;
     let peer = client.connect(options.hello(hello.to_owned()))?;
-    // The function has always sent the first packet.
+    // Sends the first packet, so that the attempt starts before the first poll.
     client.flush();
     Ok((client, peer))
 }

@@ -160,7 +160,7 @@ mod tests {
 
     impl Attempts {
         /// Tries every continuation until the sequence has this length. Returns the number of sequences.
-        fn go_on(&mut self, length: usize) -> u64 {
+        fn try_continuations(&mut self, length: usize) -> u64 {
             if self.attempts.len() == length {
                 return 1;
             }
@@ -170,7 +170,7 @@ mod tests {
             let mut count = 0;
             for at in next.into_iter().flatten() {
                 self.attempt(last, at);
-                count += self.go_on(length);
+                count += self.try_continuations(length);
                 self.attempts.pop();
                 (self.bucket, self.level) = (bucket, level);
             }
@@ -203,7 +203,7 @@ mod tests {
             let bucket = TokenBucket::new(4, burst);
             let burst = u64::from(burst);
             let mut attempts = Attempts { bucket, burst, attempts: Vec::new(), level: Some(burst * TOKEN) };
-            assert!(attempts.go_on(7) > 70_000, "five next steps each, but for the origin");
+            assert!(attempts.try_continuations(7) > 70_000, "five next steps each, but for the origin");
         }
     }
 

@@ -198,7 +198,7 @@ mod tests {
         }
         receipts.on_fate(PacketFate::Acknowledged, pieces);
         receipts.on_fate(PacketFate::Acknowledged, pieces);
-        assert!(receipts.pending.back().is_some_and(Option::is_some), "one piece is under way");
+        assert!(receipts.pending.back().is_some_and(Option::is_some), "one fragment is in flight");
         receipts.on_fate(PacketFate::Lost, pieces);
         let given_up = receipts.begin(receipt(6));
         receipts.on_fragment(given_up, false);

@@ -98,8 +98,8 @@ mod tests {
         Moment::ORIGIN.after(Duration::from_millis(milliseconds))
     }
 
-    /// Acknowledges once per round trip from `from` on, until the limit follows this rate.
-    fn follow(limit: &mut FlightLimit, from: u64, bytes_per_second: u64) {
+    /// Reports this rate once per round trip, eight times from `from` on. The limit then follows it.
+    fn acknowledge_from(limit: &mut FlightLimit, from: u64, bytes_per_second: u64) {
         for trip in 0..8 {
             limit.on_acked(at(from + 50 * trip), bytes_per_second, TRIP);
         }
@@ -110,7 +110,7 @@ mod tests {
         let mut limit = FlightLimit::new(&(131_072..=4_194_304));
         let rates = [(125_000, 131_072), (12_500_000, 1_875_000), (125_000_000, 4_194_304)];
         for (step, (rate, bytes)) in (1..).zip(rates) {
-            follow(&mut limit, step * 1_000, rate);
+            acknowledge_from(&mut limit, step * 1_000, rate);
             assert_eq!(limit.bytes(), bytes, "{rate} B/s");
             limit.assert_invariants();
         }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn an_overflow_after_growth_halves_and_freezes_the_limit() {
         let mut limit = FlightLimit::new(&(131_072..=4_194_304));
-        follow(&mut limit, 1_000, 6_000_000);
+        acknowledge_from(&mut limit, 1_000, 6_000_000);
         limit.on_acked(at(2_000), 12_500_000, TRIP);
         assert_eq!(limit.bytes(), 1_800_000);
         limit.on_lost(at(2_050), 112_499, TRIP);

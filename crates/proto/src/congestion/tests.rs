@@ -2,19 +2,19 @@
 
 mod link;
 
-use link::{Sim, SimulatedLink, Source, UNLIMITED, at, ms};
+use link::{SimulatedLink, Simulation, Source, UNLIMITED, at, ms};
 use proptest::prelude::*;
 
 use super::*;
 
-const WINDOWED: [Congestion; 2] = [Congestion::Delay, Congestion::Cubic];
+const WINDOW_CONTROLLERS: [Congestion; 2] = [Congestion::Delay, Congestion::Cubic];
 
-const EVERY: [Congestion; 3] =
+const ALL_CONTROLLERS: [Congestion; 3] =
     [Congestion::Delay, Congestion::Cubic, Congestion::Fixed { bytes_per_second: 500_000 }];
 
 /// One bulk sender for 35 seconds.
-fn bulk(link: SimulatedLink, source: Source) -> Sim {
-    let mut sim = Sim::new(link, &[source]);
+fn bulk(link: SimulatedLink, source: Source) -> Simulation {
+    let mut sim = Simulation::new(link, &[source]);
     sim.run(ms(35_000));
     sim
 }
@@ -26,7 +26,7 @@ fn a_congestion_controller_is_small() {
 
 #[test]
 fn one_flow_fills_the_link() {
-    for choice in WINDOWED {
+    for choice in WINDOW_CONTROLLERS {
         for packet_bytes in [1_200, 200] {
             let sim = bulk(SimulatedLink::new(10, ms(50), ms(50)), Source::bulk(choice).of(packet_bytes));
             let used = sim.utilisation(5..35);
@@ -40,7 +40,7 @@ fn one_flow_fills_the_link() {
 #[test]
 fn other_links_are_filled_with_the_rarest_acks() {
     for (megabits, trip, buffer) in [(1, 50, 200), (10, 5, 100), (10, 150, 300), (50, 20, 200)] {
-        for choice in WINDOWED {
+        for choice in WINDOW_CONTROLLERS {
             let mut link = SimulatedLink::new(megabits, ms(trip), ms(buffer));
             (link.ack_packets, link.ack_delay) = (32, ms(25));
             let used = bulk(link, Source::bulk(choice)).utilisation(5..35);
@@ -62,7 +62,7 @@ fn delay_keeps_a_deep_queue_short_and_cubic_fills_it() {
 /// Percent of a link that the first of two flows has in the second half of a minute, when the other begins so much later.
 fn share_of_the_first(link: SimulatedLink, choice: Congestion, packet_bytes: u64, later: u64) -> u64 {
     let first = Source::bulk(choice).of(packet_bytes);
-    let mut sim = Sim::new(link, &[first, first.after(ms(later))]);
+    let mut sim = Simulation::new(link, &[first, first.after(ms(later))]);
     sim.run(ms(60_000));
     assert!(sim.utilisation(30..60) >= 950, "{choice:?} {packet_bytes} {later}");
     let (one, other) = (sim.delivered(0, 30..60), sim.delivered(1, 30..60));
@@ -71,7 +71,7 @@ fn share_of_the_first(link: SimulatedLink, choice: Congestion, packet_bytes: u64
 
 #[test]
 fn two_flows_share() {
-    for choice in WINDOWED {
+    for choice in WINDOW_CONTROLLERS {
         for packet_bytes in [1_200, 200] {
             // Faster links are shared less evenly: two flows disagree by a few milliseconds on how long the queue is.
             for (megabits, buffer, allowed) in
@@ -105,7 +105,7 @@ fn random_loss_and_jitter_do_not_starve_delay() {
 
 #[test]
 fn delay_uses_capacity_that_becomes_free() {
-    let mut sim = Sim::new(SimulatedLink::new(5, ms(50), ms(200)), &[Source::bulk(Congestion::Delay)]);
+    let mut sim = Simulation::new(SimulatedLink::new(5, ms(50), ms(200)), &[Source::bulk(Congestion::Delay)]);
     sim.run(ms(10_000));
     sim.link.bytes_per_second *= 8;
     sim.run(ms(15_000));
@@ -115,11 +115,11 @@ fn delay_uses_capacity_that_becomes_free() {
 
 #[test]
 fn a_game_is_never_blocked_on_an_idle_link() {
-    for choice in EVERY {
+    for choice in ALL_CONTROLLERS {
         for (trip, ack_delay) in [(5, 12), (50, 12), (150, 25)] {
             let mut link = SimulatedLink::new(10, ms(trip), ms(100));
             link.ack_delay = ms(ack_delay);
-            let mut sim = Sim::new(link, &[Source::game(choice)]);
+            let mut sim = Simulation::new(link, &[Source::game(choice)]);
             sim.run(ms(20_000));
             assert_eq!(sim.flows[0].blocked, 0, "{choice:?} {trip}");
             assert!(sim.delivered(0, 0..20) >= 200 * 60 * 19);
@@ -131,7 +131,8 @@ fn a_game_is_never_blocked_on_an_idle_link() {
 #[test]
 fn a_game_is_not_starved_by_a_queue_filling_flow() {
     let game = Source::game(Congestion::Delay).after(ms(2_000));
-    let mut sim = Sim::new(SimulatedLink::new(5, ms(40), ms(400)), &[Source::bulk(Congestion::Cubic), game]);
+    let mut sim =
+        Simulation::new(SimulatedLink::new(5, ms(40), ms(400)), &[Source::bulk(Congestion::Cubic), game]);
     sim.run(ms(62_000));
     assert!(sim.queue_millis(1, 10..60, 500) > 200, "the queue is full");
     assert!(sim.flows[1].blocked <= 36, "one in a hundred: {}", sim.flows[1].blocked);
@@ -140,7 +141,8 @@ fn a_game_is_not_starved_by_a_queue_filling_flow() {
 #[test]
 fn a_game_next_to_a_delay_based_download_sees_no_queue() {
     let game = Source::game(Congestion::Delay).after(ms(2_000));
-    let mut sim = Sim::new(SimulatedLink::new(5, ms(40), ms(400)), &[Source::bulk(Congestion::Delay), game]);
+    let mut sim =
+        Simulation::new(SimulatedLink::new(5, ms(40), ms(400)), &[Source::bulk(Congestion::Delay), game]);
     sim.run(ms(32_000));
     assert!(sim.queue_millis(1, 5..30, 950) <= 40, "{}", sim.queue_millis(1, 5..30, 950));
     assert_eq!(sim.flows[1].blocked, 0);
@@ -148,7 +150,7 @@ fn a_game_next_to_a_delay_based_download_sees_no_queue() {
 
 #[test]
 fn an_outage_restarts_the_window_and_it_recovers() {
-    for choice in WINDOWED {
+    for choice in WINDOW_CONTROLLERS {
         let mut link = SimulatedLink::new(10, ms(50), ms(50));
         link.outage = at(10_000)..at(13_000);
         let sim = bulk(link, Source::bulk(choice));
@@ -161,8 +163,8 @@ fn an_outage_restarts_the_window_and_it_recovers() {
 
 #[test]
 fn a_window_grows_only_while_it_is_used() {
-    for choice in WINDOWED {
-        let mut sim = Sim::new(SimulatedLink::new(10, ms(50), ms(50)), &[Source::game(choice)]);
+    for choice in WINDOW_CONTROLLERS {
+        let mut sim = Simulation::new(SimulatedLink::new(10, ms(50), ms(50)), &[Source::game(choice)]);
         sim.run(ms(20_000));
         assert_eq!(sim.flows[0].rate.window_bytes(), WINDOW_START_BYTES, "{choice:?}");
     }
@@ -186,7 +188,7 @@ fn losses_of_one_round_trip_are_one_congestion_event() {
 
 #[test]
 fn after_an_outage_the_window_grows_from_the_first_ack() {
-    for choice in WINDOWED {
+    for choice in WINDOW_CONTROLLERS {
         let mut rate = Rate::new(choice, &UNLIMITED);
         rate.on_lost(&LossSummary { now: at(1_000), bytes: 9_600, sent_at: at(400), is_persistent: true });
         let least = if choice == Congestion::Cubic { WINDOW_MIN_BYTES } else { WINDOW_START_BYTES };
@@ -230,7 +232,7 @@ fn a_fixed_rate_ignores_losses() {
 
 /// An event of a connection.
 #[derive(Debug, Clone)]
-enum Step {
+enum RateEvent {
     Sent(u64),
     Acked { bytes: u64, age: u64, trip: u64, smoothed: u64, is_app_limited: bool },
     Lost { bytes: u64, age: u64, is_persistent: bool },
@@ -242,26 +244,26 @@ fn magnitude() -> impl Strategy<Value = u64> {
     (any::<u64>(), 0_u32..64).prop_map(|(value, shift)| value >> shift)
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn random_event() -> impl Strategy<Value = RateEvent> {
     let acked = (magnitude(), magnitude(), magnitude(), magnitude(), any::<bool>());
     let usual = (1_u64..100_000, 0_u64..100_000_000, 0_u64..300_000_000, 0_u64..300_000_000, any::<bool>());
     let acked = prop_oneof![usual, acked].prop_map(|(bytes, age, trip, smoothed, is_app_limited)| {
-        Step::Acked { bytes, age, trip, smoothed, is_app_limited }
+        RateEvent::Acked { bytes, age, trip, smoothed, is_app_limited }
     });
     prop_oneof![
-        3 => magnitude().prop_map(Step::Sent),
+        3 => magnitude().prop_map(RateEvent::Sent),
         6 => acked,
         2 => (magnitude(), magnitude(), any::<bool>())
-            .prop_map(|(bytes, age, is_persistent)| Step::Lost { bytes, age, is_persistent }),
-        1 => Just(Step::PathChanged),
+            .prop_map(|(bytes, age, is_persistent)| RateEvent::Lost { bytes, age, is_persistent }),
+        1 => Just(RateEvent::PathChanged),
     ]
 }
 
-fn take(rate: &mut Rate, now: Moment, step: &Step) {
+fn apply_event(rate: &mut Rate, now: Moment, event: &RateEvent) {
     let ago = |age: u64| Moment::from_nanos(now.as_nanos().saturating_sub(age));
-    match *step {
-        Step::Sent(bytes) => rate.on_sent(now, bytes),
-        Step::Acked { bytes, age, trip, smoothed, is_app_limited } => rate.on_acked(&AckSummary {
+    match *event {
+        RateEvent::Sent(bytes) => rate.on_sent(now, bytes),
+        RateEvent::Acked { bytes, age, trip, smoothed, is_app_limited } => rate.on_acked(&AckSummary {
             now,
             bytes,
             sent_at: ago(age),
@@ -269,10 +271,10 @@ fn take(rate: &mut Rate, now: Moment, step: &Step) {
             smoothed: Duration::from_nanos(smoothed),
             is_app_limited,
         }),
-        Step::Lost { bytes, age, is_persistent } => {
+        RateEvent::Lost { bytes, age, is_persistent } => {
             rate.on_lost(&LossSummary { now, bytes, sent_at: ago(age), is_persistent });
         }
-        Step::PathChanged => rate.on_path_changed(now),
+        RateEvent::PathChanged => rate.on_path_changed(now),
     }
 }
 
@@ -281,14 +283,14 @@ proptest! {
     fn bounds_hold_under_random_events(
         which in 0_usize..4,
         fixed in magnitude(),
-        steps in prop::collection::vec((prop_oneof![0_u64..50_000_000, magnitude()], step()), 0..200),
+        events in prop::collection::vec((prop_oneof![0_u64..50_000_000, magnitude()], random_event()), 0..200),
     ) {
         let choices = [Congestion::Delay, Congestion::Cubic, Congestion::Fixed { bytes_per_second: fixed }];
         let mut rate = Rate::new(choices[which.min(2)], &UNLIMITED);
         let mut now = Moment::ORIGIN;
-        for (later, step) in &steps {
+        for (later, event) in &events {
             now = now.after(Duration::from_nanos(*later));
-            take(&mut rate, now, step);
+            apply_event(&mut rate, now, event);
             // The configuration refuses lower fixed rates.
             if which < 2 || fixed >= 1_200 {
                 rate.assert_invariants();

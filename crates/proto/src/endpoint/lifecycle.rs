@@ -179,7 +179,7 @@ impl<P: Placement> Endpoint<P> {
     fn report_flight_record(&mut self, peer: PeerId, reason: CloseReason) {
         if is_abnormal(reason)
             && let Some(record) =
-                self.connection(peer).and_then(|it| it.flight_record(self.now, Some(reason)))
+                self.connection(peer).and_then(|connection| connection.flight_record(self.now, Some(reason)))
             && !self.events.flight_record(peer, record)
         {
             add(&mut self.stats.flight_records_dropped, 1);

@@ -37,7 +37,7 @@ impl<P: Placement> Endpoint<P> {
     pub fn handle_unreachable(&mut self, now: Now, peer: PeerId, to: Option<Route>) {
         self.advance(now);
         let connection = self.connections.get(peer);
-        if let Some(connection) = connection.filter(|it| to.is_none_or(|to| to == it.path.route)) {
+        if let Some(connection) = connection.filter(|found| to.is_none_or(|to| to == found.path.route)) {
             match connection.phase.as_deref() {
                 None => self.disconnected(peer, CloseReason::Unreachable, &[]),
                 Some(Phase::Connecting(_)) => self.events.connect_failed(peer, ConnectError::Unreachable),

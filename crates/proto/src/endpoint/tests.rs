@@ -15,12 +15,12 @@ use crate::{
     PeerId, Secret, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair, SingleWorker,
 };
 
-/// The number of connections on a crowded server.
-fn crowd() -> u32 {
+/// The number of connections of a server with many clients.
+fn many_connections() -> u32 {
     tries(65_536)
 }
 
-const FEW: u32 = 64;
+const FEW_SLOTS: u32 = 64;
 
 /// The server makes 1,000 passes per second.
 const PASS: Duration = Duration::from_millis(1);
@@ -28,12 +28,12 @@ const PASS: Duration = Duration::from_millis(1);
 /// Connections begun in each pass. A server takes no more.
 const BEGUN_PER_PASS: u32 = 2;
 
-/// The virtual second in which the crowd has come, or has left, and the first count begins. It is the same position of the timer
+/// The virtual second in which all clients have connected, or have left, and the first count begins. It is the same position of the timer
 /// wheel in every world.
-const SETTLED_S: u64 = 50;
+const FIRST_COUNT_AT_S: u64 = 50;
 
 /// The virtual second in which the player has connected too, and the second count begins.
-const PLAYS_S: u64 = 70;
+const SECOND_COUNT_AT_S: u64 = 70;
 
 const PASSES: u64 = 10_000;
 
@@ -46,9 +46,9 @@ const PASSES_PER_ACK: u16 = 30;
 /// Channels that one test uses: more than a game with a stream for each property of its entities has.
 const CHANNELS: u16 = 1_024;
 
-/// The behavior of the crowd's clients once they are connected.
+/// The behavior of the clients once they are connected.
 #[derive(Clone, Copy, PartialEq)]
-enum Then {
+enum AfterConnecting {
     Stays,
     Leaves,
 }
@@ -56,8 +56,8 @@ enum Then {
 struct World {
     server: Endpoint<SingleWorker>,
     identity: ServerIdentity,
-    crowd: Endpoint<SingleWorker>,
-    crowd_count: u32,
+    clients: Endpoint<SingleWorker>,
+    client_count: u32,
     player: Endpoint<SingleWorker>,
     /// The player's connection, at the player's end.
     to_server: Option<PeerId>,
@@ -71,9 +71,9 @@ struct World {
     now: Now,
 }
 
-const SERVER: ([u8; 4], u16) = ([127, 0, 0, 1], 7_777);
-const CROWD_AT: ([u8; 4], u16) = ([127, 0, 0, 2], 5_000);
-const PLAYER_AT: ([u8; 4], u16) = ([127, 0, 0, 3], 5_000);
+const SERVER_ADDRESS: ([u8; 4], u16) = ([127, 0, 0, 1], 7_777);
+const CLIENTS_ADDRESS: ([u8; 4], u16) = ([127, 0, 0, 2], 5_000);
+const PLAYER_ADDRESS: ([u8; 4], u16) = ([127, 0, 0, 3], 5_000);
 
 impl World {
     fn new(slots: u32) -> Self {
@@ -82,12 +82,12 @@ impl World {
         let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
         // One slot more, for the player.
         let config = Config::default().connections(slots + 1);
-        let crowd = Config::default().connections(crowd());
+        let many = Config::default().connections(many_connections());
         Self {
             server: Endpoint::server(config, server, SingleWorker::default(), Secret::new([4; 32])).unwrap(),
             identity,
-            crowd: Endpoint::client(crowd, ClientConfig::many(), Secret::new([5; 32])).unwrap(),
-            crowd_count: 0,
+            clients: Endpoint::client(many, ClientConfig::many(), Secret::new([5; 32])).unwrap(),
+            client_count: 0,
             player: Endpoint::client(Config::default(), ClientConfig::default(), Secret::new([6; 32]))
                 .unwrap(),
             to_server: None,
@@ -100,22 +100,24 @@ impl World {
     }
 
     /// Lets `count` clients connect, which stay or leave immediately.
-    fn crowd(mut self, count: u32, then: Then) -> Self {
+    fn connect_clients(mut self, count: u32, after: AfterConnecting) -> Self {
         let mut begun = 0;
-        while self.crowd_count < count || (then == Then::Leaves && self.server.connection_count() > 0) {
+        while self.client_count < count
+            || (after == AfterConnecting::Leaves && self.server.connection_count() > 0)
+        {
             for _ in 0..BEGUN_PER_PASS.min(count - begun) {
-                self.crowd.connect(self.now, SERVER.into(), &self.identity, None).unwrap();
+                self.clients.connect(self.now, SERVER_ADDRESS.into(), &self.identity, None).unwrap();
                 begun += 1;
             }
             self.pass();
-            while let Some(event) = self.crowd.poll_event() {
+            while let Some(event) = self.clients.poll_event() {
                 match event {
                     Event::Connected { peer, .. } => {
-                        self.crowd_count += 1;
-                        if then == Then::Leaves {
+                        self.client_count += 1;
+                        if after == AfterConnecting::Leaves {
                             let close =
                                 Close { code: CloseCode::Application, application_code: 0, reason: &[] };
-                            self.crowd.close(self.now, peer, &close).unwrap();
+                            self.clients.close(self.now, peer, &close).unwrap();
                         }
                     }
                     Event::Disconnected { .. } => {}
@@ -123,10 +125,10 @@ impl World {
                 }
             }
         }
-        self.pass_until(SETTLED_S);
-        assert_eq!(self.crowd_count, count);
-        let is_there = if then == Then::Stays { count as usize } else { 0 };
-        assert_eq!(self.server.connection_count(), is_there);
+        self.pass_until(FIRST_COUNT_AT_S);
+        assert_eq!(self.client_count, count);
+        let expected_count = if after == AfterConnecting::Stays { count as usize } else { 0 };
+        assert_eq!(self.server.connection_count(), expected_count);
         self
     }
 
@@ -140,10 +142,10 @@ impl World {
 
     /// Makes one pass of both ends. Datagrams arrive immediately.
     fn pass(&mut self) {
-        let Self { server, crowd, player, visits, now, .. } = self;
+        let Self { server, clients, player, visits, now, .. } = self;
         let now = *now;
         let mut memory = [0; 1_200];
-        for (end, from) in [(&mut *crowd, CROWD_AT), (&mut *player, PLAYER_AT)] {
+        for (end, from) in [(&mut *clients, CLIENTS_ADDRESS), (&mut *player, PLAYER_ADDRESS)] {
             end.handle_timeout(now);
             while let Some(transmit) = end.poll_transmit(now, &mut memory) {
                 let bytes = &mut memory[..transmit.bytes];
@@ -168,10 +170,10 @@ impl World {
             let mut sent = None;
             *visits += counted(Visit::Connection, || sent = server.poll_transmit(now, &mut memory));
             let Some(transmit) = sent else { break };
-            let is_player = transmit.to.peer == SocketAddr::from(PLAYER_AT);
-            let to = if is_player { &mut *player } else { &mut *crowd };
+            let is_player = transmit.to.peer == SocketAddr::from(PLAYER_ADDRESS);
+            let to = if is_player { &mut *player } else { &mut *clients };
             let bytes = &mut memory[..transmit.bytes];
-            to.handle_datagrams(now, [Inbound { from: SocketAddr::from(SERVER).into(), bytes }]);
+            to.handle_datagrams(now, [Inbound { from: SocketAddr::from(SERVER_ADDRESS).into(), bytes }]);
         }
         let _ = server.poll_timeout();
         while let Some(event) = player.poll_event() {
@@ -181,7 +183,7 @@ impl World {
     }
 
     /// Returns the visits of [`PASSES`] passes. The player sends messages if it is connected.
-    fn visits(&mut self) -> u64 {
+    fn count_visits(&mut self) -> u64 {
         let before = self.visits;
         for pass in 0..PASSES {
             if let Some(peer) = self.to_server
@@ -197,28 +199,32 @@ impl World {
     }
 
     /// Connects the player. In every world it gets the same ids, and the server skips the same packet numbers.
-    fn player(&mut self) {
+    fn connect_player(&mut self) {
         self.server.entropy = Entropy::from_seed(Secret::new([7; 32]));
-        let peer = self.player.connect(self.now, SERVER.into(), &self.identity, None).unwrap();
+        let peer = self.player.connect(self.now, SERVER_ADDRESS.into(), &self.identity, None).unwrap();
         self.to_server = Some(peer);
-        self.pass_until(PLAYS_S);
+        self.pass_until(SECOND_COUNT_AT_S);
         assert_eq!(self.player.stats().connections_opened, 1);
     }
 }
 
 #[test]
 fn a_pass_visits_no_free_slot() {
-    let few = World::new(FEW).crowd(0, Then::Stays);
-    let much_room = World::new(crowd()).crowd(0, Then::Stays);
-    let all_left = World::new(crowd()).crowd(crowd(), Then::Leaves);
+    let few = World::new(FEW_SLOTS).connect_clients(0, AfterConnecting::Stays);
+    let much_room = World::new(many_connections()).connect_clients(0, AfterConnecting::Stays);
+    let all_left =
+        World::new(many_connections()).connect_clients(many_connections(), AfterConnecting::Leaves);
     let visits = [few, much_room, all_left].map(|mut world| {
-        let empty = world.visits();
-        world.player();
-        let one = world.visits();
+        let empty = world.count_visits();
+        world.connect_player();
+        let one = world.count_visits();
         assert_eq!(world.answered, PASSES / PASSES_PER_MESSAGE);
         (empty, one)
     });
-    println!("visits of {PASSES} passes without and with a player: {visits:?}; {} had left", crowd());
+    println!(
+        "visits of {PASSES} passes without and with a player: {visits:?}; {} had left",
+        many_connections()
+    );
     assert_eq!(visits.map(|(empty, _)| empty), [0; 3]);
     let few = visits[0].1;
     assert!(few > 0, "the player is visited");
@@ -227,20 +233,21 @@ fn a_pass_visits_no_free_slot() {
 
 #[test]
 fn silent_connections_cost_only_their_keep_alives() {
-    let mut silent = World::new(crowd()).crowd(crowd(), Then::Stays);
-    let visits = silent.visits();
-    println!("visits of {PASSES} passes with {} silent connections: {visits}", crowd());
+    let mut silent =
+        World::new(many_connections()).connect_clients(many_connections(), AfterConnecting::Stays);
+    let visits = silent.count_visits();
+    println!("visits of {PASSES} passes with {} silent connections: {visits}", many_connections());
     // In ten seconds each connection sends one or two pings. Each ping is answered once and moves some timers.
-    let of_each = visits / u64::from(crowd());
+    let of_each = visits / u64::from(many_connections());
     assert!((1..=20).contains(&of_each), "{of_each}");
-    assert!(visits < PASSES * u64::from(crowd()) / 100, "no pass visits all of them");
+    assert!(visits < PASSES * u64::from(many_connections()) / 100, "no pass visits all of them");
 }
 
 #[test]
 fn a_tick_visits_no_channel_without_messages() {
     let visits = [1, CHANNELS].map(|channels| {
         let mut world = World::new(1);
-        world.player();
+        world.connect_player();
         let peer = world.to_player.expect("the player is connected");
         let send = |world: &mut World, channel, options| {
             world
@@ -259,7 +266,7 @@ fn a_tick_visits_no_channel_without_messages() {
             send(&mut world, channels + message % channels, SendOptions::reliable_sequenced());
             (0..PASSES_PER_ACK).for_each(|_| world.pass());
         }
-        world.pass_until(PLAYS_S + 60);
+        world.pass_until(SECOND_COUNT_AT_S + 60);
         assert_eq!(world.received, 2 * u64::from(CHANNELS));
         // The player sends no messages, so every line is the server's.
         counted(Visit::Queue, || {

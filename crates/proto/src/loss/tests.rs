@@ -29,7 +29,7 @@ fn send(loss: &mut Loss, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// The books of a connection that is not idle.
+/// The packets in flight of a connection that is not idle.
 fn packets(loss: &Loss) -> &InFlightPackets {
     loss.packets.as_ref().unwrap()
 }
@@ -209,13 +209,14 @@ fn an_ack_of_an_unsent_or_skipped_number_is_an_error() {
 
 #[test]
 fn probes_double_after_a_second_or_seventeen_of_them_up_to_700_ms() {
-    for (round_trip, even) in [(10, 17), (60, 5)] {
-        probe_waits(round_trip, even);
+    for (round_trip, constant_count) in [(10, 17), (60, 5)] {
+        check_probe_waits(round_trip, constant_count);
     }
 }
 
-/// Checks the waits of forty probes. The first expects an ack after a quarter of the round trip, and `even` more after 25 ms.
-fn probe_waits(round_trip: u64, even: usize) {
+/// Checks the waits of forty probes. The first expects an ack after a quarter of the round trip, and `constant_count` more
+/// expect it after 25 ms. The later waits double.
+fn check_probe_waits(round_trip: u64, constant_count: usize) {
     let mut loss = Loss::default();
     send(&mut loss, 0..1);
     ack(&mut loss, round_trip, &[(0, 0)], 1).unwrap();
@@ -229,8 +230,8 @@ fn probe_waits(round_trip: u64, even: usize) {
     }
     let later = |doublings: u32| (first << doublings).min(700);
     assert_eq!(waits[0], reliable_timeout(&loss).as_millis());
-    assert!(waits[1..=even].iter().all(|wait| *wait == first), "{waits:?}");
-    for (wait, doublings) in waits[even + 1..].iter().zip(1..) {
+    assert!(waits[1..=constant_count].iter().all(|wait| *wait == first), "{waits:?}");
+    for (wait, doublings) in waits[constant_count + 1..].iter().zip(1..) {
         assert_eq!(*wait, later(doublings), "{waits:?}");
     }
     assert!(waits.ends_with(&[700; 10]));
@@ -330,5 +331,5 @@ fn an_ack_that_declares_all_lost_ends_the_silence() {
     // It names a packet that asked for no ack.
     let (fates, outcome) = ack(&mut loss, 60_000, &[(9, 9)], 10).unwrap();
     assert_eq!((fates.len(), outcome.acknowledged_count, loss.has_in_flight()), (3, 0, false));
-    assert!(!loss.is_silenced(), "nothing is under way that could be acknowledged, and nothing may be sent");
+    assert!(!loss.is_silenced(), "no packet is in flight that an ack could name, so sending must be allowed");
 }

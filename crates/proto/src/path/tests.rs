@@ -13,18 +13,18 @@ fn ms(milliseconds: u64) -> Moment {
     Moment::from_nanos(milliseconds * 1_000_000)
 }
 
-struct Bench {
+struct TestPath {
     path: Path,
     entropy: Entropy,
 }
 
-impl Bench {
+impl TestPath {
     fn new() -> Self {
         let path = Path::new(address(1), None);
         Self { path, entropy: Entropy::from_seed(Secret::new([1; 32])) }
     }
 
-    fn hear(&mut self, at: u64, from: u16, bytes: usize, is_newest: bool) {
+    fn receive(&mut self, at: u64, from: u16, bytes: usize, is_newest: bool) {
         self.path.on_packet(ms(at), address(from), bytes, is_newest, &mut self.entropy);
     }
 
@@ -47,174 +47,174 @@ impl Bench {
 
 #[test]
 fn a_newer_packet_from_elsewhere_challenges_both_addresses() {
-    let mut bench = Bench::new();
-    bench.hear(0, 2, 100, true);
-    let (challenges, data_to) = bench.send(0);
+    let mut test_path = TestPath::new();
+    test_path.receive(0, 2, 100, true);
+    let (challenges, data_to) = test_path.send(0);
     let addresses: Vec<_> = challenges.iter().map(|(address, _)| *address).collect();
     assert_eq!((addresses, data_to), (vec![address(1), address(2)], address(2)));
     assert_ne!(challenges[0].1, challenges[1].1);
-    assert!(bench.path.on_response(challenges[1].1));
-    assert_eq!(bench.path.route, address(2));
-    assert_eq!(bench.send(10), (vec![], address(2)));
+    assert!(test_path.path.on_response(challenges[1].1));
+    assert_eq!(test_path.path.route, address(2));
+    assert_eq!(test_path.send(10), (vec![], address(2)));
 }
 
 #[test]
 fn older_packets_start_no_migration() {
-    let mut bench = Bench::new();
-    bench.hear(0, 2, 1_200, false);
-    assert_eq!(bench.send(0), (vec![], address(1)));
+    let mut test_path = TestPath::new();
+    test_path.receive(0, 2, 1_200, false);
+    assert_eq!(test_path.send(0), (vec![], address(1)));
 }
 
 #[test]
 fn a_candidate_gets_three_times_the_bytes_it_sent() {
-    let mut bench = Bench::new();
-    bench.hear(0, 2, 150, true);
+    let mut test_path = TestPath::new();
+    test_path.receive(0, 2, 150, true);
     let mut sent = 0;
     for _ in 0..20 {
-        let to = bench.path.destination(ms(0), || SETTLING);
+        let to = test_path.path.destination(ms(0), || SETTLING);
         let bytes = to.room_bytes.unwrap_or(100).min(100);
-        bench.path.on_sent(ms(0), &to, bytes);
+        test_path.path.on_sent(ms(0), &to, bytes);
         sent += if to.route == address(2) { bytes } else { 0 };
     }
     assert!(sent <= 450 && sent > 386, "{sent}");
-    bench.hear(5, 2, 100, false);
-    assert_eq!(bench.path.destination(ms(5), || SETTLING).route, address(2), "more came");
+    test_path.receive(5, 2, 100, false);
+    assert_eq!(test_path.path.destination(ms(5), || SETTLING).route, address(2), "more came");
 }
 
 #[test]
 fn without_a_response_data_returns_after_three_probe_timeouts() {
-    let mut bench = Bench::new();
-    bench.hear(0, 2, 1_000, true);
-    assert_eq!(bench.send(0).1, address(2));
-    assert_eq!(bench.send(299).1, address(2));
-    assert_eq!(bench.send(300).1, address(1));
+    let mut test_path = TestPath::new();
+    test_path.receive(0, 2, 1_000, true);
+    assert_eq!(test_path.send(0).1, address(2));
+    assert_eq!(test_path.send(299).1, address(2));
+    assert_eq!(test_path.send(300).1, address(1));
 }
 
 #[test]
 fn a_newer_packet_from_the_old_address_ends_the_migration() {
-    let mut bench = Bench::new();
-    bench.hear(0, 2, 1_000, true);
-    assert_eq!(bench.send(0).1, address(2));
-    bench.hear(1, 1, 100, true);
-    assert_eq!(bench.send(1).1, address(1));
+    let mut test_path = TestPath::new();
+    test_path.receive(0, 2, 1_000, true);
+    assert_eq!(test_path.send(0).1, address(2));
+    test_path.receive(1, 1, 100, true);
+    assert_eq!(test_path.send(1).1, address(1));
 }
 
 #[test]
 fn a_known_address_that_responds_keeps_the_data() {
-    let mut bench = Bench::new();
-    bench.hear(0, 2, 1_000, true);
-    let (challenges, _) = bench.send(0);
-    assert!(!bench.path.on_response(challenges[0].1));
+    let mut test_path = TestPath::new();
+    test_path.receive(0, 2, 1_000, true);
+    let (challenges, _) = test_path.send(0);
+    assert!(!test_path.path.on_response(challenges[0].1));
     for at in (0..10_000).step_by(10) {
-        bench.hear(at, 2, 1_000, true);
-        let (challenges, data_to) = bench.send(at);
+        test_path.receive(at, 2, 1_000, true);
+        let (challenges, data_to) = test_path.send(at);
         assert_eq!(data_to, address(1), "{at}");
         for (_, data) in challenges.into_iter().filter(|(to, _)| *to == address(1)) {
-            bench.path.on_response(data);
+            test_path.path.on_response(data);
         }
     }
-    bench.hear(10_000, 2, 1_000, true);
-    let (challenges, _) = bench.send(10_000);
+    test_path.receive(10_000, 2, 1_000, true);
+    let (challenges, _) = test_path.send(10_000);
     let to_new = challenges.iter().find(|(to, _)| *to == address(2)).unwrap();
-    assert!(bench.path.on_response(to_new.1), "it is the peer after all");
+    assert!(test_path.path.on_response(to_new.1), "it is the peer after all");
 }
 
 #[test]
 fn an_unresponsive_address_is_challenged_once_a_second() {
-    let mut bench = Bench::new();
+    let mut test_path = TestPath::new();
     let mut count = 0;
     for at in 0..10_000 {
-        bench.hear(at, 2, 1_000, true);
-        count += bench.send(at).0.iter().filter(|(to, _)| *to == address(2)).count();
+        test_path.receive(at, 2, 1_000, true);
+        count += test_path.send(at).0.iter().filter(|(to, _)| *to == address(2)).count();
     }
     assert_eq!(count, 10);
 }
 
 #[test]
 fn a_leading_address_is_challenged_again_within_its_allowance() {
-    let mut bench = Bench::new();
-    bench.hear(0, 2, 100, true);
-    assert_eq!(bench.path.repeat_at(), None, "it is not sent yet");
-    let first = bench.send(0).0[1];
+    let mut test_path = TestPath::new();
+    test_path.receive(0, 2, 100, true);
+    assert_eq!(test_path.path.repeat_at(), None, "it is not sent yet");
+    let first = test_path.send(0).0[1];
     let mut times = Vec::new();
-    while let Some(at) = bench.path.repeat_at() {
-        bench.path.repeat_due(Moment::from_nanos(at.as_nanos() - 1));
-        assert!(!bench.path.has_to_send());
-        bench.path.repeat_due(at);
-        assert!(bench.path.has_to_send());
-        let to = bench.path.destination(at, || SETTLING);
+    while let Some(at) = test_path.path.repeat_at() {
+        test_path.path.repeat_due(Moment::from_nanos(at.as_nanos() - 1));
+        assert!(!test_path.path.has_to_send());
+        test_path.path.repeat_due(at);
+        assert!(test_path.path.has_to_send());
+        let to = test_path.path.destination(at, || SETTLING);
         assert_eq!((to.route, to.challenge), (address(2), Some(first.1)));
-        bench.path.on_sent(at, &to, 64);
+        test_path.path.on_sent(at, &to, 64);
         times.push(at.as_nanos() / 1_000_000);
     }
     assert_eq!(times, [1_000], "of 300 B 200 went at once");
-    assert!(bench.path.on_response(first.1));
+    assert!(test_path.path.on_response(first.1));
 }
 
 #[test]
 fn an_answered_or_leading_known_address_ends_the_challenges() {
-    let mut bench = Bench::new();
-    bench.hear(0, 2, 1_000, true);
-    let known = bench.send(0).0[0];
-    assert!(bench.path.repeat_at().is_some());
-    assert!(!bench.path.on_response(known.1));
-    assert_eq!(bench.path.repeat_at(), None);
-    let mut bench = Bench::new();
-    bench.hear(0, 2, 1_000, true);
-    bench.send(0);
-    bench.hear(1, 1, 100, true);
-    assert_eq!(bench.path.repeat_at(), None);
+    let mut test_path = TestPath::new();
+    test_path.receive(0, 2, 1_000, true);
+    let known = test_path.send(0).0[0];
+    assert!(test_path.path.repeat_at().is_some());
+    assert!(!test_path.path.on_response(known.1));
+    assert_eq!(test_path.path.repeat_at(), None);
+    let mut test_path = TestPath::new();
+    test_path.receive(0, 2, 1_000, true);
+    test_path.send(0);
+    test_path.receive(1, 1, 100, true);
+    assert_eq!(test_path.path.repeat_at(), None);
 }
 
 #[test]
 fn two_candidates_are_kept_and_the_older_makes_room() {
-    let mut bench = Bench::new();
-    bench.hear(0, 2, 1_000, true);
-    let second = bench.send(0).0;
-    bench.hear(1, 3, 1_000, true);
-    let third = bench.send(1).0;
-    bench.hear(2, 4, 1_000, true);
-    bench.send(2);
+    let mut test_path = TestPath::new();
+    test_path.receive(0, 2, 1_000, true);
+    let second = test_path.send(0).0;
+    test_path.receive(1, 3, 1_000, true);
+    let third = test_path.send(1).0;
+    test_path.receive(2, 4, 1_000, true);
+    test_path.send(2);
     let data = |challenges: &[(Route, PathData)], of| {
         challenges.iter().find(|(to, _)| *to == address(of)).unwrap().1
     };
-    assert!(!bench.path.on_response(data(&second, 2)), "forgotten");
-    assert!(bench.path.on_response(data(&third, 3)), "kept");
+    assert!(!test_path.path.on_response(data(&second, 2)), "forgotten");
+    assert!(test_path.path.on_response(data(&third, 3)), "kept");
 }
 
 #[test]
 fn unsolicited_responses_validate_no_path() {
-    let mut bench = Bench::new();
-    assert!(!bench.path.on_response(PathData([0; 8])));
-    bench.hear(0, 2, 1_000, true);
-    bench.send(0);
-    assert!(!bench.path.on_response(PathData([0; 8])));
-    assert_eq!(bench.path.route, address(1));
+    let mut test_path = TestPath::new();
+    assert!(!test_path.path.on_response(PathData([0; 8])));
+    test_path.receive(0, 2, 1_000, true);
+    test_path.send(0);
+    assert!(!test_path.path.on_response(PathData([0; 8])));
+    assert_eq!(test_path.path.route, address(1));
 }
 
 #[test]
 fn all_addresses_of_a_hello_are_challenged_until_a_response() {
-    let mut bench = Bench::new();
-    bench.path.contest(ms(0), [address(2)].into_iter(), 1_200, &mut bench.entropy);
-    let (first, data_to) = bench.send(0);
+    let mut test_path = TestPath::new();
+    test_path.path.contest(ms(0), [address(2)].into_iter(), 1_200, &mut test_path.entropy);
+    let (first, data_to) = test_path.send(0);
     assert_eq!((first.len(), data_to), (2, address(1)));
-    bench.hear(1_000, 1, 100, true);
-    let (again, _) = bench.send(1_000);
+    test_path.receive(1_000, 1, 100, true);
+    let (again, _) = test_path.send(1_000);
     assert_eq!(again.len(), 2, "both were lost");
-    assert!(bench.path.on_response(again.iter().find(|(to, _)| *to == address(2)).unwrap().1));
-    assert_eq!(bench.path.route, address(2));
+    assert!(test_path.path.on_response(again.iter().find(|(to, _)| *to == address(2)).unwrap().1));
+    assert_eq!(test_path.path.route, address(2));
 }
 
 #[test]
 fn a_copied_packet_makes_a_candidate_only_during_a_search() {
-    let mut bench = Bench::new();
-    bench.path.on_copy(ms(0), address(3), 1_000, &mut bench.entropy);
-    assert_eq!(bench.send(0), (vec![], address(1)));
-    bench.hear(1, 2, 1_000, true);
-    bench.path.on_copy(ms(1), address(3), 1_000, &mut bench.entropy);
-    bench.path.on_copy(ms(1), address(1), 1_000, &mut bench.entropy);
-    let (challenges, data_to) = bench.send(1);
+    let mut test_path = TestPath::new();
+    test_path.path.on_copy(ms(0), address(3), 1_000, &mut test_path.entropy);
+    assert_eq!(test_path.send(0), (vec![], address(1)));
+    test_path.receive(1, 2, 1_000, true);
+    test_path.path.on_copy(ms(1), address(3), 1_000, &mut test_path.entropy);
+    test_path.path.on_copy(ms(1), address(1), 1_000, &mut test_path.entropy);
+    let (challenges, data_to) = test_path.send(1);
     assert_eq!((challenges.len(), data_to), (3, address(2)), "the first one leads");
-    assert!(bench.path.on_response(challenges.iter().find(|(to, _)| *to == address(3)).unwrap().1));
-    assert_eq!(bench.path.route, address(3));
+    assert!(test_path.path.on_response(challenges.iter().find(|(to, _)| *to == address(3)).unwrap().1));
+    assert_eq!(test_path.path.route, address(3));
 }

@@ -28,7 +28,7 @@ impl World {
             channel: ChannelId(channel),
             contents: Contents::Message(&payload),
         };
-        let is_new = self.queue.accept(&received, note(&mut self.delivered));
+        let is_new = self.queue.accept(&received, record_into(&mut self.delivered));
         self.queue.assert_invariants();
         is_new
     }
@@ -36,7 +36,7 @@ impl World {
     fn skip(&mut self, id: u64, after: Option<u64>) -> bool {
         let (id, after) = (MessageId(id), after.map(MessageId));
         let received = ReceivedMessages { id, after, channel: ChannelId(0), contents: Contents::Skipped(1) };
-        self.queue.accept(&received, note(&mut self.delivered))
+        self.queue.accept(&received, record_into(&mut self.delivered))
     }
 
     /// A run of `count` messages, each with the last byte of its id as its payload, or a Skip run.
@@ -54,7 +54,7 @@ impl World {
             let rest = payloads.rest();
             payloads.next().map(|payload| (payload.len(), rest))
         });
-        assert!(self.queue.accept_run(&run, count.into(), true, messages, note(&mut self.delivered)));
+        assert!(self.queue.accept_run(&run, count.into(), true, messages, record_into(&mut self.delivered)));
         self.queue.assert_invariants();
     }
 
@@ -63,8 +63,8 @@ impl World {
     }
 }
 
-/// Returns the receiver of deliveries that notes each message by its channel and its first byte.
-fn note(delivered: &mut Vec<(u16, u8)>) -> impl FnMut(ChannelId, Contents<'_>) {
+/// Returns a function that records each delivered message by its channel and its first byte.
+fn record_into(delivered: &mut Vec<(u16, u8)>) -> impl FnMut(ChannelId, Contents<'_>) {
     |channel, contents| match contents {
         Contents::Message(payload) => delivered.push((channel.0, payload[0])),
         Contents::Run(bodies) => {

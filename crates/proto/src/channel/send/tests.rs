@@ -55,12 +55,12 @@ fn packet(queue: &mut SendQueue, number: u64, room: usize) -> Taken {
     taken
 }
 
-fn took(pushed: PushResult) -> bool {
+fn is_taken(pushed: PushResult) -> bool {
     pushed == PushResult::Taken(0)
 }
 
 /// A queue whose peer accepts everything.
-fn open() -> SendQueue {
+fn queue() -> SendQueue {
     let mut queue = SendQueue::new(IdleSendState::new(), KeyedBuildHasher::new(7));
     queue.credit.agree(u32::MAX, u32::MAX);
     queue
@@ -75,13 +75,13 @@ fn order_of(delivery: Delivery) -> Option<(u64, Option<u64>)> {
 }
 
 /// The ids of the messages that a fate id names.
-fn ids_of(sent_fragments: u64) -> std::ops::Range<u64> {
-    let ids = RunIds::from_fate_id(MessageId(sent_fragments));
+fn ids_of(fate_id: u64) -> std::ops::Range<u64> {
+    let ids = RunIds::from_fate_id(MessageId(fate_id));
     ids.first..ids.end()
 }
 
 /// The fate id of a message that was sent alone.
-fn alone(id: u64) -> MessageId {
+fn fate_id_of(id: u64) -> MessageId {
     RunIds { first: id, count: 1 }.fate_id()
 }
 
@@ -89,12 +89,8 @@ fn message_id(delivery: Delivery) -> Option<u64> {
     MessageFrame { channel: ChannelId(0), delivery, payload: b"" }.id().map(|id| id.0)
 }
 
-fn queue() -> SendQueue {
-    open()
-}
-
 fn reliable(queue: &mut SendQueue, channel: u16, byte: u8) {
-    assert!(took(queue.push(
+    assert!(is_taken(queue.push(
         usize::MAX,
         Moment::ORIGIN,
         Message::reliable_ordered(ChannelId(channel), vec![byte]),
@@ -162,17 +158,17 @@ fn a_lost_message_goes_first_and_keeps_its_id() {
         packet(&mut queue, byte.into(), 100);
     }
     for (fate, id) in [(PacketFate::Acknowledged, 1), (PacketFate::Lost, 2), (PacketFate::Acknowledged, 3)] {
-        queue.on_fate(fate, alone(id), id);
+        queue.on_fate(fate, fate_id_of(id), id);
     }
     reliable(&mut queue, 0, 9);
     // Each names the message before it in its channel, whether or not that has arrived.
     assert_eq!(orders(&packet(&mut queue, 4, 100)), [(2, Some(1)), (4, Some(3))]);
-    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
-    queue.on_fate(PacketFate::Lost, alone(2), 4);
+    queue.on_fate(PacketFate::Acknowledged, fate_id_of(0), 0);
+    queue.on_fate(PacketFate::Lost, fate_id_of(2), 4);
     // Message 1 and all before it have arrived, so 2 has nothing to wait for.
     assert_eq!(orders(&packet(&mut queue, 5, 100)), [(2, None)]);
-    queue.on_fate(PacketFate::Acknowledged, alone(2), 5);
-    queue.on_fate(PacketFate::Acknowledged, alone(4), 4);
+    queue.on_fate(PacketFate::Acknowledged, fate_id_of(2), 5);
+    queue.on_fate(PacketFate::Acknowledged, fate_id_of(4), 4);
     assert_eq!((queue.reliable.as_ref().unwrap().base_and_channels(), queue.used_bytes), ((5, 0), 0));
 }
 
@@ -181,14 +177,14 @@ fn a_message_with_a_copy_in_flight_is_not_lost() {
     let mut queue = queue();
     reliable(&mut queue, 0, 1);
     packet(&mut queue, 0, 100);
-    queue.on_fate(PacketFate::Lost, alone(0), 0);
-    queue.on_fate(PacketFate::Lost, alone(0), 0);
+    queue.on_fate(PacketFate::Lost, fate_id_of(0), 0);
+    queue.on_fate(PacketFate::Lost, fate_id_of(0), 0);
     assert_eq!(packet(&mut queue, 7, 100).len(), 1);
-    queue.on_fate(PacketFate::Lost, alone(0), 0);
+    queue.on_fate(PacketFate::Lost, fate_id_of(0), 0);
     assert!(!queue.has_sendable());
-    queue.on_fate(PacketFate::Lost, alone(0), 7);
+    queue.on_fate(PacketFate::Lost, fate_id_of(0), 7);
     assert!(queue.has_sendable());
-    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
+    queue.on_fate(PacketFate::Acknowledged, fate_id_of(0), 0);
     assert!(!queue.has_sendable());
     assert_eq!(packet(&mut queue, 8, 100).len(), 0);
 }
@@ -199,18 +195,18 @@ fn a_message_can_be_repeated_while_it_is_in_flight() {
     reliable(&mut queue, 0, 1);
     packet(&mut queue, 0, 100);
     for number in 1..4 {
-        queue.repeat(alone(0));
-        queue.repeat(alone(0));
+        queue.repeat(fate_id_of(0));
+        queue.repeat(fate_id_of(0));
         assert_eq!(orders(&packet(&mut queue, number, 100)), [(0, None)]);
     }
-    queue.on_fate(PacketFate::Acknowledged, alone(0), 1);
-    queue.repeat(alone(0));
+    queue.on_fate(PacketFate::Acknowledged, fate_id_of(0), 1);
+    queue.repeat(fate_id_of(0));
     assert!(!queue.has_sendable());
 }
 
 #[test]
 fn no_id_is_16384_beyond_the_oldest_in_flight() {
-    let mut queue = open();
+    let mut queue = queue();
     for _ in 0..17_000 {
         reliable(&mut queue, 0, 0);
     }
@@ -226,7 +222,7 @@ fn no_id_is_16384_beyond_the_oldest_in_flight() {
         IfFull::Notify,
     );
     assert_eq!(packet(&mut queue, 32, 1_000).len(), 1, "unreliable ones pass");
-    queue.on_fate(PacketFate::Acknowledged, alone(512), 0);
+    queue.on_fate(PacketFate::Acknowledged, fate_id_of(512), 0);
     assert!(!queue.has_sendable());
     queue.on_fate(PacketFate::Acknowledged, RunIds { first: 0, count: 512 }.fate_id(), 0);
     assert_eq!(packet(&mut queue, 33, 1_200).len(), 513);
@@ -234,36 +230,36 @@ fn no_id_is_16384_beyond_the_oldest_in_flight() {
 
 #[test]
 fn memory_is_charged_per_message_and_ends_at_its_limit() {
-    let mut queue = open();
-    assert!(took(queue.push(
+    let mut queue = queue();
+    assert!(is_taken(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         Message::unreliable(ChannelId(0), Bytes::new()),
         None,
         IfFull::Notify
     )));
-    assert!(took(queue.push(
+    assert!(is_taken(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         Message::reliable_ordered(ChannelId(0), vec![0; 5]),
         None,
         IfFull::Notify
     )));
-    assert!(!took(queue.push(
+    assert!(!is_taken(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         Message::unreliable(ChannelId(0), vec![0; 1]),
         None,
         IfFull::Notify
     )));
-    assert!(took(queue.push(
+    assert!(is_taken(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         Message::unreliable(ChannelId(0), Bytes::new()),
         None,
         IfFull::Notify
     )));
-    assert!(!took(queue.push(
+    assert!(!is_taken(queue.push(
         3 * 64 + 5,
         Moment::ORIGIN,
         Message::unreliable(ChannelId(0), Bytes::new()),
@@ -272,7 +268,7 @@ fn memory_is_charged_per_message_and_ends_at_its_limit() {
     )));
     packet(&mut queue, 0, 100);
     assert_eq!(queue.used_bytes, 69);
-    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
+    queue.on_fate(PacketFate::Acknowledged, fate_id_of(0), 0);
     assert_eq!(queue.used_bytes, 0);
 }
 
@@ -287,10 +283,10 @@ fn fill_1000(queue: &mut SendQueue, number: u64, now: Moment) -> (FillCounts, Ve
 
 #[test]
 fn a_half_sent_message_keeps_its_receipt_id_while_the_connection_is_idle() {
-    let mut queue = open();
+    let mut queue = queue();
     let receipts = [1, 2].map(|id| Some(ReceiptId(NonZeroU64::new(id).unwrap())));
     let message = Message::unreliable(ChannelId(0), vec![7; 2_500]);
-    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipts[0], IfFull::Notify)));
+    assert!(is_taken(queue.push(usize::MAX, Moment::ORIGIN, message, receipts[0], IfFull::Notify)));
     let (_, first) = fill_1000(&mut queue, 0, Moment::ORIGIN);
     queue.on_fate(PacketFate::Lost, first[0], 0);
     assert_eq!(queue.pop_receipt(), receipts[0].map(|receipt| (receipt, Outcome::Lost)));
@@ -298,7 +294,7 @@ fn a_half_sent_message_keeps_its_receipt_id_while_the_connection_is_idle() {
     // The fates of the other fragments must not be taken for that of the next message.
     let rest = [1, 2].map(|number| fill_1000(&mut queue, number, Moment::ORIGIN).1);
     let message = Message::unreliable(ChannelId(0), vec![8]);
-    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipts[1], IfFull::Notify)));
+    assert!(is_taken(queue.push(usize::MAX, Moment::ORIGIN, message, receipts[1], IfFull::Notify)));
     let (_, next) = fill_1000(&mut queue, 3, Moment::ORIGIN);
     for (number, id) in (1..).zip(rest.into_iter().flatten()) {
         queue.on_fate(PacketFate::Acknowledged, id, number);
@@ -310,9 +306,9 @@ fn a_half_sent_message_keeps_its_receipt_id_while_the_connection_is_idle() {
 
 #[test]
 fn a_fragmented_message_that_expires_is_abandoned_once() {
-    let mut queue = open();
+    let mut queue = queue();
     let message = Message::reliable_ordered(ChannelId(0), vec![7; 3_000]).lifetime(Duration::from_millis(10));
-    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, None, IfFull::Notify)));
+    assert!(is_taken(queue.push(usize::MAX, Moment::ORIGIN, message, None, IfFull::Notify)));
     let (_, fragments) = fill_1000(&mut queue, 0, Moment::ORIGIN);
     queue.on_fate(PacketFate::Lost, fragments[0], 0);
     let (filled, skips) = fill_1000(&mut queue, 1, Moment::ORIGIN.after(Duration::from_millis(10)));
@@ -328,8 +324,8 @@ fn ids_continue_after_memory_is_released() {
     reliable(&mut queue, 0, 1);
     packet(&mut queue, 0, 100);
     queue.shrink();
-    assert!(queue.reliable.is_some(), "one is under way");
-    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
+    assert!(queue.reliable.is_some(), "one is in flight");
+    queue.on_fate(PacketFate::Acknowledged, fate_id_of(0), 0);
     queue.shrink();
     assert!(queue.reliable.is_none());
     reliable(&mut queue, 0, 2);
@@ -348,7 +344,7 @@ fn lost_messages_precede_waiting_ones_within_their_class() {
         IfFull::Notify,
     );
     packet(&mut queue, 0, 100);
-    queue.on_fate(PacketFate::Lost, alone(0), 0);
+    queue.on_fate(PacketFate::Lost, fate_id_of(0), 0);
     queue.push(
         SEND_MEMORY_BYTES,
         Moment::ORIGIN,
@@ -392,11 +388,15 @@ fn a_sequenced_channel_sends_its_next_after_the_last_arrived() {
         );
     }
     assert!(!queue.has_sendable());
-    queue.on_fate(PacketFate::Lost, alone(0), 0);
-    assert_eq!(packet(&mut queue, 1, 100), [(1, Some((0, None)), vec![2])], "the one under way finishes");
-    queue.on_fate(PacketFate::Acknowledged, alone(0), 1);
+    queue.on_fate(PacketFate::Lost, fate_id_of(0), 0);
+    assert_eq!(
+        packet(&mut queue, 1, 100),
+        [(1, Some((0, None)), vec![2])],
+        "the one in flight is delivered first"
+    );
+    queue.on_fate(PacketFate::Acknowledged, fate_id_of(0), 1);
     assert_eq!(packet(&mut queue, 2, 100), [(1, Some((1, None)), vec![5])]);
-    queue.on_fate(PacketFate::Acknowledged, alone(1), 2);
+    queue.on_fate(PacketFate::Acknowledged, fate_id_of(1), 2);
     queue.shrink();
     assert_eq!((queue.used_bytes, queue.scheduler.is_none(), queue.reliable.is_none()), (0, true, true));
 }
@@ -414,7 +414,7 @@ fn unordered_messages_do_not_affect_the_order_of_others() {
     );
     reliable(&mut queue, 1, 3);
     assert_eq!(orders(&packet(&mut queue, 0, 100)), [(0, None), (1, None), (2, Some(0))]);
-    queue.on_fate(PacketFate::Lost, alone(1), 0);
+    queue.on_fate(PacketFate::Lost, fate_id_of(1), 0);
     assert_eq!(orders(&packet(&mut queue, 1, 100)), [(1, None)]);
 }
 
@@ -430,11 +430,11 @@ fn a_short_message_is_repeated_as_often_as_configured() {
         assert_eq!(orders_of_all(&mut queue, number), expected);
     }
     // The newest copy is in packet 2, so the loss of the first has no effect.
-    queue.on_fate(PacketFate::Lost, alone(0), 0);
+    queue.on_fate(PacketFate::Lost, fate_id_of(0), 0);
     assert!(!queue.has_sendable());
-    queue.on_fate(PacketFate::Acknowledged, alone(2), 2);
+    queue.on_fate(PacketFate::Acknowledged, fate_id_of(2), 2);
     reliable(&mut queue, 1, 1);
-    assert_eq!(orders_of_all(&mut queue, 4), [4, 3], "what arrived rides no more, and 1 has ridden twice");
+    assert_eq!(orders_of_all(&mut queue, 4), [4, 3], "2 was acknowledged, and 1 has had its two copies");
 }
 
 #[test]
@@ -443,7 +443,7 @@ fn only_short_messages_of_the_channel_are_copied() {
     queue.set_options(ChannelId(1), ChannelOptions::default().redundancy(Redundancy::Three));
     for (channel, bytes) in [(1, 129), (2, 1), (1, 128)] {
         let options = SendOptions::reliable_ordered();
-        assert!(took(queue.push(
+        assert!(is_taken(queue.push(
             SEND_MEMORY_BYTES,
             Moment::ORIGIN,
             Message::new(ChannelId(channel), vec![0; bytes], options),
@@ -479,7 +479,7 @@ fn copies_without_room_do_not_accumulate() {
         // Room for one message, so that something always waits.
         let taken = packet(&mut queue, number, 7);
         for (id, _) in orders(&taken) {
-            queue.on_fate(PacketFate::Acknowledged, alone(id), number);
+            queue.on_fate(PacketFate::Acknowledged, fate_id_of(id), number);
         }
         assert!(queue.reliable.as_ref().unwrap().copied_count() <= 1);
     }
@@ -490,10 +490,10 @@ fn an_open_receipt_survives_the_release_of_idle_memory() {
     let mut queue = queue();
     let receipt = std::num::NonZeroU64::new(1).map(ReceiptId);
     let message = Message::reliable_ordered(ChannelId(0), vec![1]);
-    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipt, IfFull::Notify)));
+    assert!(is_taken(queue.push(usize::MAX, Moment::ORIGIN, message, receipt, IfFull::Notify)));
     packet(&mut queue, 0, 100);
     assert!(queue.shrink().is_none());
-    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
+    queue.on_fate(PacketFate::Acknowledged, fate_id_of(0), 0);
     assert!(queue.shrink().is_none(), "its outcome was not read");
     assert_eq!(queue.pop_receipt(), receipt.map(|receipt| (receipt, Outcome::Acknowledged)));
 }
@@ -503,7 +503,7 @@ fn resolved_receipts_and_values_in_flight_need_no_queue() {
     let mut queue = queue();
     let receipt = std::num::NonZeroU64::new(1).map(ReceiptId);
     let (value, payload) = (SendOptions::reliable_latest(3), Bytes::from_static(b"v"));
-    assert!(took(queue.push(
+    assert!(is_taken(queue.push(
         SEND_MEMORY_BYTES,
         Moment::ORIGIN,
         Message::new(ChannelId(1), payload, value),
@@ -529,13 +529,13 @@ fn first_value(sendings: u64) -> MessageId {
 #[test]
 fn used_channels_take_no_bytes_and_no_visits_once_acknowledged() {
     let visits_of = |created: u16| {
-        let mut queue = open();
+        let mut queue = queue();
         for channel in 0..created {
             reliable(&mut queue, channel, 0);
             assert_eq!(packet(&mut queue, channel.into(), 1_000).len(), 1);
         }
         for id in 0..created {
-            queue.on_fate(PacketFate::Acknowledged, alone(id.into()), id.into());
+            queue.on_fate(PacketFate::Acknowledged, fate_id_of(id.into()), id.into());
         }
         assert_eq!((queue.used_bytes, queue.reliable.as_ref().unwrap().base_and_channels().1), (0, 0));
         queue.shrink();
@@ -545,7 +545,7 @@ fn used_channels_take_no_bytes_and_no_visits_once_acknowledged() {
                 let id = u64::from(created) + number;
                 reliable(&mut queue, 0, 0);
                 assert_eq!(packet(&mut queue, id, 1_000).len(), 1);
-                queue.on_fate(PacketFate::Acknowledged, alone(id), id);
+                queue.on_fate(PacketFate::Acknowledged, fate_id_of(id), id);
             }
         })
     };

@@ -26,13 +26,13 @@ pub(super) fn at(milliseconds: u64) -> Moment {
 pub(super) struct SimulatedLink {
     pub(super) bytes_per_second: u64,
     pub(super) buffer_bytes: u64,
-    /// Without queue and transmission.
+    /// The round trip without the time in the queue and the transmission time.
     pub(super) round_trip: Duration,
-    /// Lost at random, in thousandths.
+    /// The packets that are lost at random, in thousandths.
     pub(super) loss_per_mille: u64,
-    /// Every packet is up to this much later; the order stays.
+    /// Each packet is delayed by up to this time. The order does not change.
     pub(super) jitter: Duration,
-    /// Everything is lost in between.
+    /// All packets that are sent during this time are lost.
     pub(super) outage: std::ops::Range<Moment>,
     /// An ack is sent after this many packets, or after this time.
     pub(super) ack_packets: u64,
@@ -56,13 +56,13 @@ impl SimulatedLink {
     }
 }
 
-/// A sender to be.
+/// The settings of a flow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source {
     pub(super) choice: Congestion,
     pub(super) from: Moment,
     pub(super) packet_bytes: u64,
-    /// Packets a second; nothing: as many as may go.
+    /// Packets per second; `None` for as many as the controller permits.
     pub(super) rate: Option<u64>,
 }
 
@@ -85,7 +85,7 @@ impl Source {
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum SimEvent {
     Arrive { flow: usize, number: u64 },
     SendAck { flow: usize, count: u64 },
     Ack { flow: usize, numbers: Vec<u64>, delay: Duration },
@@ -104,7 +104,7 @@ struct Sent {
 pub(super) struct Flow {
     source: Source,
     pub(super) rate: Rate,
-    /// From this number on.
+    /// The number of the first packet in `sent`.
     first: u64,
     sent: VecDeque<Sent>,
     in_flight_bytes: u64,
@@ -118,26 +118,26 @@ pub(super) struct Flow {
     last_arrival: Moment,
     /// When packets arrived, and how long each waited in the queue.
     pub(super) arrivals: Vec<(Moment, Duration)>,
-    /// Packets that could not be sent when the application gave them.
+    /// Packets that could not be sent when the application produced them.
     pub(super) blocked: u64,
     pub(super) lost: u64,
     pub(super) windows: Vec<(Moment, u64)>,
     sent_at: Vec<Moment>,
 }
 
-/// The world.
+/// Flows that share a link, in virtual time.
 #[derive(Debug)]
-pub(super) struct Sim {
+pub(super) struct Simulation {
     pub(super) link: SimulatedLink,
     now: Moment,
     free_at: Moment,
-    events: BinaryHeap<Reverse<(Moment, u64, What)>>,
+    events: BinaryHeap<Reverse<(Moment, u64, SimEvent)>>,
     event_count: u64,
     pub(super) flows: Vec<Flow>,
     random: u64,
 }
 
-impl Sim {
+impl Simulation {
     pub(super) fn new(link: SimulatedLink, sources: &[Source]) -> Self {
         let now = Moment::ORIGIN;
         let mut sim = Self {
@@ -151,13 +151,14 @@ impl Sim {
         };
         for (flow, &source) in sources.iter().enumerate() {
             sim.flows.push(Flow::new(source));
-            let first = if source.rate.is_some() { What::Produce { flow } } else { What::Wake { flow } };
+            let first =
+                if source.rate.is_some() { SimEvent::Produce { flow } } else { SimEvent::Wake { flow } };
             sim.schedule(source.from, first);
         }
         sim
     }
 
-    /// Goes on until then.
+    /// Runs until this time.
     pub(super) fn run(&mut self, until: Duration) -> &mut Self {
         let end = Moment::ORIGIN.after(until);
         while let Some(Reverse((moment, _, _))) = self.events.peek()
@@ -194,7 +195,7 @@ impl Sim {
         waits.get(waits.len() * per_mille / 1_000).map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap())
     }
 
-    fn schedule(&mut self, moment: Moment, what: What) {
+    fn schedule(&mut self, moment: Moment, what: SimEvent) {
         self.event_count += 1;
         self.events.push(Reverse((moment, self.event_count, what)));
     }
@@ -206,29 +207,29 @@ impl Sim {
         self.random % below.max(1)
     }
 
-    fn handle(&mut self, what: What) {
+    fn handle(&mut self, what: SimEvent) {
         match what {
-            What::Arrive { flow, number } => self.on_arrival(flow, number),
-            What::SendAck { flow, count } => {
+            SimEvent::Arrive { flow, number } => self.on_arrival(flow, number),
+            SimEvent::SendAck { flow, count } => {
                 if self.flows[flow].acks_sent == count {
                     self.send_ack(flow);
                 }
             }
-            What::Ack { flow, numbers, delay } => {
+            SimEvent::Ack { flow, numbers, delay } => {
                 self.flows[flow].on_ack(self.now, &numbers, delay);
                 self.fill(flow);
             }
-            What::Produce { flow } => {
+            SimEvent::Produce { flow } => {
                 let rate = self.flows[flow].source.rate.unwrap();
                 self.flows[flow].waiting += 1;
                 self.fill(flow);
                 self.flows[flow].blocked += self.flows[flow].waiting;
                 self.schedule(
                     self.now.after(Duration::from_nanos(1_000_000_000 / rate)),
-                    What::Produce { flow },
+                    SimEvent::Produce { flow },
                 );
             }
-            What::Wake { flow } => {
+            SimEvent::Wake { flow } => {
                 if self.flows[flow].woken_for <= self.now {
                     self.fill(flow);
                 }
@@ -236,7 +237,7 @@ impl Sim {
         }
     }
 
-    /// Sends what may be sent, and says when to come back.
+    /// Sends what may be sent, and schedules the next call.
     fn fill(&mut self, flow: usize) {
         let now = self.now;
         if self.flows[flow].probe_at() <= now && self.flows[flow].in_flight_bytes > 0 {
@@ -258,7 +259,7 @@ impl Sim {
         let may = sender.in_flight_bytes < window && sender.has_data();
         let wake = sender.probe_at().min(sender.rate.next_at(now).filter(|_| may).unwrap_or(Moment::LAST));
         sender.woken_for = wake;
-        self.schedule(wake.max(now.after(Duration::from_micros(10))), What::Wake { flow });
+        self.schedule(wake.max(now.after(Duration::from_micros(10))), SimEvent::Wake { flow });
     }
 
     fn send(&mut self, flow: usize) {
@@ -287,7 +288,7 @@ impl Sim {
         let arrival = arrival.max(sender.last_arrival);
         sender.last_arrival = arrival;
         sender.arrivals.push((arrival, wait));
-        self.schedule(arrival, What::Arrive { flow, number });
+        self.schedule(arrival, SimEvent::Arrive { flow, number });
     }
 
     fn on_arrival(&mut self, flow: usize, number: u64) {
@@ -298,7 +299,7 @@ impl Sim {
             self.send_ack(flow);
         } else if receiver.received.len() == 1 {
             let count = receiver.acks_sent;
-            self.schedule(self.now.after(self.link.ack_delay), What::SendAck { flow, count });
+            self.schedule(self.now.after(self.link.ack_delay), SimEvent::SendAck { flow, count });
         }
     }
 
@@ -307,7 +308,7 @@ impl Sim {
         receiver.acks_sent += 1;
         let numbers = std::mem::take(&mut receiver.received);
         let delay = self.now.since(receiver.received_at);
-        self.schedule(self.now.after(self.link.round_trip / 2), What::Ack { flow, numbers, delay });
+        self.schedule(self.now.after(self.link.round_trip / 2), SimEvent::Ack { flow, numbers, delay });
     }
 }
 
@@ -335,7 +336,7 @@ impl Flow {
         }
     }
 
-    /// Bytes it sent between two times, in seconds.
+    /// The bytes that were sent between two times, in seconds.
     pub(super) fn sent_bytes(&self, seconds: std::ops::Range<u64>) -> u64 {
         let range = at(seconds.start * 1_000)..at(seconds.end * 1_000);
         let count = self.sent_at.iter().filter(|when| range.contains(when)).count();

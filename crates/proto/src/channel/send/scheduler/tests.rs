@@ -175,7 +175,7 @@ fn a_sequenced_channel_has_one_in_flight_and_the_newest_waits() {
     assert_eq!(drain(&mut queues, true), [(1, 2)]);
     assert_eq!(push(&mut queues, 1, mode, b"ccc", Priority::Normal), None);
     assert_eq!(push(&mut queues, 1, mode, b"dddd", Priority::Normal), Some(Bytes::from_static(b"ccc")));
-    assert!(!queues.has_sendable(true), "one is under way");
+    assert!(!queues.has_sendable(true), "one is in flight");
     queues.on_sequenced_arrived(ChannelId(1));
     assert_eq!(drain(&mut queues, true), [(1, 4)]);
     queues.on_sequenced_arrived(ChannelId(1));

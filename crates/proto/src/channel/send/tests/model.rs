@@ -110,8 +110,8 @@ impl World {
             0..3 if self.receipt_percent < 100 => self.push_block(),
             0..40 => (0..=self.random.below(12)).for_each(|_| self.push()),
             40..65 => self.fill_any(),
-            65..80 => self.settle(PacketFate::Acknowledged),
-            80..88 => self.settle(PacketFate::Lost),
+            65..80 => self.resolve_packet(PacketFate::Acknowledged),
+            80..88 => self.resolve_packet(PacketFate::Lost),
             88..92 => self.repeat(),
             92..95 => self.now = self.now.after(Duration::from_millis(self.random.below(20))),
             95..97 => self.set_options(),
@@ -374,7 +374,7 @@ impl World {
         }
     }
 
-    fn settle(&mut self, fate: PacketFate) {
+    fn resolve_packet(&mut self, fate: PacketFate) {
         if self.in_flight.is_empty() {
             return;
         }
@@ -469,7 +469,7 @@ impl World {
                 break;
             }
             self.fill(1_200);
-            self.settle(PacketFate::Acknowledged);
+            self.resolve_packet(PacketFate::Acknowledged);
             self.queue.assert_invariants();
         }
         assert_eq!(self.queue.used_bytes(), 0, "memory is in use at rest");

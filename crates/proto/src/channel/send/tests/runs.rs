@@ -3,7 +3,7 @@
 use drumfire_wire::{Frame, FrameWriter, Frames};
 
 use super::super::*;
-use super::{alone, open, reliable, took};
+use super::{fate_id_of, is_taken, queue, reliable};
 use crate::channel::Redundancy;
 use crate::convert::to_usize;
 use crate::loss::PacketFate;
@@ -44,12 +44,12 @@ fn fill(queue: &mut SendQueue, number: u64, now: Moment, room: usize) -> (Vec<Wr
 
 fn push(queue: &mut SendQueue, bytes: usize) {
     let message = Message::reliable_ordered(ChannelId(1), vec![7; bytes]);
-    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, None, IfFull::Notify)));
+    assert!(is_taken(queue.push(usize::MAX, Moment::ORIGIN, message, None, IfFull::Notify)));
 }
 
 #[test]
 fn a_lost_run_is_cut_to_the_room_and_skips_what_arrived() {
-    let mut queue = open();
+    let mut queue = queue();
     (0..6).for_each(|_| push(&mut queue, 10));
     let (frames, first) = fill(&mut queue, 0, Moment::ORIGIN, 1_000);
     assert_eq!(frames, [(0, None, vec![10; 6])]);
@@ -75,12 +75,12 @@ fn a_lost_run_is_cut_to_the_room_and_skips_what_arrived() {
 
 #[test]
 fn an_expired_run_is_skipped_by_one_frame() {
-    let mut queue = open();
+    let mut queue = queue();
     for (number, bytes) in (1..).zip([3, 200, 0, 40]) {
         let message =
             Message::reliable_ordered(ChannelId(1), vec![7; bytes]).lifetime(Duration::from_millis(10));
         let receipt = std::num::NonZeroU64::new(number).map(ReceiptId);
-        assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipt, IfFull::Notify)));
+        assert!(is_taken(queue.push(usize::MAX, Moment::ORIGIN, message, receipt, IfFull::Notify)));
     }
     let (_, fate_ids) = fill(&mut queue, 0, Moment::ORIGIN, 1_000);
     queue.on_fate(PacketFate::Lost, fate_ids[0], 0);
@@ -100,12 +100,12 @@ fn an_expired_run_is_skipped_by_one_frame() {
 
 #[test]
 fn a_message_with_an_acked_skip_is_not_skipped_again() {
-    let mut queue = open();
+    let mut queue = queue();
     // The first message stays in flight, so that the records of later ones stay too.
     reliable(&mut queue, 1, 0);
     fill(&mut queue, 0, Moment::ORIGIN, 100);
     let long = Message::reliable_ordered(ChannelId(2), vec![7; 60_000]).lifetime(Duration::from_millis(10));
-    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, long, None, IfFull::Notify)));
+    assert!(is_taken(queue.push(usize::MAX, Moment::ORIGIN, long, None, IfFull::Notify)));
     let (_, fragment) = fill(&mut queue, 1, Moment::ORIGIN, 1_000);
     push(&mut queue, 600);
     let is_written = |frames: &[Written]| frames.iter().any(|frame| frame.0 == 2);
@@ -125,16 +125,16 @@ fn a_message_with_an_acked_skip_is_not_skipped_again() {
 
 #[test]
 fn messages_of_one_run_expire_and_repeat_together() {
-    let mut queue = open();
+    let mut queue = queue();
     queue.set_options(ChannelId(1), ChannelOptions::default().redundancy(Redundancy::One));
     [10, 10, 300, 300, 10].into_iter().for_each(|bytes| push(&mut queue, bytes));
     let message = Message::reliable_ordered(ChannelId(1), vec![7; 10]).lifetime(Duration::from_millis(10));
-    assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, None, IfFull::Notify)));
+    assert!(is_taken(queue.push(usize::MAX, Moment::ORIGIN, message, None, IfFull::Notify)));
     push(&mut queue, 600);
     let (frames, _) = fill(&mut queue, 0, Moment::ORIGIN, 1_400);
     let lengths: Vec<_> = frames.into_iter().map(|(_, _, lengths)| lengths).collect();
     assert_eq!(lengths, [vec![10, 10], vec![300, 300], vec![10], vec![10], vec![600]]);
-    // Copies of short runs ride again, and a run is cut where it does not fit.
+    // Short runs are copied into later packets, and a run is cut where it does not fit.
     reliable(&mut queue, 2, 0);
     let (frames, _) = fill(&mut queue, 1, Moment::ORIGIN, 6 + 15);
     assert_eq!(frames, [(7, None, vec![1]), (0, None, vec![10])]);
@@ -148,7 +148,7 @@ fn messages_of_one_run_expire_and_repeat_together() {
 fn a_peer_that_acknowledges_selectively_holds_bounded_memory() {
     // The peer acknowledges all runs but one of each chunk. More memory in use has larger chunks.
     for (limit_bytes, missing) in [(usize::MAX, 2_u32), (usize::MAX, 4), (usize::MAX, 14), (100_000, 14)] {
-        let (mut queue, mut fate_ids) = (open(), Vec::new());
+        let (mut queue, mut fate_ids) = (queue(), Vec::new());
         for number in 0..400 {
             for _ in 0..20 {
                 let message = Message::reliable_ordered(ChannelId(1), vec![7; 50]);
@@ -178,7 +178,7 @@ fn a_peer_that_acknowledges_selectively_holds_bounded_memory() {
 
 #[test]
 fn interleaved_channels_have_separate_runs() {
-    let mut queue = open();
+    let mut queue = queue();
     for _ in 0..8 {
         (1..=3).for_each(|channel| reliable(&mut queue, channel, 7));
     }
@@ -193,7 +193,7 @@ fn interleaved_channels_have_separate_runs() {
 
 #[test]
 fn a_single_message_is_not_copied() {
-    let mut queue = open();
+    let mut queue = queue();
     for number in 0..3 {
         push(&mut queue, 100);
         let (frames, fate_ids) = fill(&mut queue, number, Moment::ORIGIN, 1_000);
@@ -204,12 +204,12 @@ fn a_single_message_is_not_copied() {
 
 #[test]
 fn a_segment_expires_as_a_whole_with_its_receipts() {
-    let mut queue = open();
+    let mut queue = queue();
     let mut receipts = (1..).filter_map(std::num::NonZeroU64::new).map(ReceiptId);
     for (bytes, has_receipt) in [(10, true), (20, true), (30, true), (40, false)] {
         let message = Message::unreliable(ChannelId(1), vec![7; bytes]).lifetime(Duration::from_millis(10));
         let receipt = receipts.next().filter(|_| has_receipt);
-        assert!(took(queue.push(usize::MAX, Moment::ORIGIN, message, receipt, IfFull::Notify)));
+        assert!(is_taken(queue.push(usize::MAX, Moment::ORIGIN, message, receipt, IfFull::Notify)));
     }
     let late = Moment::ORIGIN.after(Duration::from_millis(10));
     let mut memory = [0; 100];
@@ -223,7 +223,7 @@ fn a_segment_expires_as_a_whole_with_its_receipts() {
 
 #[test]
 fn records_of_acked_messages_do_not_accumulate() {
-    let mut queue = open();
+    let mut queue = queue();
     for number in 0..16_000 {
         push(&mut queue, 1);
         let (_, fate_ids) = fill(&mut queue, number, Moment::ORIGIN, 100);
@@ -232,6 +232,6 @@ fn records_of_acked_messages_do_not_accumulate() {
         }
         assert!(queue.reliable.as_ref().unwrap().record_count() <= 66);
     }
-    queue.on_fate(PacketFate::Acknowledged, alone(0), 0);
+    queue.on_fate(PacketFate::Acknowledged, fate_id_of(0), 0);
     assert_eq!(queue.reliable.as_ref().unwrap().base_and_channels(), (16_000, 0));
 }
