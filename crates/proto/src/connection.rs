@@ -219,7 +219,7 @@ impl Connection {
     }
 
     /// Stores the keys and the agreed parameters. Packets of the peer can be opened from now on.
-    pub(crate) fn agree(
+    pub(crate) fn on_handshake(
         &mut self,
         now: Moment,
         agreement: HandshakeResult,
@@ -233,9 +233,9 @@ impl Connection {
         // Every path is assumed to carry 1,200 bytes (RFC 9000 section 14). More must be proved by a probe.
         self.path.datagram_max_bytes = peer.datagram_max_bytes.min(Path::START_BYTES);
         self.peer_datagram_max_bytes = peer.datagram_max_bytes;
-        self.sending.agree(peer.message_max_bytes, peer.credit_bytes);
-        self.receiving.credit.agree(self.bounds.credit_bytes);
-        self.liveness.agree(timeouts.silent_timeout, timeouts.unacknowledged_timeout);
+        self.sending.set_parameters(peer.message_max_bytes, peer.credit_bytes);
+        self.receiving.credit.set_parameters(self.bounds.credit_bytes);
+        self.liveness.set_timeouts(timeouts.silent_timeout, timeouts.unacknowledged_timeout);
     }
 
     /// Whether both ends may send packets with messages.

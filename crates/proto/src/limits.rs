@@ -255,7 +255,7 @@ pub const PATH_CANDIDATES: usize = 2;
 pub const CHALLENGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The number of challenge rounds for a connection whose Hello came from several addresses.
-pub(crate) const CONTESTED_ROUNDS: u32 = 10;
+pub(crate) const CHALLENGE_ROUNDS: u32 = 10;
 
 /// The lifetime of a resume token. A new one is sent at half of it.
 pub const RESUME_LIFE: Duration = Duration::from_secs(600);

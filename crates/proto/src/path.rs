@@ -9,7 +9,7 @@ use drumfire_crypto::Entropy;
 use drumfire_wire::{ConnectionId, PathData};
 
 use crate::limits::{
-    AMPLIFICATION, CHALLENGE_INTERVAL, CONTESTED_ROUNDS, DATAGRAM_SENT_MAX_BYTES, PATH_CANDIDATES,
+    AMPLIFICATION, CHALLENGE_INTERVAL, CHALLENGE_ROUNDS, DATAGRAM_SENT_MAX_BYTES, PATH_CANDIDATES,
 };
 use crate::route::Route;
 use crate::time::Moment;
@@ -55,7 +55,7 @@ struct Search {
     /// The known address responded to a challenge, and no candidate has yet.
     prefers_known: bool,
     /// The remaining rounds of challenges for a connection whose Hello came from several addresses.
-    contested_rounds: u32,
+    challenge_rounds_left: u32,
 }
 
 /// An address that may be the peer's new one.
@@ -127,7 +127,7 @@ impl Search {
             leading: None,
             known: Challenge::default(),
             prefers_known: false,
-            contested_rounds: 0,
+            challenge_rounds_left: 0,
         })
     }
 
@@ -184,7 +184,7 @@ impl Path {
                 if is_newest {
                     search.leading = None;
                 }
-                search.contest(now, entropy);
+                search.challenge_all(now, entropy);
             }
             return;
         }
@@ -207,7 +207,7 @@ impl Path {
         if candidate.challenge.renew(now, entropy) {
             search.known.renew(now, entropy);
         }
-        search.contest(now, entropy);
+        search.challenge_all(now, entropy);
     }
 
     /// Registers another copy of the newest packet from another address, while a path is being searched. An attacker
@@ -244,7 +244,7 @@ impl Path {
 
     /// Starts a search among the addresses that sent the same Hello, each of `received_bytes`. The known address is
     /// only one of them.
-    pub(crate) fn contest(
+    pub(crate) fn search_among(
         &mut self,
         now: Moment,
         others: impl Iterator<Item = Route>,
@@ -255,11 +255,11 @@ impl Path {
         // answer a challenge. Challenges may be lost, so they are repeated for several rounds. There may be more
         // addresses than places. The others become candidates when a packet comes from them.
         let search = self.search.get_or_insert_with(Search::new);
-        search.contested_rounds = CONTESTED_ROUNDS;
+        search.challenge_rounds_left = CHALLENGE_ROUNDS;
         for (place, route) in search.candidates.iter_mut().zip(others) {
             *place = Some(Candidate::new(route, received_bytes, now));
         }
-        search.contest(now, entropy);
+        search.challenge_all(now, entropy);
     }
 
     /// Processes the response to a challenge. Returns whether the path moved.
@@ -429,9 +429,9 @@ impl Search {
         self.known.is_due || self.candidates.iter().flatten().any(may)
     }
 
-    /// Challenges all addresses again, while the peer's is uncertain and rounds are left.
-    fn contest(&mut self, now: Moment, entropy: &mut Entropy) {
-        if self.contested_rounds == 0 {
+    /// Challenges all addresses again, if rounds are left.
+    fn challenge_all(&mut self, now: Moment, entropy: &mut Entropy) {
+        if self.challenge_rounds_left == 0 {
             return;
         }
         // A round counts only when a challenge is renewed, which is at most once per interval.
@@ -440,7 +440,7 @@ impl Search {
             is_renewed |= candidate.challenge.renew(now, entropy);
         }
         if is_renewed {
-            self.contested_rounds = self.contested_rounds.saturating_sub(1);
+            self.challenge_rounds_left = self.challenge_rounds_left.saturating_sub(1);
         }
     }
 }

@@ -35,7 +35,7 @@ impl SendCredit {
     }
 
     /// Stores the values of the peer's parameters.
-    pub(crate) const fn agree(&mut self, message_max_bytes: u32, credit_bytes: u32) {
+    pub(crate) const fn set_parameters(&mut self, message_max_bytes: u32, credit_bytes: u32) {
         // Parameters with less than a kilobyte were refused before.
         debug_assert!(message_max_bytes > 0, "the peer accepts no message");
         self.message_max_bytes = match NonZeroU32::new(message_max_bytes) {
@@ -94,7 +94,7 @@ pub(crate) struct ReceiveCredit {
 
 impl ReceiveCredit {
     /// Stores the value of this end's parameters.
-    pub(crate) const fn agree(&mut self, credit_bytes: u32) {
+    pub(crate) const fn set_parameters(&mut self, credit_bytes: u32) {
         self.left = credit_bytes;
     }
 
@@ -192,8 +192,8 @@ mod tests {
     fn sender_and_receiver_count_the_same_credit() {
         let (mut out, mut into) = (SendCredit::new(), ReceiveCredit::default());
         assert!(!out.has(1), "nothing before the parameters");
-        out.agree(2_000, 4_000);
-        into.agree(4_000);
+        out.set_parameters(2_000, 4_000);
+        into.set_parameters(4_000);
         for _ in 0..2 {
             assert!(out.has(1_500));
             out.spend(1_500);
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn granted_credit_is_never_revoked() {
         let mut into = ReceiveCredit::default();
-        into.agree(4_000);
+        into.set_parameters(4_000);
         assert_eq!(into.extend(4_000, 4_000), None);
         assert!(into.take(4_000));
         assert_eq!(into.extend(4_000, 0), Some(8_000));
@@ -223,7 +223,7 @@ mod tests {
         out.spend(u32::MAX as usize);
         assert!(!out.has(1));
         let mut into = ReceiveCredit::default();
-        into.agree(u32::MAX);
+        into.set_parameters(u32::MAX);
         assert!(into.take(usize::MAX) && !into.take(1));
     }
 }

@@ -41,13 +41,13 @@ impl SendState {
     }
 
     /// Stores the limits of the peer's parameters.
-    pub(crate) fn agree(&mut self, message_max_bytes: u32, credit_bytes: u32) {
+    pub(crate) fn set_parameters(&mut self, message_max_bytes: u32, credit_bytes: u32) {
         // Messages may be queued before the handshake ends, so there may be a queue already.
         let credit = match self {
             Self::Idle(idle) => &mut idle.credit,
             Self::Busy(queue) => &mut queue.credit,
         };
-        credit.agree(message_max_bytes, credit_bytes);
+        credit.set_parameters(message_max_bytes, credit_bytes);
     }
 
     /// The longest reliable message that the peer accepts, in bytes.
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn ids_and_credit_continue_after_the_queue_is_released() {
         let mut outbox = SendState::new();
-        outbox.agree(2_000, 400);
+        outbox.set_parameters(2_000, 400);
         for round in 0..2 {
             assert!(!outbox.has_sendable() && outbox.used_bytes() == 0);
             assert_eq!(push(&mut outbox, 100), PushResult::Taken(0));

@@ -53,7 +53,8 @@ impl Liveness {
         self.is_client
     }
 
-    pub(crate) const fn agree(&mut self, silent: Duration, unacknowledged: Duration) {
+    /// Sets the timeouts that the handshake agreed on.
+    pub(crate) const fn set_timeouts(&mut self, silent: Duration, unacknowledged: Duration) {
         self.silent_timeout = Millis::new(silent);
         self.unacknowledged_timeout = Millis::new(unacknowledged);
     }
@@ -198,7 +199,7 @@ mod tests {
     #[test]
     fn a_short_silent_timeout_shortens_the_keep_alive() {
         let mut client = liveness(true);
-        client.agree(Duration::from_secs(3), Duration::from_secs(3));
+        client.set_timeouts(Duration::from_secs(3), Duration::from_secs(3));
         client.on_shrunk();
         assert_eq!(client.next_at(), Some(ms(750)));
         assert!(client.is_keep_alive_due(ms(750)));

@@ -117,7 +117,7 @@ impl Connection {
             Some(FragmentCheck::Disagrees) => return Received::Dropped(DropReason::PiecesDisagree),
             Some(_) => return Received::Dropped(DropReason::ReceiveMemory),
         }
-        let room = self.room(number, &contents, sink.events);
+        let room = self.room_for(number, &contents, sink.events);
         let urgency = contents.urgency.unwrap_or(AckUrgency::None);
         // Without room, only a packet with reliable data is refused. Any other is processed without its messages,
         // because this end waits for the acks and the credit in it.

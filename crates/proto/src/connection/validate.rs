@@ -311,7 +311,7 @@ impl Connection {
     /// Returns how much of packet `number` can be accepted. When memory for values is short, incomplete unreliable
     /// messages are dropped first, and then known keys. A dropped key can deliver an older value a second time.
     /// Without dropping keys, the values that wait for their memory would wait forever.
-    pub(super) fn room(
+    pub(super) fn room_for(
         &mut self,
         number: u64,
         contents: &ValidatedPacket<'_>,

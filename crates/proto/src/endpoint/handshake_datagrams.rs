@@ -108,7 +108,7 @@ impl<P: Placement> Endpoint<P> {
         let known = connection.path.route;
         let others = proved.into_iter().flatten().filter(|route| *route != known);
         if others.clone().next().is_some() {
-            connection.path.contest(now, others, wire_limits::HELLO_BYTES, &mut self.entropy);
+            connection.path.search_among(now, others, wire_limits::HELLO_BYTES, &mut self.entropy);
         }
         // The token gives the end of the session as wall-clock time. Here it becomes a time of the monotonic clock.
         if let Some(grant) = &mut grant {
@@ -336,7 +336,7 @@ impl<P: Placement> Endpoint<P> {
         responder.begin_half_open(sender.source());
         if let Some(connection) = self.connections.get_mut(peer) {
             connection.hello = Some(hash);
-            connection.agree(now, agreement, remote_id, &mut self.entropy);
+            connection.on_handshake(now, agreement, remote_id, &mut self.entropy);
         }
         // From here on, copies of the Hello receive the same Welcome, and packets find the connection.
         self.by_hello.insert(hash.to_key(), peer.slot());
@@ -393,7 +393,7 @@ impl<P: Placement> Endpoint<P> {
         // A forged Welcome fails here, before anything has changed, and the attempt goes on.
         let (agreement, remote_id, reset_token) = attempt.on_welcome(&welcome)?;
         self.by_client_id.remove(&u64::from_be_bytes(welcome.client_id.0));
-        connection.agree(now, agreement, Some(remote_id), &mut self.entropy);
+        connection.on_handshake(now, agreement, Some(remote_id), &mut self.entropy);
         match &mut connection.identity {
             ConnectionIdState::Client(ids) => ids.known = Some(KnownIds::new(remote_id, reset_token)),
             ConnectionIdState::Server(_) => {

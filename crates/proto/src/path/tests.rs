@@ -195,7 +195,7 @@ fn unsolicited_responses_validate_no_path() {
 #[test]
 fn all_addresses_of_a_hello_are_challenged_until_a_response() {
     let mut test_path = TestPath::new();
-    test_path.path.contest(ms(0), [address(2)].into_iter(), 1_200, &mut test_path.entropy);
+    test_path.path.search_among(ms(0), [address(2)].into_iter(), 1_200, &mut test_path.entropy);
     let (first, data_to) = test_path.send(0);
     assert_eq!((first.len(), data_to), (2, address(1)));
     test_path.receive(1_000, 1, 100, true);

@@ -17,7 +17,7 @@ impl FlightRecord {
     /// is this end's clock at that entry.
     ///
     /// ```
-    /// # fn show(record: &drumfire_proto::FlightRecord) -> std::io::Result<()> {
+    /// # fn save(record: &drumfire_proto::FlightRecord) -> std::io::Result<()> {
     /// std::fs::write("disconnected.qlog", record.to_qlog())
     /// # }
     /// ```

@@ -16,7 +16,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let mut queue = ReceiveQueue::new(KeyedBuildHasher::new(7));
-        queue.credit.agree(u32::MAX);
+        queue.credit.set_parameters(u32::MAX);
         Self { queue, delivered: Vec::new() }
     }
 

@@ -75,16 +75,16 @@ impl ReceiveWindow {
         // needs to be remembered per channel, and a gap in one channel does not delay another.
         match received.after {
             Some(after) if !self.is_delivered(floor, after.0) => {
-                self.set(floor, ids, true);
+                self.mark_received(floor, ids, true);
                 self.held.put(received, after.0);
             }
             _ => {
-                self.set(floor, ids, false);
+                self.mark_received(floor, ids, false);
                 deliver(received.channel, received.contents);
                 self.deliver_waiting(floor, ids, deliver);
             }
         }
-        self.raise(floor)
+        self.raise_floor(floor)
     }
 
     /// Delivers all messages that waited for one of `ids`, which were just delivered, and the messages that waited for
@@ -114,7 +114,7 @@ impl ReceiveWindow {
     }
 
     /// Raises the floor past the messages that were delivered, and returns it.
-    fn raise(&mut self, mut floor: u64) -> u64 {
+    fn raise_floor(&mut self, mut floor: u64) -> u64 {
         while let Some(word) = self.words.front() {
             let delivered = word.received & !word.waiting;
             // Zeros move in from the left, so the run ends at the end of the word.
@@ -139,7 +139,7 @@ impl ReceiveWindow {
     }
 
     /// Marks messages as received, and as waiting for another one if `is_waiting`.
-    fn set(&mut self, floor: u64, ids: IdRange, is_waiting: bool) {
+    fn mark_received(&mut self, floor: u64, ids: IdRange, is_waiting: bool) {
         self.grow(floor, ids.last);
         for (id, mask) in masks(ids) {
             if let Some(word) = self.word_mut(floor, id) {

@@ -62,7 +62,7 @@ fn is_taken(pushed: PushResult) -> bool {
 /// A queue whose peer accepts everything.
 fn queue() -> SendQueue {
     let mut queue = SendQueue::new(IdleSendState::new(), KeyedBuildHasher::new(7));
-    queue.credit.agree(u32::MAX, u32::MAX);
+    queue.credit.set_parameters(u32::MAX, u32::MAX);
     queue
 }
 

@@ -88,7 +88,7 @@ impl World {
     fn of_seed(seed: u64) -> Self {
         let mut random = Random::of_seed(seed);
         let mut queue = SendQueue::new(IdleSendState::new(), KeyedBuildHasher::new(seed));
-        queue.credit.agree(u32::try_from(PEER_MAX_BYTES).unwrap(), 40_000);
+        queue.credit.set_parameters(u32::try_from(PEER_MAX_BYTES).unwrap(), 40_000);
         Self {
             receipt_percent: random.pick(&[0, 30, 100, 100]),
             random,
