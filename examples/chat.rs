@@ -108,7 +108,7 @@ impl ChatServer {
                     Some(name) => self.on_line(peer, &name, &line),
                 },
             },
-            // A slow peer does not block the others. It is notified how many lines it missed.
+            // A slow peer does not block the others. It receives the number of lines that it missed.
             Event::Missed { peer, count, .. } => self.send(peer, &format!("you missed {count} lines")),
             Event::Disconnected { peer, .. } => {
                 if let Some(name) = self.names.remove(&peer) {
