@@ -31,7 +31,7 @@ use crate::event::{Event, EventBatch, Events, MessageRun, charge, charge_all};
 use crate::handshake::server::{HandshakeResponder, RefuseBytes};
 use crate::hash_index::HashIndex;
 use crate::ids::{ConnectionIds, KeyedBuildHasher, PeerMap, Shard};
-use crate::limits::{FORWARDS_PREALLOCATED, REPLIES_WAITING};
+use crate::limits::{FORWARDS_PREALLOCATED, REPLIES_WAITING, STAGE_DATAGRAMS};
 use crate::memory_budget::MemoryBudget;
 use crate::peer_id::PeerId;
 use crate::placement::{Placement, SingleWorker};
@@ -85,8 +85,8 @@ pub struct Endpoint<P = SingleWorker> {
     /// Connections that have freed send memory, for [`Endpoint::poll_freed`]. Empty unless `reports_freed` is set.
     freed: VecDeque<PeerId>,
     reports_freed: bool,
-    /// The connection whose packets were delivered last, if it was not rescheduled since.
-    to_reschedule: Option<PeerId>,
+    /// Connections that changed and were not rescheduled since, at most [`STAGE_DATAGRAMS`].
+    to_reschedule: VecDeque<PeerId>,
     /// The number of datagrams that the front of `active` has sent in this turn.
     turn_count: u32,
     replies: VecDeque<Reply>,
@@ -210,7 +210,7 @@ impl<P: Placement> Endpoint<P> {
             is_transmit_due: false,
             freed: VecDeque::new(),
             reports_freed: false,
-            to_reschedule: None,
+            to_reschedule: VecDeque::with_capacity(STAGE_DATAGRAMS),
             turn_count: 0,
             // Handshake responses never allocate, however many Hellos arrive.
             replies: VecDeque::with_capacity(REPLIES_WAITING),
@@ -243,6 +243,7 @@ impl<P: Placement> Endpoint<P> {
     /// Like [`Self::poll_timeout`], for a caller that cannot send at the moment: data that waits to be sent causes no
     /// wake-up.
     pub fn poll_timer(&mut self) -> Option<Moment> {
+        self.reschedule_changed();
         self.defer_head();
         self.timers.next()
     }
@@ -419,8 +420,15 @@ impl<P: Placement> Endpoint<P> {
         self.connections.get(peer)
     }
 
-    /// Advances the clock, which never goes back.
+    /// Begins a call that may change connections: advances the clock, and finishes the work of `poll_transmit`.
     pub(crate) fn advance(&mut self, now: Now) -> Moment {
+        self.advance_clock(now);
+        self.reschedule_changed();
+        self.now
+    }
+
+    /// Advances the clock, which never goes back.
+    fn advance_clock(&mut self, now: Now) -> Moment {
         // Only the monotonic clock orders events. The wall clock may be set, and is only compared with the times in
         // tokens.
         self.wall = now.wall;

@@ -23,7 +23,7 @@ impl<P: Placement> Endpoint<P> {
     /// connections.
     pub fn invalidate_all_keys(&mut self, now: Now, seed: Secret<32>) {
         self.advance(now);
-        self.to_reschedule = None;
+        self.to_reschedule.clear();
         // First of all: what is drawn from here on must not repeat what a copy of this process draws.
         self.entropy = Entropy::from_seed(seed);
         self.replies.clear();

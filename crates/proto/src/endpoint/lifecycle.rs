@@ -10,7 +10,7 @@ use crate::error::{CloseReason, ConnectError, ProtocolError};
 use crate::event::Events;
 use crate::identity::{ConnectionIdState, KnownIds};
 use crate::ids::NoConnectionId;
-use crate::limits::{DEFERS_BEFORE_WAIT, RESUME_LIFE};
+use crate::limits::{DEFERS_BEFORE_WAIT, RESUME_LIFE, STAGE_DATAGRAMS};
 use crate::memory_budget::MemoryBudget;
 use crate::peer_id::PeerId;
 use crate::placement::{HelloHash, Placement};
@@ -49,21 +49,29 @@ impl<P: Placement> Endpoint<P> {
         self.assert_invariants();
     }
 
-    /// Registers that a packet was delivered. The connection is rescheduled once for all its packets in a row, when a
-    /// packet of another connection follows.
+    /// Registers that a connection changed. It is rescheduled once for several changes in a row, and together with
+    /// other connections: one by one, the code that handles packets and the code that arms timers would replace each
+    /// other in the instruction cache.
     pub(super) fn reschedule_later(&mut self, peer: PeerId) {
-        if self.to_reschedule != Some(peer)
-            && let Some(before) = self.to_reschedule.replace(peer)
-        {
-            self.reschedule(before);
+        if self.to_reschedule.back() == Some(&peer) {
+            return;
+        }
+        if self.to_reschedule.len() == STAGE_DATAGRAMS {
+            self.reschedule_changed();
+        }
+        self.to_reschedule.push_back(peer);
+    }
+
+    /// Reschedules the connections that changed. Those that have ended since are skipped.
+    pub(super) fn reschedule_changed(&mut self) {
+        while let Some(peer) = self.to_reschedule.pop_front() {
+            self.reschedule(peer);
         }
     }
 
-    /// Reschedules the last connection of a batch.
-    pub(super) fn reschedule_last(&mut self) {
-        if let Some(peer) = self.to_reschedule.take() {
-            self.reschedule(peer);
-        }
+    /// Finishes a batch of datagrams.
+    pub(super) fn end_batch(&mut self) {
+        self.reschedule_changed();
         self.clear_current();
         self.assert_invariants();
     }
@@ -242,7 +250,6 @@ impl<P: Placement> Endpoint<P> {
     /// but receives a Reset where that is possible. All other connections continue.
     pub fn end_panicked(&mut self) -> Option<PeerId> {
         let peer = self.connections.clear_current()?;
-        self.to_reschedule = self.to_reschedule.filter(|to_reschedule| *to_reschedule != peer);
         // Receipts and flight records are left out: collecting them would run more of the code that panicked.
         match self.connections.get(peer)?.phase.as_deref() {
             None => {

@@ -57,7 +57,7 @@ impl<P: Placement> Endpoint<P> {
                 self.open(now, &mut staged);
                 self.deliver(now, &mut staged);
             }
-            return self.reschedule_last();
+            return self.end_batch();
         }
         loop {
             // Stages over a batch let the prefetches of different packets overlap.
@@ -76,8 +76,9 @@ impl<P: Placement> Endpoint<P> {
             for staged in stage.iter_mut().flatten() {
                 self.deliver(now, staged);
             }
+            self.reschedule_changed();
             if count < STAGE_DATAGRAMS {
-                return self.reschedule_last();
+                return self.end_batch();
             }
         }
     }
@@ -101,7 +102,7 @@ impl<P: Placement> Endpoint<P> {
         }
         self.open(now, &mut staged);
         self.deliver(now, &mut staged);
-        self.reschedule_last();
+        self.end_batch();
     }
 
     fn parse<'a>(&mut self, datagram: Inbound<'a>) -> Staged<'a> {

@@ -22,7 +22,7 @@ impl<P: Placement> Endpoint<P> {
     /// Writes the next datagram to the front of `out`, which must hold 1,200 bytes, or 1,472 to use paths with a
     /// larger MTU. Returns `None` when there is nothing to send, or when `out` is too short.
     pub fn poll_transmit(&mut self, now: Now, out: &mut [u8]) -> Option<Transmit> {
-        let now = self.advance(now);
+        let now = self.advance_clock(now);
         self.is_transmit_due = false;
         if out.len() < DATAGRAM_SENT_MAX_BYTES {
             return None;
@@ -126,7 +126,7 @@ impl<P: Placement> Endpoint<P> {
                 PacketOutcome::Nothing => {
                     connection.is_queued = false;
                     self.end_turn();
-                    self.reschedule(peer);
+                    self.reschedule_later(peer);
                 }
                 PacketOutcome::KeyLimit => {
                     self.end_turn();
@@ -134,6 +134,7 @@ impl<P: Placement> Endpoint<P> {
                 }
             }
         }
+        self.reschedule_changed();
         None
     }
 
