@@ -131,7 +131,7 @@ fn messages_that_cannot_be_sent_come_back_with_the_reason() {
     app.update();
     app.update();
     let errors: Vec<_> = recorded::<ToServerFailed>(&app).iter().map(|failed| failed.error).collect();
-    assert_eq!(errors, [SendError::TooLarge { limit_bytes: 65_536 }, SendError::Closed]);
+    assert_eq!(errors, [SendError::TooLarge { bytes: 100_000, limit_bytes: 65_536 }, SendError::Closed]);
     app.insert_resource(client);
     frame(&mut app, &mut world, Duration::from_secs(1));
     world.server.poll(Duration::ZERO);

@@ -1,12 +1,12 @@
 //! A link to the other network namespace that loses, delays, duplicates, and corrupts packets. It has a TUN device at each end, a router
 //! at this end, and one thread that carries packets between the devices. Its memory is bounded.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use drumfire::conditioner::{Link, LinkConfig, LinkCounts, Moment};
+use drumfire::conditioner::{Link, LinkConfig, LinkCounts};
 use drumfire_tools::clock::{now, pause};
 use tun_rs::SyncDevice;
 
@@ -23,9 +23,6 @@ const FAR_DEVICE: &str = "chaos-far";
 
 /// The largest packet that the devices carry.
 const MTU: u16 = 1_500;
-
-/// The conditioner takes addresses and does not use them: whole IP packets carry their own.
-const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// The pause of the thread when there is nothing to carry.
 const IDLE_PAUSE: Duration = Duration::from_micros(200);
@@ -75,8 +72,8 @@ impl EmulatedLink {
         let thread = BackgroundThread::spawn(move |is_over| {
             let (start, mut memory) = (now(), vec![0; usize::from(u16::MAX)]);
             while !is_over.load(Ordering::Acquire) {
-                let moment = Moment::ORIGIN.after(now().duration_since(start));
-                let mut carry = |from, to| locked(&shared).carry(&devices, from, to, moment, &mut memory);
+                let elapsed = now().duration_since(start);
+                let mut carry = |from, to| locked(&shared).carry(&devices, from, to, elapsed, &mut memory);
                 if !(carry(NEAR, FAR) | carry(FAR, NEAR)) {
                     pause(IDLE_PAUSE);
                 }
@@ -109,7 +106,7 @@ impl Path {
         devices: &[SyncDevice; 2],
         from: usize,
         to: usize,
-        moment: Moment,
+        elapsed: Duration,
         memory: &mut [u8],
     ) -> bool {
         let Self { links, router } = self;
@@ -125,14 +122,14 @@ impl Path {
             }
             let copy = if from == NEAR { router.on_leaving(&mut packet) } else { None };
             for packet in [Some(packet), copy].into_iter().flatten() {
-                links[from].push(moment, NO_ADDRESS, NO_ADDRESS, &packet);
+                links[from].push(elapsed, (), &packet);
             }
             has_carried = true;
         }
-        while let Some(mut arrived) = links[from].poll(moment) {
-            if from == NEAR || router.on_arriving(&mut arrived.bytes) {
+        while let Some(((), mut arrived)) = links[from].poll(elapsed) {
+            if from == NEAR || router.on_arriving(&mut arrived) {
                 // The system drops packets whose IP header was corrupted.
-                let _ = devices[to].send(&arrived.bytes);
+                let _ = devices[to].send(&arrived);
             }
             has_carried = true;
         }

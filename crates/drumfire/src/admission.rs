@@ -46,20 +46,28 @@ const BUSY_MAX_PERCENT: u8 = 90;
 /// assert!(matches!(refused, Err(Error::Setting { field: "admission.retry_after", .. })));
 /// ```
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(default, deny_unknown_fields)
+)]
 #[non_exhaustive]
 pub struct AdmissionConfig {
     /// The hook that decides about each client that passed all other checks: see [`crate::ServerConfig::accept`]. By default there
     /// is no hook.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub accept: Option<AcceptHook>,
     /// The number of connections, including half-open ones, that one IPv4 address or one IPv6 /64 can have at a time. At least 1.
     /// `None`, the default, is no limit, because a school or a mobile network can share one address. The rate of attempts of a
     /// source is limited in any case. Set it for open access, where a connection needs no token. Loopback is exempt.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub connections_per_source: Option<u32>,
     /// A worker that was busy for a greater share of the last second accepts no new connections: 1 to 100 percent, 90 by default;
     /// 100 is no limit. Existing connections stay. A worker is busy with datagrams, timers, and commands. The application's own
     /// thread does not count. Time in which a thread waits for a core counts as busy, except on Linux, which reports it.
     pub busy_max_percent: u8,
     /// The time after which a client can try again when there is no room: 1 s to 65,535 s, 10 s by default.
+    #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
     pub retry_after: Duration,
 }
 

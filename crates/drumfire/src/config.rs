@@ -21,13 +21,11 @@ macro_rules! setters {
                 self
             }
 
-            /// Sets the memory of each connection for sending and for receiving, in bytes. Lowers `message_max_bytes` to a quarter of
-            /// the smaller one if it is more.
+            /// Sets the memory of each connection for sending and for receiving, in bytes.
             #[must_use]
             pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
                 self.send_memory_bytes = send;
                 self.receive_memory_bytes = receive;
-                self.message_max_bytes = self.message_max_bytes.min(send.min(receive) / 4);
                 self
             }
 
@@ -48,7 +46,7 @@ macro_rules! setters {
             /// Sets the length of the longest reliable message, in bytes.
             #[must_use]
             pub fn message_max_bytes(mut self, bytes: usize) -> Self {
-                self.message_max_bytes = bytes;
+                self.message_max_bytes = Some(bytes);
                 self
             }
 
@@ -75,23 +73,10 @@ macro_rules! setters {
             }
 
             /// Sets the simulated links of each socket: see [`conditioner`](crate::conditioner).
-            #[cfg(feature = "conditioner")]
             #[must_use]
             pub fn conditioner(mut self, link: crate::conditioner::LinkConfig) -> Self {
                 self.conditioner = Some(link);
                 self
-            }
-
-            /// Returns the configuration of the simulated links, or `None` without them.
-            pub(crate) fn links(&self) -> Option<&crate::worker::live_links::LinkSettings> {
-                #[cfg(feature = "conditioner")]
-                {
-                    self.conditioner.as_ref()
-                }
-                #[cfg(not(feature = "conditioner"))]
-                {
-                    None
-                }
             }
         }
     };
@@ -103,7 +88,7 @@ pub(crate) mod server;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "serde")]
-mod text;
+pub(crate) mod text;
 pub(crate) mod threads;
 
 use std::time::Duration;
@@ -152,23 +137,24 @@ fn check_receive_buffer(bytes: Option<usize>) -> Result<(), Error> {
 }
 
 /// Checks the configuration of simulated links.
-#[cfg(feature = "conditioner")]
-fn check_conditioner(conditioner: Option<&crate::conditioner::LinkConfig>) -> Result<(), Error> {
-    Ok(conditioner.map_or(Ok(()), crate::conditioner::LinkConfig::check)?)
+pub(crate) fn check_conditioner(conditioner: Option<&crate::conditioner::LinkConfig>) -> Result<(), Error> {
+    let checked = conditioner.map_or(Ok(()), crate::conditioner::LinkConfig::check);
+    checked.map_err(|error| Error::setting("conditioner", error.to_string()))
 }
 
 pub(crate) fn core(
     protocol_id: u64,
     connections: u32,
-    (send, receive, message_max): (usize, usize, usize),
+    (send, receive, message_max): (usize, usize, Option<usize>),
     (silent, unacknowledged): (Duration, Duration),
 ) -> Config {
+    // `memory_bytes` lowers the default of the longest message to a quarter of the smaller memory.
     let mut config = Config::default()
         .protocol_id(protocol_id)
         .connections(connections)
         .memory_bytes(send, receive)
-        .message_max_bytes(message_max)
         .timeouts(silent, unacknowledged);
+    config.message_max_bytes = message_max.unwrap_or(config.message_max_bytes);
     // All peers together can hold the default of the core, or twice the limit of one peer if that is more.
     config.event_memory_bytes = config.event_memory_bytes.max(receive.saturating_mul(2));
     config

@@ -222,7 +222,6 @@
 pub mod admission;
 mod api;
 mod base;
-#[cfg(feature = "conditioner")]
 pub mod conditioner;
 pub mod config;
 mod credentials;
@@ -280,7 +279,7 @@ pub mod handler {
 pub mod control {
     pub use crate::base::sync::Pending;
     pub use crate::observe::survey::{PeerSample, Survey, SurveyOrder, WorkerSample};
-    pub use crate::worker::shutdown::Undelivered;
+    pub use crate::worker::shutdown::UndeliveredMessages;
 }
 
 /// The parts of errors: why a server refused a client, how a peer broke the protocol, and what is wrong with a text.

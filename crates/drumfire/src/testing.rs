@@ -26,7 +26,7 @@
 //! ```
 //!
 //! [`World::serving`] creates a server with handlers. [`World::with_sockets`] sets the capabilities of the server's sockets, and
-//! [`World::set_trouble`] makes them fail. Poll with [`Duration::ZERO`](std::time::Duration::ZERO), which does the I/O of the
+//! [`World::set_socket_faults`] makes them fail. Poll with [`Duration::ZERO`](std::time::Duration::ZERO), which does the I/O of the
 //! present moment. Time passes only in [`World::advance`].
 
 mod comers;
@@ -45,28 +45,28 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::Secret;
+use drumfire_proto::{Moment, Secret};
 
 use crate::api::client::Client;
 use crate::api::server::Server;
 use crate::base::error::Error;
-use crate::conditioner::{Datagram, LinkConfig, LinkConfigError, LinkCounts, Moment, Random};
+use crate::conditioner::{LinkConfig, LinkCounts, Random};
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
 use crate::config::server::{Access, ServerConfig};
 use crate::config::threads::Workers;
 use crate::credentials::connect_token::ConnectToken;
 use crate::credentials::keys::ServerKey;
-use crate::credentials::token_request::{Drawn, IssueError, TokenRequest};
+use crate::credentials::token_request::{IssueError, RandomTokenFields, TokenRequest};
 use crate::credentials::tokens::TokenKey;
 use memory::NetworkPort;
 use network::{Network, SharedNetwork};
 use served::MakeServer;
 use skewed_clock::WALL_ORIGIN;
 
-pub use served::Served;
+pub use served::WorldServer;
 pub use skewed_clock::ClockConfig;
-pub use sockets::{Fault, FaultCounts, SocketCounts, Sockets, Trouble};
+pub use sockets::{Fault, FaultCounts, SocketCounts, SocketFaults, Sockets};
 
 /// The port of a server whose configuration has port 0.
 const SERVER_PORT: u16 = 7_777;
@@ -76,6 +76,17 @@ const CLIENT_PORT: u16 = 50_000;
 
 /// The number of rounds of turns at one moment after which the world counts as stuck.
 const TURNS_PER_MOMENT: u32 = 100_000;
+
+/// A datagram in a world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// The source address.
+    pub from: SocketAddr,
+    /// The destination address.
+    pub to: SocketAddr,
+    /// The UDP payload.
+    pub bytes: Vec<u8>,
+}
 
 /// Creates a world with one client that begins to connect over perfect links.
 ///
@@ -153,7 +164,7 @@ pub struct Traffic {
     pub sent_bytes: u64,
 }
 
-impl<S: Served> World<S> {
+impl<S: WorldServer> World<S> {
     fn made(
         mut config: ServerConfig,
         sockets: Sockets,
@@ -224,7 +235,7 @@ impl<S: Served> World<S> {
     /// [`IssueError`] if the request is invalid.
     pub fn issue(&mut self, request: &TokenRequest, key: &TokenKey) -> Result<ConnectToken, IssueError> {
         let [id, nonce] = [self.random.bytes(), self.random.bytes()];
-        let drawn = Drawn {
+        let drawn = RandomTokenFields {
             id: std::array::from_fn(|at| id[at]),
             psk: secret(&mut self.random),
             nonce: std::array::from_fn(|at| nonce[at]),
@@ -242,7 +253,7 @@ impl<S: Served> World<S> {
     ///
     /// # Errors
     /// The first field that is out of range.
-    pub fn set_links(&mut self, config: &LinkConfig) -> Result<(), LinkConfigError> {
+    pub fn set_links(&mut self, config: &LinkConfig) -> Result<(), Error> {
         for client in 0..self.clients.len() {
             self.set_up(client, config)?;
             self.set_down(client, config)?;
@@ -257,8 +268,8 @@ impl<S: Served> World<S> {
     ///
     /// # Panics
     /// If there is no such client.
-    pub fn set_up(&mut self, client: usize, config: &LinkConfig) -> Result<(), LinkConfigError> {
-        self.network.lock().path(client).up.set_config(config.clone())
+    pub fn set_up(&mut self, client: usize, config: &LinkConfig) -> Result<(), Error> {
+        Ok(self.network.lock().path(client).up.set_config(config.clone())?)
     }
 
     /// Configures the link from the server to this client. Datagrams in flight are unaffected.
@@ -268,8 +279,8 @@ impl<S: Served> World<S> {
     ///
     /// # Panics
     /// If there is no such client.
-    pub fn set_down(&mut self, client: usize, config: &LinkConfig) -> Result<(), LinkConfigError> {
-        self.network.lock().path(client).down.set_config(config.clone())
+    pub fn set_down(&mut self, client: usize, config: &LinkConfig) -> Result<(), Error> {
+        Ok(self.network.lock().path(client).down.set_config(config.clone())?)
     }
 
     /// Configures the clocks of this client from now on.

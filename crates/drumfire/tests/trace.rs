@@ -11,9 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use drumfire::ClientConfig;
-use drumfire::conditioner::Datagram;
 use drumfire::stats::DropReason;
-use drumfire::testing::{self, World};
+use drumfire::testing::{self, Datagram, World};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::with_default;

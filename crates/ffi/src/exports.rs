@@ -124,7 +124,7 @@ pub unsafe extern "C" fn drumfire_client_send(
         let bytes = unsafe { pointers::bytes(bytes, bytes_count) }?;
         // The client checks the size too, but only after the bytes were copied.
         if bytes.len() > MESSAGE_LIMIT_BYTES {
-            return Err(SendError::TooLarge { limit_bytes: MESSAGE_LIMIT_BYTES }.into());
+            return Err(SendError::TooLarge { bytes: bytes.len(), limit_bytes: MESSAGE_LIMIT_BYTES }.into());
         }
         let message = Message::new(ChannelId(channel), Bytes::copy_from_slice(bytes), options);
         let id = if wants_receipt {

@@ -280,6 +280,7 @@ impl Config {
 /// When a client must prove its address with a cookie before a server does work for it (PROTOCOL 5.3, "The server's
 /// part").
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Cookie {
     /// Always. A Hello from an address that is not proved costs a server next to nothing.
     #[default]

@@ -32,6 +32,8 @@ use crate::time::{Micros, Moment};
 
 /// The algorithm that decides how fast a connection may send.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 #[non_exhaustive]
 pub enum Congestion {
     /// Keeps queues short: slows down when packets wait at a router for more than 10 to 25 ms, long before any are

@@ -240,6 +240,13 @@ impl<P: Placement> Endpoint<P> {
         self.poll_timer()
     }
 
+    /// Whether [`Self::handle_timeout`] may have work at `now`. Unlike [`Self::poll_timeout`], this does not compute when a connection
+    /// is really due, which costs as much as a packet: it compares the armed timers, which are never late and often early.
+    #[must_use]
+    pub fn may_have_due_timer(&self, now: Moment) -> bool {
+        self.timers.next().is_some_and(|timer| timer <= now)
+    }
+
     /// Like [`Self::poll_timeout`], for a caller that cannot send at the moment: data that waits to be sent causes no
     /// wake-up.
     pub fn poll_timer(&mut self) -> Option<Moment> {

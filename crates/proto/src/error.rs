@@ -34,6 +34,8 @@ pub enum SendError {
     NotConnected,
     /// The message is longer than its mode, the configuration, or the peer allows. Split it.
     TooLarge {
+        /// The length of the message in bytes.
+        bytes: usize,
         /// The longest message that is allowed, in bytes.
         limit_bytes: usize,
     },
@@ -49,7 +51,9 @@ impl fmt::Display for SendError {
             Self::NotConnected => {
                 f.write_str("the client is not connected now, send after its next Connected event")
             }
-            Self::TooLarge { limit_bytes } => write!(f, "the message is larger than {limit_bytes} bytes"),
+            Self::TooLarge { bytes, limit_bytes } => {
+                write!(f, "the message has {bytes} bytes, and its limit is {limit_bytes} bytes")
+            }
             Self::UnknownPeer => f.write_str("the peer is gone"),
         }
     }

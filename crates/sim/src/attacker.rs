@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 
-use drumfire::conditioner::{Datagram, Random};
+use drumfire::conditioner::Random;
 use drumfire::config::Cookie;
-use drumfire::testing::World;
+use drumfire::testing::{Datagram, World};
 
 use crate::checks::AddressClass;
 use crate::random::{index, pick};

@@ -4,8 +4,12 @@
 //! datagrams are injected into the other end's receive queue. Both directions have links like those of any client. A
 //! puppet reads and sends in its turns, of which a tick has few. Other modules check the other end.
 
-use drumfire::conditioner::{Datagram, Link, LinkConfig, LinkConfigError, Moment, Random};
-use drumfire::testing::World;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use drumfire::Error;
+use drumfire::conditioner::{Link, Random};
+use drumfire::testing::{Datagram, World};
 use drumfire_puppet::HostileEnd;
 
 use crate::admission::server_key;
@@ -17,11 +21,14 @@ pub(crate) struct HostileEnds {
     random: Random,
 }
 
+/// The source and the destination of a datagram.
+type Addresses = (SocketAddr, SocketAddr);
+
 struct End {
     side: Side,
     puppet: HostileEnd,
     inward: Link,
-    outward: Link,
+    outward: Link<Addresses>,
     /// Whether the end is silent for good.
     is_silent: bool,
 }
@@ -32,7 +39,7 @@ impl HostileEnds {
     }
 
     /// Prepares the hostile end of a new client, if its plan has one.
-    pub(crate) fn begin(&mut self, at: usize, plan: &Plan) -> Result<(), LinkConfigError> {
+    pub(crate) fn begin(&mut self, at: usize, plan: &Plan) -> Result<(), Error> {
         self.ends[at] = None;
         let Some(side) = plan.hostile else { return Ok(()) };
         let seed = self.random.bits();
@@ -42,8 +49,8 @@ impl HostileEnds {
             }
             Side::Server => (HostileEnd::server(server_key().to_bytes(), seed), &plan.up, &plan.down),
         };
-        let mut link = |config: &LinkConfig| Link::new(config.clone(), self.random.bits());
-        let (inward, outward) = (link(inward)?, link(outward)?);
+        let inward = Link::new(inward.clone(), self.random.bits())?;
+        let outward = Link::new(outward.clone(), self.random.bits())?;
         self.ends[at] = Some(End { side, puppet, inward, outward, is_silent: false });
         Ok(())
     }
@@ -59,7 +66,7 @@ impl HostileEnds {
     pub(crate) fn act(&mut self, world: &mut World) -> Vec<Datagram> {
         let mut seen = world.take_seen();
         let mut sent = Vec::new();
-        let (now, server) = (Moment::ORIGIN.after(world.elapsed()), world.server.local_addr());
+        let (now, server) = (world.elapsed(), world.server.local_addr());
         for (at, end) in self.ends.iter_mut().enumerate() {
             let Some(end) = end else { continue };
             let client = world.client_address(at);
@@ -69,10 +76,11 @@ impl HostileEnds {
             };
             if !end.is_silent {
                 for datagram in seen.iter().filter(|datagram| (datagram.from, datagram.to) == (other, own)) {
-                    end.inward.push(now, other, own, &datagram.bytes);
+                    end.inward.push(now, (), &datagram.bytes);
                 }
-                end.turn(now, |bytes, link| link.push(now, own, other, &bytes));
-                sent.extend(std::iter::from_fn(|| end.outward.poll(now)));
+                end.turn(now, |bytes, link| link.push(now, (own, other), &bytes));
+                let arrived = std::iter::from_fn(|| end.outward.poll(now));
+                sent.extend(arrived.map(|((from, to), bytes)| Datagram { from, to, bytes }));
             }
             if end.side == Side::Client {
                 // The world's client in this place has no links, so an attacker must not see its datagrams either.
@@ -89,9 +97,9 @@ impl HostileEnds {
 
 impl End {
     /// Reads the datagrams that have arrived, and sends the answers and the datagrams of a turn.
-    fn turn(&mut self, now: Moment, send: impl Fn(Vec<u8>, &mut Link)) {
-        while let Some(datagram) = self.inward.poll(now) {
-            if let Some(answer) = self.puppet.on_datagram(datagram.bytes) {
+    fn turn(&mut self, now: Duration, send: impl Fn(Vec<u8>, &mut Link<Addresses>)) {
+        while let Some(((), datagram)) = self.inward.poll(now) {
+            if let Some(answer) = self.puppet.on_datagram(datagram) {
                 send(answer, &mut self.outward);
             }
         }

@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use drumfire::conditioner::{Datagram, Delay, LinkConfig, Random};
-use drumfire::testing::{ClockConfig, Trouble, World};
+use drumfire::conditioner::{Delay, LinkConfig, Random};
+use drumfire::testing::{ClockConfig, Datagram, SocketFaults, World};
 use drumfire::{ChannelId, ChannelOptions, Event, PeerId, PeerInfo, PlayerId, WhenFull};
 
 use crate::admission::Admission;
@@ -229,7 +229,8 @@ impl<'a> ScenarioRun<'a> {
     /// Ends all faults, and waits until all promised messages have been delivered.
     fn run_calm(&mut self) -> Result<(), String> {
         self.is_stalled = false;
-        (0..self.world.workers()).for_each(|worker| self.world.set_trouble(worker, Trouble::default()));
+        (0..self.world.workers())
+            .for_each(|worker| self.world.set_socket_faults(worker, SocketFaults::default()));
         let right = ClockConfig::default();
         self.world.set_server_clock(&right);
         (0..self.clients.len()).for_each(|at| self.world.set_client_clock(at, &right));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use drumfire::PeerId;
 use drumfire::conditioner::Random;
 use drumfire::config::Wait;
-use drumfire::control::{Pending, Undelivered};
-use drumfire::testing::{Fault, Sockets, Trouble, World};
+use drumfire::control::{Pending, UndeliveredMessages};
+use drumfire::testing::{Fault, SocketFaults, Sockets, World};
 
 use crate::checks::AddressClass;
 use crate::random::{between, fraction, index, millis, pick};
@@ -65,7 +65,7 @@ pub struct WorkerPlan {
     /// How they wait.
     pub wait: Wait,
     /// The faults of each worker's socket.
-    pub troubles: Vec<Trouble>,
+    pub troubles: Vec<SocketFaults>,
     /// Faults at certain ticks.
     pub events: Vec<WorkerEvent>,
     /// Empty and overlong datagrams per tick.
@@ -135,8 +135,8 @@ impl WorkerPlan {
     }
 }
 
-fn draw_trouble(random: &mut Random) -> Trouble {
-    Trouble {
+fn draw_trouble(random: &mut Random) -> SocketFaults {
+    SocketFaults {
         receive: fraction(random, 0.2),
         receive_faults: RECEIVE_FAULTS.to_vec(),
         send: fraction(random, 0.2),
@@ -187,7 +187,7 @@ struct InjectedFaults {
 /// Injects the faults of a [`WorkerPlan`].
 #[derive(Debug, Default)]
 pub(crate) struct FaultInjector {
-    shutdown: Option<Pending<Vec<Undelivered>>>,
+    shutdown: Option<Pending<Vec<UndeliveredMessages>>>,
     injected: Vec<InjectedFaults>,
     /// When the last stalled thread continues.
     pub(crate) stalled_until: Duration,
@@ -197,7 +197,7 @@ impl FaultInjector {
     pub(crate) fn new(plan: Option<&WorkerPlan>, world: &mut World) -> Self {
         let workers = world.workers();
         for (worker, trouble) in plan.iter().flat_map(|plan| plan.troubles.iter().enumerate()) {
-            world.set_trouble(worker, trouble.clone());
+            world.set_socket_faults(worker, trouble.clone());
         }
         Self { injected: vec![InjectedFaults::default(); workers], ..Self::default() }
     }

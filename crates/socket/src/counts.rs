@@ -79,6 +79,7 @@ impl DropReason {
 
 /// The counters of a [`crate::Receiver`] since it was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ReceiveCounts {
     /// The number of datagrams that were handed on.
@@ -91,6 +92,7 @@ pub struct ReceiveCounts {
     pub calls: u64,
     /// The failed calls by fault. [`Fault::WouldBlock`] is the normal end of a drain.
     pub faults: FaultCounts,
+    #[cfg_attr(feature = "serde", serde(rename = "dropped"))]
     drops: DropCounts,
 }
 
@@ -135,6 +137,7 @@ impl fmt::Debug for DropCounts {
 
 /// The counters of a [`crate::Sender`] since it was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SendCounts {
     /// The number of datagrams that the kernel accepted.
@@ -151,9 +154,9 @@ pub struct SendCounts {
 
 #[cfg(feature = "serde")]
 mod serialize {
-    use serde_core::ser::{Serialize, SerializeStruct, Serializer};
+    use serde::ser::{Serialize, Serializer};
 
-    use super::{DropCounts, FaultCounts, ReceiveCounts, SendCounts};
+    use super::{DropCounts, FaultCounts};
 
     impl Serialize for FaultCounts {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -164,34 +167,6 @@ mod serialize {
     impl Serialize for DropCounts {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
             serializer.collect_map(self.named())
-        }
-    }
-
-    impl Serialize for ReceiveCounts {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            // The pattern names every field, so a new field cannot be forgotten here.
-            let Self { datagrams, bytes, messages, calls, faults, drops } = self;
-            let mut fields = serializer.serialize_struct("ReceiveCounts", 6)?;
-            fields.serialize_field("datagrams", datagrams)?;
-            fields.serialize_field("bytes", bytes)?;
-            fields.serialize_field("messages", messages)?;
-            fields.serialize_field("calls", calls)?;
-            fields.serialize_field("faults", faults)?;
-            fields.serialize_field("dropped", drops)?;
-            fields.end()
-        }
-    }
-
-    impl Serialize for SendCounts {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let Self { datagrams, bytes, calls, faults, lost } = self;
-            let mut fields = serializer.serialize_struct("SendCounts", 5)?;
-            fields.serialize_field("datagrams", datagrams)?;
-            fields.serialize_field("bytes", bytes)?;
-            fields.serialize_field("calls", calls)?;
-            fields.serialize_field("faults", faults)?;
-            fields.serialize_field("lost", lost)?;
-            fields.end()
         }
     }
 }

@@ -165,6 +165,8 @@ pub struct Receiver {
     max_datagram_bytes: usize,
     gro: GroDetector,
     counts: ReceiveCounts,
+    /// The number of datagrams that were handed on or dropped.
+    arrived_count: u64,
 }
 
 impl Receiver {
@@ -199,6 +201,7 @@ impl Receiver {
             max_datagram_bytes: config.max_datagram_bytes,
             gro,
             counts: ReceiveCounts::default(),
+            arrived_count: 0,
         })
     }
 
@@ -291,6 +294,12 @@ impl Receiver {
         &self.counts
     }
 
+    /// Returns the number of datagrams since the receiver was created, including those that were dropped.
+    #[must_use]
+    pub fn arrived_count(&self) -> u64 {
+        self.arrived_count
+    }
+
     /// Returns whether the kernel hands over trains.
     #[must_use]
     pub fn is_gro_on(&self) -> bool {
@@ -325,6 +334,7 @@ impl Receiver {
             // The views of the batch skip messages without bytes.
             slot.bytes = 0;
         }
+        count(&mut self.arrived_count, total);
         total
     }
 

@@ -21,6 +21,7 @@
 //! | [`Waiter`] | waits by notification, by gathering, or by spinning, through the [`Parker`] contract |
 //! | [`MultiPoller`] | waits for the pollers of all sockets that one thread serves |
 //! | [`PortWatch`] | finds other sockets on the group's port |
+//! | [`conditioner`] | simulates links, without a socket and without a clock |
 //! | [`DropMeter`] | reads how many datagrams the kernel dropped at a socket (`SO_MEMINFO`) |
 //!
 //! # Order of calls
@@ -70,8 +71,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod batch;
+pub mod conditioner;
 mod counts;
 mod drain;
+#[cfg(feature = "serde")]
+pub mod duration_text;
 mod error;
 mod group;
 mod poller;

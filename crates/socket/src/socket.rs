@@ -243,8 +243,10 @@ impl Io for Socket {
     fn send(&mut self, outgoing: &mut Outgoing<'_>, mode: SendMode) -> Result<usize, Fault> {
         let Self { udp, locals, .. } = self;
         match mode {
-            // `send_to` cannot set the source address.
-            SendMode::Single if locals.is_none() => sys::send_one(udp, &outgoing.parts),
+            // `send_to` cannot set the source address. Without one, a single datagram needs none of the headers of a batch.
+            _ if locals.is_none() && (mode == SendMode::Single || outgoing.parts.entries.len() == 1) => {
+                sys::send_one(udp, &outgoing.parts)
+            }
             SendMode::Single => sys::send_batch(udp, &mut outgoing.first().parts, false, locals),
             SendMode::Sendmmsg => sys::send_batch(udp, &mut outgoing.parts, false, locals),
             SendMode::Gso => sys::send_batch(udp, &mut outgoing.parts, true, locals),

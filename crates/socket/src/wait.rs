@@ -36,12 +36,13 @@ pub trait Parker {
 
 /// A wait strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Wait {
     /// Wake up at the first datagram.
     Notify,
     /// Wake up at the first datagram while traffic is low. Under load, sleep for this time before each drain, 1 us to
     /// 10 ms, so that datagrams gather.
-    Gather(Duration),
+    Gather(#[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))] Duration),
     /// Never sleep. For cores that do nothing else.
     Spin,
 }

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use drumfire_proto::{Moment, Stats};
 
-use crate::base::clock::{Clock, Reading};
+use crate::base::clock::{Clock, ClockReading};
 
-/// The interval at which the load is published.
-const WINDOW: Duration = Duration::from_secs(1);
+/// The interval at which the load is published, in nanoseconds.
+const WINDOW_NANOS: u64 = 1_000_000_000;
 
 /// The age at which a published load expires. A worker that publishes nothing in this time is idle.
 const STALE: Duration = Duration::from_secs(2);
@@ -43,26 +43,24 @@ pub(crate) struct LoadMeter {
 
 impl LoadMeter {
     /// Records a pass that started at `began` and ended now. `counted` has the counters of the worker after the pass.
-    pub(crate) fn on_pass(&self, began: &Reading, counted: &Stats, clock: &mut dyn Clock) {
+    pub(crate) fn on_pass(&self, began: &ClockReading, counted: &Stats, clock: &mut dyn Clock) {
         let progress = counted.datagrams_received.wrapping_add(counted.datagrams_sent);
         if self.progress.swap_alone(progress) == progress {
             return;
         }
-        let (began, end) = (began.now.monotonic, clock.read().now.monotonic);
-        let spent = self.spent_nanos.load_alone().saturating_add(nanos(end.since(began)));
-        let start = Moment::from_nanos(self.window_start_nanos.load_alone());
-        let window = end.since(start);
-        if window < WINDOW {
+        let (began, end) = (began.now.monotonic.as_nanos(), clock.monotonic().as_nanos());
+        let spent = self.spent_nanos.load_alone().saturating_add(end.saturating_sub(began));
+        let window = end.saturating_sub(self.window_start_nanos.load_alone());
+        if window < WINDOW_NANOS {
             self.spent_nanos.store_alone(spent);
             return;
         }
         let spent = self.cpu_limit(clock).map_or(spent, |limit| spent.min(limit));
-        // A window ends with a pass, so it can be much longer than `WINDOW`.
-        let percent = (u128::from(spent) * 100).checked_div(window.as_nanos()).unwrap_or(0).min(100);
-        let millis = end.as_nanos() / 1_000_000;
-        let percent = u64::try_from(percent).unwrap_or(100);
-        self.shown.store_alone(millis << PERCENT_BITS | percent);
-        self.window_start_nanos.store_alone(end.as_nanos());
+        // A window ends with a pass, so it can be much longer than `WINDOW_NANOS`.
+        let percent = u128::from(spent) * 100 / u128::from(window);
+        let percent = u64::try_from(percent.min(100)).unwrap_or(100);
+        self.shown.store_alone((end / 1_000_000) << PERCENT_BITS | percent);
+        self.window_start_nanos.store_alone(end);
         self.spent_nanos.store_alone(0);
     }
 
@@ -132,9 +130,9 @@ pub(crate) mod tests {
         Moment::ORIGIN.after(Duration::from_millis(milliseconds))
     }
 
-    fn reading(milliseconds: u64) -> Reading {
+    fn reading(milliseconds: u64) -> ClockReading {
         let now = Now { monotonic: at(milliseconds), wall: Duration::ZERO };
-        Reading { instant: crate::base::clock::instant(), now }
+        ClockReading { instant: crate::base::clock::instant(), now }
     }
 
     /// A clock with fixed readings, which panics if it is read at the wrong time.
@@ -145,7 +143,7 @@ pub(crate) mod tests {
     }
 
     impl Clock for Shows {
-        fn read(&mut self) -> Reading {
+        fn read(&mut self) -> ClockReading {
             reading(self.milliseconds.expect("an empty pass reads no clock"))
         }
 

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 pub(crate) struct SourceLimits {
     /// The largest number of connections of one source. `None` is no limit.
     most: Option<u32>,
-    counts: HashMap<Source, Count>,
+    counts: HashMap<Source, SourceCounts>,
 }
 
 /// A source address without the bits that do not count.
@@ -28,7 +28,7 @@ enum Source {
 /// An unproved connection may have a forged source address. It therefore uses no place of the source: while unproved connections
 /// fill the limit, the source has to prove its address with a cookie, and is then accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
+struct SourceCounts {
     proved: u32,
     unproved: u32,
 }
@@ -41,7 +41,7 @@ impl SourceLimits {
     /// Counts a new connection from this address. Returns false, without counting it, if its source is at the limit.
     pub(crate) fn add(&mut self, address: IpAddr, is_proved: bool) -> bool {
         let Some((source, most)) = self.limited(address) else { return true };
-        let Count { proved, unproved } = self.counts.get(&source).copied().unwrap_or_default();
+        let SourceCounts { proved, unproved } = self.counts.get(&source).copied().unwrap_or_default();
         let before = if is_proved { proved } else { proved.saturating_add(unproved) };
         if before >= most {
             return false;
@@ -64,7 +64,7 @@ impl SourceLimits {
         if let Some(count) = self.counts.get_mut(&source) {
             let left = count.of(is_proved);
             *left = left.saturating_sub(1);
-            if *count == Count::default() {
+            if *count == SourceCounts::default() {
                 self.counts.remove(&source);
             }
         }
@@ -90,7 +90,7 @@ impl SourceLimits {
     }
 }
 
-impl Count {
+impl SourceCounts {
     fn of(&mut self, is_proved: bool) -> &mut u32 {
         if is_proved { &mut self.proved } else { &mut self.unproved }
     }

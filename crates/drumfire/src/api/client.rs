@@ -374,7 +374,6 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed then.
-    #[cfg(feature = "conditioner")]
     pub fn set_conditioner(&mut self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
         self.inline.worker.set_conditioner(link)
     }
@@ -401,7 +400,7 @@ impl Client {
     /// Returns the counters of all connections together.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        self.inline.worker.stats().clone()
+        self.inline.worker.stats()
     }
 }
 

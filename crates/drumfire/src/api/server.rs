@@ -19,7 +19,7 @@ use crate::message::group::{Audience, GroupId};
 use crate::worker::actions::Actions;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::command::{Broadcast, Command};
-use crate::worker::direct::{Counted, Direct};
+use crate::worker::direct::{Direct, KnownLength};
 use crate::worker::pass::Worker;
 use crate::worker::queue::EventQueue;
 use crate::worker::sink::Sink;
@@ -289,7 +289,7 @@ impl Server {
         let (here, threads) = (worker.map(Worker::peers), worker.is_none().then(|| self.app.peers()));
         let left = here.as_ref().map_or(0, ExactSizeIterator::len)
             + threads.as_ref().map_or(0, ExactSizeIterator::len);
-        Counted { ids: here.into_iter().flatten().chain(threads.into_iter().flatten()), left }
+        KnownLength { ids: here.into_iter().flatten().chain(threads.into_iter().flatten()), left }
     }
 
     /// Whether a peer is connected and was not closed by this server.

@@ -154,14 +154,6 @@ impl From<drumfire_proto::ConfigError> for Error {
     }
 }
 
-#[cfg(feature = "conditioner")]
-impl From<crate::conditioner::LinkConfigError> for Error {
-    /// Returns the error of the setting `conditioner`.
-    fn from(error: crate::conditioner::LinkConfigError) -> Self {
-        Self::setting("conditioner", error.to_string())
-    }
-}
-
 impl From<drumfire_socket::ConfigError> for Error {
     fn from(error: drumfire_socket::ConfigError) -> Self {
         Self::setting(error.field(), error.problem())

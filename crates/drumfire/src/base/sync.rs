@@ -25,7 +25,7 @@
 //! | --- | --- | --- |
 //! | `WorkerChannel` | a worker and the application | a [`Mailbox`] of commands, events under a lock, `Notifier`, the room for broadcasts, a waker that is set once |
 //! | [`Mailbox`] | any thread and a handler, tasks and their worker | a queue under a lock, `WakeFlag`, the wake-up of the `WorkerChannel` |
-//! | [`Pending`], [`Part`] | the workers of a server, and a thread or task that waits for a result | a count under a lock, a condition variable, and a waker to call at 0 |
+//! | [`Pending`], [`PendingPart`] | the workers of a server, and a thread or task that waits for a result | a count under a lock, a condition variable, and a waker to call at 0 |
 //! | `ShardPlan` | the threads of a pool, between which shards move | one lock, `WakeFlag`, and the wake-up of a `WorkerChannel`, or parking |
 //! | `AcceptQueue` | tasks and workers | one lock, `AsyncNotify` |
 //! | `Shared` | tasks and the worker of one connection | a lock for each direction, `AsyncNotify`, `SendEdge` |
@@ -74,8 +74,8 @@ use modelled::Notify;
 #[cfg(any(loom, shuttle))]
 pub(crate) use modelled::OnceLock;
 pub(crate) use notifier::Notifier;
-pub(crate) use pending::Part;
 pub use pending::Pending;
+pub(crate) use pending::PendingPart;
 #[cfg(shuttle)]
 pub(crate) use sampled::{AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, thread};
 pub(crate) use wake_flag::WakeFlag;

@@ -37,9 +37,15 @@ const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 ///
 /// [`ServerConfig`]: crate::ServerConfig
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(default, deny_unknown_fields)
+)]
 #[non_exhaustive]
 pub struct ClientConfig {
     /// Identifies the game and its build. The server needs the same value. 0 by default.
+    #[cfg_attr(feature = "serde", serde(with = "crate::config::text::number"))]
     pub protocol_id: u64,
     /// The largest number of connections at the same time, including attempts to connect, 1 to 4,194,304. 1 by default. The limits of
     /// memory and of bytes in flight apply to each.
@@ -51,6 +57,7 @@ pub struct ClientConfig {
     ///
     /// `None`, the default, lets the system choose. A client with several connections then reaches servers with IPv4 and IPv6 addresses
     /// where the system allows it, otherwise those with IPv4 addresses.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub address: Option<SocketAddr>,
     /// The memory in bytes for messages that wait until the connection accepts them, at least 4 KiB, 1 MiB by default. Each message is
     /// charged 64 bytes more than its length. The connection uses the same amount again for messages that are not acknowledged.
@@ -60,8 +67,10 @@ pub struct ClientConfig {
     /// application takes them.
     pub receive_memory_bytes: usize,
     /// The length in bytes of the longest reliable message, in both directions. 1 KiB to 16 MiB, and at most a quarter of either memory;
-    /// 64 KiB by default. The server should have the same value, because the smaller of both applies.
-    pub message_max_bytes: usize,
+    /// `None`, the default, is 64 KiB, or a quarter of the smaller memory if that is less. The server should have the same value, because
+    /// the smaller of both applies.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub message_max_bytes: Option<usize>,
     /// The largest number of bytes in flight, even if the congestion controller allows more. At least 2,400, 4 MiB by default.
     ///
     /// A connection begins with 128 KiB, and raises its limit up to this one while its path delivers more. `send_memory_bytes` here and
@@ -71,8 +80,10 @@ pub struct ClientConfig {
     /// The congestion controller, which determines the sending rate. [`Congestion::Delay`] by default.
     pub congestion: Congestion,
     /// The time without any packet from the server after which the connection ends. 1 s to 49 days, 30 s by default.
+    #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
     pub silent_timeout: Duration,
     /// The time without an acknowledgment for a packet after which the connection ends. 1 s to 49 days, 10 s by default.
+    #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
     pub unacknowledged_timeout: Duration,
     /// The receive buffer that each socket requests from the kernel, in bytes, 4 KiB to 1 GiB. It must hold the datagrams that arrive
     /// between two polls. `None`, the default, requests 64 KiB for each connection that the socket can have, at least 256 KiB and at
@@ -80,6 +91,7 @@ pub struct ClientConfig {
     ///
     /// The kernel grants at most `net.core.rmem_max`; see [`SocketGrants`](crate::stats::SocketGrants).
     /// [`WorkerStats::kernel_dropped`](crate::stats::WorkerStats::kernel_dropped) counts the datagrams for which the buffer had no room.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub receive_buffer_bytes: Option<usize>,
     /// Whether the client reconnects by itself when its connection ends. [`Reconnect::Never`] by default.
     pub reconnect: Reconnect,
@@ -98,7 +110,7 @@ pub struct ClientConfig {
     ///
     /// `None`, the default, is no simulation. [`LinkConfig::default()`](crate::conditioner::LinkConfig) is a perfect link, which
     /// `set_conditioner` of the client can change later. See [`conditioner`](crate::conditioner).
-    #[cfg(feature = "conditioner")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub conditioner: Option<crate::conditioner::LinkConfig>,
 }
 
@@ -111,7 +123,7 @@ impl Default for ClientConfig {
             address: None,
             send_memory_bytes: core.send_memory_bytes,
             receive_memory_bytes: core.receive_memory_bytes,
-            message_max_bytes: core.message_max_bytes,
+            message_max_bytes: None,
             in_flight_bytes: core.in_flight_bytes,
             congestion: core.congestion,
             silent_timeout: core.silent_timeout,
@@ -120,7 +132,6 @@ impl Default for ClientConfig {
             reconnect: Reconnect::Never,
             follow_network: true,
             flight_recorder: core.flight_recorder,
-            #[cfg(feature = "conditioner")]
             conditioner: None,
         }
     }
@@ -161,7 +172,6 @@ impl ClientConfig {
     /// Checks the fields that the core does not check.
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_receive_buffer(self.receive_buffer_bytes)?;
-        #[cfg(feature = "conditioner")]
         super::check_conditioner(self.conditioner.as_ref())?;
         self.reconnect.check()
     }
@@ -217,6 +227,7 @@ impl ClientConfig {
 /// The client waits for a random time before each attempt, so that the clients of a restarted server are spread over time. The wait is
 /// at most 100 ms before the first attempt, and its limit doubles up to 5 s. A server that is full may ask for a longer wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Reconnect {
     /// The client does not reconnect. This is the default, because the server forgets the state of a lost connection, and only an
@@ -225,7 +236,7 @@ pub enum Reconnect {
     Never,
     /// The client starts attempts for this long after the connection ended, or after the first attempt; 1 s to 24 h. The last attempt may
     /// take 5 s more.
-    Within(Duration),
+    Within(#[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))] Duration),
 }
 
 impl Reconnect {

@@ -19,6 +19,11 @@ use crate::credentials::tokens::TokenAccess;
 
 /// The rule for clients that connect. There is no default, so open access has to be requested explicitly.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(rename_all = "snake_case", try_from = "crate::config::text::secrets::AccessForm")
+)]
 #[non_exhaustive]
 pub enum Access {
     /// Every client that knows the server's public key: for development, local networks, and tests.
@@ -64,10 +69,7 @@ impl Access {
 /// | `send_memory_bytes`, `receive_memory_bytes`, `message_max_bytes` | no | the application and the workers share these limits |
 /// | `in_flight_bytes` | no | depends on `send_memory_bytes` |
 /// | `flight_recorder` | no | allocated with a connection |
-#[cfg_attr(
-    feature = "conditioner",
-    doc = "| `conditioner` | [`Control::set_conditioner`](crate::Control::set_conditioner) | |"
-)]
+/// | `conditioner` | [`Control::set_conditioner`](crate::Control::set_conditioner) | |
 ///
 /// # From a file
 ///
@@ -96,11 +98,17 @@ impl Access {
 #[doc = include_str!("../../docs/server.toml")]
 #[doc = "```"]
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "crate::config::text::ServerForm")
+)]
 #[non_exhaustive]
 pub struct ServerConfig {
     /// The address to bind. Port 0 selects a free port.
     pub address: SocketAddr,
     /// The secret key by which the server proves its identity.
+    #[cfg_attr(feature = "serde", serde(skip_serializing))]
     pub key: ServerKey,
     /// The rule for clients that connect.
     pub access: Access,
@@ -118,6 +126,7 @@ pub struct ServerConfig {
     /// How the threads wait for datagrams. By default, the best way that the platform supports.
     pub wait: Wait,
     /// Identifies the game and its build. Clients need the same value. 0 by default.
+    #[cfg_attr(feature = "serde", serde(with = "crate::config::text::number"))]
     pub protocol_id: u64,
     /// The number of connections of all workers together, including half-open ones; 1 to 4,194,304 for each worker,
     /// 65,536 by default.
@@ -134,8 +143,10 @@ pub struct ServerConfig {
     /// 512 MiB by default.
     pub worker_memory_bytes: usize,
     /// The longest reliable message in bytes, in both directions: 1 KiB to 16 MiB, and at most a quarter of the memory for sending
-    /// and of that for receiving. 64 KiB by default. If a client has another limit, the smaller one applies.
-    pub message_max_bytes: usize,
+    /// and of that for receiving. `None`, the default, is 64 KiB, or a quarter of the smaller memory if that is less. If a client has
+    /// another limit, the smaller one applies.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub message_max_bytes: Option<usize>,
     /// The limit of bytes in flight to a peer, in addition to that of the congestion controller. At least 2,400, 4 MiB by default.
     /// A connection begins with 128 KiB, and raises its limit up to this one while its path delivers more. `send_memory_bytes` here
     /// and half of `receive_memory_bytes` at the peer limit it too. The defaults are enough for 100 Mbit/s at a round trip of 50 ms.
@@ -144,11 +155,14 @@ pub struct ServerConfig {
     /// The congestion controller. [`Congestion::Delay`] by default.
     pub congestion: Congestion,
     /// A connection ends when nothing arrives from its peer for this time: 1 s to 49 days, 30 s by default.
+    #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
     pub silent_timeout: Duration,
     /// A connection ends when a packet is not acknowledged for this time: 1 s to 49 days, 10 s by default.
+    #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
     pub unacknowledged_timeout: Duration,
     /// The receive buffer that is requested from the kernel for each worker: 4 KiB to 1 GiB. `None`, the default, requests 4 MiB,
     /// accepts less, and never gets less than the kernel's default.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub receive_buffer_bytes: Option<usize>,
     /// Whether busy connections record their last events, in 3 KiB each. [`Event::FlightRecord`](crate::Event::FlightRecord)
     /// reports the record of a connection that ends abnormally. On by default. It costs less than 2 % of the processor time of a
@@ -159,7 +173,7 @@ pub struct ServerConfig {
     ///
     /// `None`, the default, is no simulation. [`LinkConfig::default()`](crate::conditioner::LinkConfig) is a perfect link, which
     /// [`Control::set_conditioner`](crate::Control::set_conditioner) can change later. See [`conditioner`](crate::conditioner).
-    #[cfg(feature = "conditioner")]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub conditioner: Option<crate::conditioner::LinkConfig>,
 }
 
@@ -184,14 +198,13 @@ impl ServerConfig {
             send_memory_bytes: core.send_memory_bytes,
             receive_memory_bytes: core.receive_memory_bytes,
             worker_memory_bytes: core.worker_memory_bytes,
-            message_max_bytes: core.message_max_bytes,
+            message_max_bytes: None,
             in_flight_bytes: core.in_flight_bytes,
             congestion: core.congestion,
             silent_timeout: core.silent_timeout,
             unacknowledged_timeout: core.unacknowledged_timeout,
             receive_buffer_bytes: None,
             flight_recorder: core.flight_recorder,
-            #[cfg(feature = "conditioner")]
             conditioner: None,
         }
     }
@@ -304,7 +317,6 @@ impl ServerConfig {
         // An inline server does not use it, but an invalid value is still a mistake.
         Waiter::new(self.wait)?;
         check_receive_buffer(self.receive_buffer_bytes)?;
-        #[cfg(feature = "conditioner")]
         super::check_conditioner(self.conditioner.as_ref())?;
         self.admission.check()?;
         Ok(self.core(1).check()?)
@@ -353,11 +365,10 @@ impl ServerConfig {
             ("protocol_id", self.protocol_id == bound.protocol_id),
             ("send_memory_bytes", self.send_memory_bytes == bound.send_memory_bytes),
             ("receive_memory_bytes", self.receive_memory_bytes == bound.receive_memory_bytes),
-            ("message_max_bytes", self.message_max_bytes == bound.message_max_bytes),
+            ("message_max_bytes", self.core(1).message_max_bytes == bound.core(1).message_max_bytes),
             ("in_flight_bytes", self.in_flight_bytes == bound.in_flight_bytes),
             ("receive_buffer_bytes", self.receive_buffer_bytes == bound.receive_buffer_bytes),
             ("flight_recorder", self.flight_recorder == bound.flight_recorder),
-            #[cfg(feature = "conditioner")]
             ("conditioner", self.conditioner == bound.conditioner),
         ];
         match fixed.iter().find(|(_, is_same)| !is_same) {

@@ -11,6 +11,8 @@ use drumfire_socket::ReuseportGroup;
 /// a line on standard error and counts them in [`Stats::foreign_sockets`](crate::stats::Stats::foreign_sockets). Run each server as a
 /// user of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Workers {
     /// No threads: `poll` and `flush` do the work. This suits a match that needs up to half a core.
     ///

@@ -10,7 +10,7 @@ use std::time::Duration;
 use drumfire_proto::{IssuedToken, Secret};
 use zeroize::Zeroizing;
 
-use super::key_text::{self, KeyTextError, Label};
+use super::key_text::{self, KeyKind, KeyTextError};
 use super::keys::ServerPublicKey;
 
 /// The only version of the layout.
@@ -75,7 +75,7 @@ impl ConnectToken {
             &ip.octets(),
             &self.address.port().to_be_bytes(),
         ];
-        key_text::encode(Label::Connect, &Zeroizing::new(fields.concat()))
+        key_text::encode(KeyKind::Connect, &Zeroizing::new(fields.concat()))
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
@@ -112,8 +112,8 @@ impl FromStr for ConnectToken {
     type Err = KeyTextError;
 
     fn from_str(text: &str) -> Result<Self, KeyTextError> {
-        Self::from_bytes(&key_text::decode(Label::Connect, text)?)
-            .ok_or(KeyTextError::damaged(Label::Connect))
+        Self::from_bytes(&key_text::decode(KeyKind::Connect, text)?)
+            .ok_or(KeyTextError::damaged(KeyKind::Connect))
     }
 }
 

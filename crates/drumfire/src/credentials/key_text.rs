@@ -15,7 +15,7 @@ const ENCODED_CHUNK_BYTES: usize = CHUNK_BYTES / 3 * 4;
 
 /// The kind of a key or token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Label {
+pub(crate) enum KeyKind {
     Public,
     Secret,
     Master,
@@ -23,7 +23,7 @@ pub(crate) enum Label {
     Connect,
 }
 
-impl Label {
+impl KeyKind {
     const ALL: [Self; 5] = [Self::Public, Self::Secret, Self::Master, Self::TokenKey, Self::Connect];
 
     const fn text(self) -> &'static str {
@@ -50,14 +50,14 @@ impl Label {
 /// The error for a text that is not a key or token of the required kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyTextError {
-    needed: Label,
+    needed: KeyKind,
     problem: TextProblem,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TextProblem {
     /// The text has the label of another kind.
-    Is(Label),
+    Is(KeyKind),
     /// The text has no known label.
     Unlabelled,
     /// The part after the label is not base64, or has the wrong length.
@@ -65,7 +65,7 @@ enum TextProblem {
 }
 
 impl KeyTextError {
-    pub(crate) const fn damaged(needed: Label) -> Self {
+    pub(crate) const fn damaged(needed: KeyKind) -> Self {
         Self { needed, problem: TextProblem::Damaged }
     }
 }
@@ -93,7 +93,7 @@ impl std::error::Error for KeyTextError {}
 drumfire_proto::debug_with_display!(KeyTextError);
 
 /// Returns the bytes as text under this label. No other copy of the text is left in memory.
-pub(crate) fn encode(label: Label, bytes: &[u8]) -> String {
+pub(crate) fn encode(label: KeyKind, bytes: &[u8]) -> String {
     let mut text = String::with_capacity(label.text().len().saturating_add(encoded_bytes(bytes.len())));
     text.push_str(label.text());
     let mut encoded = Zeroizing::new([0; ENCODED_CHUNK_BYTES]);
@@ -110,10 +110,10 @@ const fn encoded_bytes(bytes: usize) -> usize {
 }
 
 /// Returns the bytes of a text with this label. Ignores whitespace around the text. The bytes are wiped when they are dropped.
-pub(crate) fn decode(label: Label, text: &str) -> Result<Zeroizing<Vec<u8>>, KeyTextError> {
+pub(crate) fn decode(label: KeyKind, text: &str) -> Result<Zeroizing<Vec<u8>>, KeyTextError> {
     let text = text.trim();
     let Some(encoded) = text.strip_prefix(label.text()) else {
-        let is = Label::ALL.into_iter().find(|other| text.starts_with(other.text()));
+        let is = KeyKind::ALL.into_iter().find(|other| text.starts_with(other.text()));
         let problem = is.map_or(TextProblem::Unlabelled, TextProblem::Is);
         return Err(KeyTextError { needed: label, problem });
     };
@@ -126,7 +126,7 @@ pub(crate) fn decode(label: Label, text: &str) -> Result<Zeroizing<Vec<u8>>, Key
 }
 
 /// Decodes a text as [`decode`] does, if it encodes exactly `N` bytes.
-pub(crate) fn decode_array<const N: usize>(label: Label, text: &str) -> Result<[u8; N], KeyTextError> {
+pub(crate) fn decode_array<const N: usize>(label: KeyKind, text: &str) -> Result<[u8; N], KeyTextError> {
     decode(label, text)?.as_slice().try_into().map_err(|_| KeyTextError::damaged(label))
 }
 
@@ -138,15 +138,15 @@ mod tests {
     fn decoding_inverts_encoding_and_ignores_whitespace() {
         for length in 0..200_u8 {
             let bytes: Vec<u8> = (0..length).map(|byte| byte.wrapping_mul(37)).collect();
-            let text = encode(Label::Public, &bytes);
-            assert_eq!(decode(Label::Public, &format!("  {text}\r\n")).as_deref(), Ok(&bytes));
+            let text = encode(KeyKind::Public, &bytes);
+            assert_eq!(decode(KeyKind::Public, &format!("  {text}\r\n")).as_deref(), Ok(&bytes));
         }
     }
 
     #[test]
     fn each_kind_of_wrong_text_has_its_own_error() {
-        let secret = encode(Label::Secret, &[7; 32]);
-        let error = |text: &str| decode_array::<32>(Label::Public, text).unwrap_err().to_string();
+        let secret = encode(KeyKind::Secret, &[7; 32]);
+        let error = |text: &str| decode_array::<32>(KeyKind::Public, text).unwrap_err().to_string();
         assert!(
             error(&secret).starts_with("this is a server's secret key, and a server's public key is needed")
         );
@@ -154,12 +154,12 @@ mod tests {
             error("correct horse")
                 .starts_with("this is not a server's public key, which begins with drumfire_public_")
         );
-        let public = encode(Label::Public, &[7; 32]);
+        let public = encode(KeyKind::Public, &[7; 32]);
         for damaged in [&public[..public.len() - 1], &format!("{public}A"), &public.replace('B', "!")] {
             assert!(error(damaged).contains("cut or changed"), "{damaged}");
         }
-        for label in Label::ALL {
-            let others = Label::ALL.into_iter().filter(|other| other.text().starts_with(label.text()));
+        for label in KeyKind::ALL {
+            let others = KeyKind::ALL.into_iter().filter(|other| other.text().starts_with(label.text()));
             assert_eq!(others.count(), 1, "{label:?} begins no other label");
         }
     }

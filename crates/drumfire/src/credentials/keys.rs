@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Once};
 
 use drumfire_proto::{Secret, ServerKeyPair};
 
-use super::key_text::{self, KeyTextError, Label};
+use super::key_text::{self, KeyKind, KeyTextError};
 use crate::base::entropy;
 use crate::base::error::Error;
 
@@ -55,7 +55,7 @@ impl ServerKey {
     /// Returns the key as text, for a file that only the server can read. `str::parse` reads it back.
     #[must_use]
     pub fn to_text(&self) -> String {
-        key_text::encode(Label::Secret, self.pair.secret().expose())
+        key_text::encode(KeyKind::Secret, self.pair.secret().expose())
     }
 
     /// Returns the secret bytes, for a file that only the server can read.
@@ -123,7 +123,7 @@ impl ServerPublicKey {
 
 impl fmt::Display for ServerPublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&key_text::encode(Label::Public, &self.0))
+        f.write_str(&key_text::encode(KeyKind::Public, &self.0))
     }
 }
 
@@ -137,7 +137,7 @@ impl FromStr for ServerPublicKey {
     type Err = KeyTextError;
 
     fn from_str(text: &str) -> Result<Self, KeyTextError> {
-        key_text::decode_array(Label::Public, text).map(Self)
+        key_text::decode_array(KeyKind::Public, text).map(Self)
     }
 }
 
@@ -146,7 +146,7 @@ impl FromStr for ServerKey {
 
     /// Reads the text of [`ServerKey::to_text`].
     fn from_str(text: &str) -> Result<Self, KeyTextError> {
-        key_text::decode_array(Label::Secret, text).map(Self::from_bytes)
+        key_text::decode_array(KeyKind::Secret, text).map(Self::from_bytes)
     }
 }
 

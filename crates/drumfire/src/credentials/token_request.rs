@@ -118,7 +118,7 @@ impl TokenRequest {
         self.issue_drawn(
             key,
             now,
-            Drawn { id: entropy::bytes()?, psk: entropy::secret()?, nonce: entropy::bytes()? },
+            RandomTokenFields { id: entropy::bytes()?, psk: entropy::secret()?, nonce: entropy::bytes()? },
         )
     }
 
@@ -127,7 +127,7 @@ impl TokenRequest {
         &self,
         key: &TokenKey,
         now: Duration,
-        drawn: Drawn,
+        drawn: RandomTokenFields,
     ) -> Result<ConnectToken, IssueError> {
         if check_server(self.address).is_err() {
             return Err(IssueError::Address { address: self.address });
@@ -153,7 +153,7 @@ impl TokenRequest {
 }
 
 /// The random values of a token.
-pub(crate) struct Drawn {
+pub(crate) struct RandomTokenFields {
     pub(crate) id: [u8; 16],
     pub(crate) psk: Secret<32>,
     pub(crate) nonce: [u8; 24],

@@ -41,7 +41,7 @@ use std::str::FromStr;
 use drumfire_proto::{Secret, TokenKey as CoreKey, TokenMasterKey as CoreMaster};
 use zeroize::Zeroizing;
 
-use super::key_text::{self, KeyTextError, Label};
+use super::key_text::{self, KeyKind, KeyTextError};
 use crate::base::entropy;
 use crate::base::error::Error;
 
@@ -71,7 +71,7 @@ impl TokenMasterKey {
     /// Returns the key as text, for a file that only the backend can read. `str::parse` reads it back.
     #[must_use]
     pub fn to_text(&self) -> String {
-        key_text::encode(Label::Master, self.0.secret().expose())
+        key_text::encode(KeyKind::Master, self.0.secret().expose())
     }
 
     /// Derives the token key of one server. `server` is any name that the backend has for it. To rotate keys, increase `key_id`: a
@@ -89,7 +89,7 @@ impl FromStr for TokenMasterKey {
     type Err = KeyTextError;
 
     fn from_str(text: &str) -> Result<Self, KeyTextError> {
-        key_text::decode_array(Label::Master, text).map(|bytes| Self(CoreMaster::new(Secret::new(bytes))))
+        key_text::decode_array(KeyKind::Master, text).map(|bytes| Self(CoreMaster::new(Secret::new(bytes))))
     }
 }
 
@@ -108,7 +108,7 @@ impl TokenKey {
     #[must_use]
     pub fn to_text(&self) -> String {
         let bytes = Zeroizing::new([&self.0.id().to_be_bytes()[..], self.0.secret().expose()].concat());
-        key_text::encode(Label::TokenKey, &bytes)
+        key_text::encode(KeyKind::TokenKey, &bytes)
     }
 
     pub(crate) const fn core(&self) -> &CoreKey {
@@ -126,8 +126,8 @@ impl FromStr for TokenKey {
     type Err = KeyTextError;
 
     fn from_str(text: &str) -> Result<Self, KeyTextError> {
-        let damaged = KeyTextError::damaged(Label::TokenKey);
-        let bytes = key_text::decode(Label::TokenKey, text)?;
+        let damaged = KeyTextError::damaged(KeyKind::TokenKey);
+        let bytes = key_text::decode(KeyKind::TokenKey, text)?;
         let (id, secret) = bytes.split_first_chunk().ok_or(damaged)?;
         let secret: [u8; 32] = secret.try_into().map_err(|_| damaged)?;
         CoreKey::new(u32::from_be_bytes(*id), Secret::new(secret)).map(Self).ok_or(damaged)
@@ -136,11 +136,15 @@ impl FromStr for TokenKey {
 
 /// The tokens that a server accepts.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "crate::config::text::secrets::TokenForm"))]
 #[non_exhaustive]
 pub struct TokenAccess {
     /// The keys that seal the tokens: one, or up to eight during a rotation. Each has its own id.
+    #[cfg_attr(feature = "serde", serde(skip_serializing))]
     pub keys: Vec<TokenKey>,
     /// The match or instance that the tokens must name. The default is 0.
+    #[cfg_attr(feature = "serde", serde(with = "crate::config::text::number"))]
     pub audience: u64,
 }
 
@@ -202,7 +206,7 @@ mod tests {
         let master = TokenMasterKey::generate().unwrap();
         assert_eq!(master.token_key(0, "a").err(), Some(KeyIdError));
         assert_eq!(master.token_key(u32::MAX, "a").err(), Some(KeyIdError));
-        let zero = key_text::encode(Label::TokenKey, &[0; 36]);
+        let zero = key_text::encode(KeyKind::TokenKey, &[0; 36]);
         assert!(zero.parse::<TokenKey>().is_err());
     }
 

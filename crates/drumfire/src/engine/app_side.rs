@@ -14,7 +14,7 @@ use crate::message::group::GroupId;
 use crate::worker::actions::Actions;
 use crate::worker::channel::{Batch, WorkerChannel};
 use crate::worker::command::{Broadcast, Command};
-use crate::worker::direct::Counted;
+use crate::worker::direct::KnownLength;
 use crate::worker::receipts::OpenReceipts;
 
 /// The state of the application's thread: the peers, the commands for the workers, and the events from them.
@@ -45,7 +45,7 @@ impl AppSide {
     /// Returns the peers of all workers.
     pub(crate) fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> {
         let ids = self.peers.iter().flat_map(|peers| peers.iter().map(|(peer, _)| *peer));
-        Counted { left: self.peers.iter().map(PeerMap::len).sum(), ids }
+        KnownLength { left: self.peers.iter().map(PeerMap::len).sum(), ids }
     }
 
     fn peer(&mut self, peer: PeerId) -> Option<&mut PeerState> {
@@ -131,9 +131,9 @@ impl Actions for AppSide {
     fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError> {
         broadcast.check(self.message_max_bytes)?;
         WorkerChannel::take_room_of_all(self.links.iter(), broadcast.message.payload.len())?;
-        let broadcast = Arc::new(broadcast);
+        // The copies share the payload.
         for staged in &mut self.staged {
-            staged.push(Command::Broadcast(Arc::clone(&broadcast)));
+            staged.push(Command::Broadcast(broadcast.clone()));
         }
         Ok(())
     }

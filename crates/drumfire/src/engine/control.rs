@@ -2,7 +2,6 @@
 //!
 //! It sends commands to the workers and never waits for them. The crate `drumfire-control` makes it available through a local socket.
 
-#[cfg(feature = "conditioner")]
 mod links;
 mod shutting_down;
 
@@ -17,7 +16,7 @@ use super::threads::pool::Pool;
 use crate::admission::AdmissionControl;
 use crate::admission::bans::Ban;
 use crate::base::error::Error;
-use crate::base::sync::{Mutex, Part, Pending, lock};
+use crate::base::sync::{Mutex, Pending, PendingPart, lock};
 use crate::config::server::ServerConfig;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::Stats;
@@ -67,11 +66,11 @@ use crate::worker::command::{BanOrder, Command, Query, SurveyQuery};
 /// ```
 #[derive(Clone)]
 pub struct Control {
-    server: Arc<Controlled>,
+    server: Arc<ControlState>,
 }
 
 /// The parts of a server that a [`Control`] reaches.
-pub(crate) struct Controlled {
+pub(crate) struct ControlState {
     pub(crate) links: Arc<[Arc<WorkerChannel>]>,
     pub(crate) admission: Arc<AdmissionControl>,
     /// The configuration that the server was bound with.
@@ -86,7 +85,7 @@ pub(crate) struct Controlled {
 }
 
 impl Control {
-    pub(crate) fn new(server: Controlled) -> Self {
+    pub(crate) fn new(server: ControlState) -> Self {
         Self { server: Arc::new(server) }
     }
 
@@ -98,7 +97,7 @@ impl Control {
     /// Returns the counters of all workers, as of their last pass.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let Controlled { links, sockets, pool, .. } = &*self.server;
+        let ControlState { links, sockets, pool, .. } = &*self.server;
         Stats {
             workers: links.iter().map(|link| link.stats()).collect(),
             sockets: sockets.clone(),
@@ -404,7 +403,7 @@ impl Control {
     }
 
     /// Sends a query about a peer to its worker. The result is `initial` if there is no such worker.
-    fn query<T>(&self, peer: PeerId, initial: T, query: impl FnOnce(Part<T>) -> Query) -> Pending<T> {
+    fn query<T>(&self, peer: PeerId, initial: T, query: impl FnOnce(PendingPart<T>) -> Query) -> Pending<T> {
         let (pending, mut parts) = Pending::new(initial, 1);
         if let Some((link, part)) = self.link(peer).zip(parts.pop()) {
             link.command_at_once(Command::Query(Box::new(query(part))));

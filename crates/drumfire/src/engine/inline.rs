@@ -19,7 +19,7 @@ use crate::worker::channel::WorkerChannel;
 use crate::worker::client_sockets::ClientSockets;
 use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::live_links::with_system_seeds;
-use crate::worker::pass::{ClientParts, Parts, Worker};
+use crate::worker::pass::{ClientParts, Worker, WorkerParts};
 use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
 use crate::worker::sink::Sink;
@@ -137,8 +137,8 @@ pub(crate) fn worker(
     let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
     let transport =
         SocketTransport::new(socket, parker, Waiter::new(Wait::Notify)?, receiver, granted.has_gso)
-            .over(with_system_seeds(config.links())?);
-    let worker = Worker::new(Parts {
+            .over(with_system_seeds(config.conditioner.as_ref())?);
+    let worker = Worker::new(WorkerParts {
         index: 0,
         transport: Box::new(if config.has_connected_socket() {
             transport.connected(config.follow_network)

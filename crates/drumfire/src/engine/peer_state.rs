@@ -16,12 +16,12 @@ pub(crate) struct PeerState {
     /// The account of the messages to the peer.
     pub(crate) account: SendAccount,
     /// Boxed, because a server has many peers, and most of them need no extras.
-    extras: Option<Box<Extras>>,
+    extras: Option<Box<PeerChannelState>>,
 }
 
 /// The state of peers with groups, or with channels whose messages do not wait for room.
 #[derive(Debug, Default)]
-struct Extras {
+struct PeerChannelState {
     /// The settings that differ from [`WhenFull::Block`], by channel.
     when_full: BTreeMap<ChannelId, WhenFull>,
     /// The groups that the peer is in.
@@ -86,7 +86,7 @@ impl PeerState {
         self.extras.as_mut().is_some_and(|extras| extras.groups.remove(&group))
     }
 
-    fn extras(&mut self) -> &mut Extras {
+    fn extras(&mut self) -> &mut PeerChannelState {
         self.extras.get_or_insert_default()
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use drumfire_proto::Moment;
 
-use super::control::{Control, Controlled};
-use super::threads::{self, Started, ThreadPool};
+use super::control::{Control, ControlState};
+use super::threads::{self, StartedThreads, ThreadPool};
 use crate::admission::AdmissionControl;
 use crate::admission::registry::RegistryView;
 use crate::base::clock::Clock as _;
@@ -49,12 +49,12 @@ impl ServerCore {
         let links: Arc<[_]> =
             (0..counts.sockets.get()).map(|_| Arc::new(WorkerChannel::new(Arc::clone(&notifier)))).collect();
         let admission = AdmissionControl::new(&config.admission, WorkerChannel::loads(&links));
-        let message_max_bytes = config.message_max_bytes;
+        let message_max_bytes = config.core(1).message_max_bytes;
         let config = Arc::new(config);
         let sinks = sinks(&links);
-        let Started { pool, address, sockets, clock } =
+        let StartedThreads { pool, address, sockets, clock } =
             threads::start(&config, counts, &links, sinks, &admission)?;
-        let controlled = Controlled {
+        let controlled = ControlState {
             links: Arc::clone(&links),
             admission,
             config,
@@ -72,7 +72,7 @@ impl ServerCore {
     /// Creates a server from its workers.
     pub(crate) fn new(
         pool: ThreadPool,
-        controlled: Controlled,
+        controlled: ControlState,
         notifier: Arc<Notifier>,
         address: SocketAddr,
         message_max_bytes: usize,

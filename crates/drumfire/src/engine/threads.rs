@@ -32,7 +32,7 @@ use crate::worker::forward::forward_queues;
 use crate::worker::pass::Worker;
 use crate::worker::sink::Sink;
 use pool::Pool;
-use shard::ShardSeed;
+use shard::{Shard, worker};
 
 /// The workers of a server.
 pub(crate) enum ThreadPool {
@@ -80,7 +80,7 @@ impl ThreadPool {
 }
 
 /// The workers of a server that [`start`] started.
-pub(crate) struct Started {
+pub(crate) struct StartedThreads {
     pub(crate) pool: ThreadPool,
     /// The bound address, with its port.
     pub(crate) address: SocketAddr,
@@ -97,7 +97,7 @@ pub(crate) fn start(
     links: &[Arc<WorkerChannel>],
     sinks: Vec<Box<dyn Sink<RegistryView>>>,
     admission: &Arc<AdmissionControl>,
-) -> Result<Started, Error> {
+) -> Result<StartedThreads, Error> {
     let steering = Steering::draw(workers)?;
     let mut core = config.core(workers.get());
     let group = ReuseportGroup::bind(&group(config, workers, steering)?)
@@ -137,24 +137,21 @@ pub(crate) fn start(
         wait: if threads.is_some() { config.wait } else { Wait::Notify },
         has_threads: threads.is_some(),
     });
-    let seats = sockets.into_iter().zip(forward_queues(links)).zip(links).zip(sinks);
-    let mut places = (0..).zip(seats).map(|(index, (((socket, ring), link), sink))| ShardSeed {
-        sink,
-        index,
-        socket,
-        ring,
-        link: Arc::clone(link),
-        shared: Arc::clone(&shared),
-    });
-    let pool = match (threads, places.next()) {
-        (None, Some(place)) => ThreadPool::Inline(vec![place.take()?]),
-        (threads, first) => {
-            let places = first.into_iter().chain(places).collect();
-            let threads = threads.map_or(1, NonZeroU16::get);
-            ThreadPool::Threads(Pool::start(shared.wait, shared.clock, places, threads, monitor)?)
+    let parts = sockets.into_iter().zip(forward_queues(links)).zip(sinks).zip(links);
+    let workers = (0..)
+        .zip(parts)
+        .map(|(index, (((socket, ring), sink), link))| worker(index, socket, ring, sink, link, &shared));
+    let pool = match threads {
+        None => ThreadPool::Inline(workers.collect::<Result<_, _>>()?),
+        Some(threads) => {
+            let shard = |(index, (worker, link)): (u16, (Result<_, Error>, _))| {
+                Ok(Shard::new(index, Arc::clone(link), worker?))
+            };
+            let shards = (0..).zip(workers.zip(links)).map(shard).collect::<Result<_, Error>>()?;
+            ThreadPool::Threads(Pool::start(shared.wait, shared.clock, shards, threads.get(), monitor)?)
         }
     };
-    Ok(Started { pool, address, sockets: granted, clock: shared.clock })
+    Ok(StartedThreads { pool, address, sockets: granted, clock: shared.clock })
 }
 
 fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Result<GroupConfig, Error> {

@@ -23,6 +23,7 @@ use drumfire_socket::Socket;
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SocketGrants {
     /// The requested receive buffer in bytes, or `None` if the settings name no size.
@@ -83,33 +84,6 @@ impl fmt::Display for SocketGrants {
             word(self.has_filter, "steering filter", "no steering filter"),
             word(self.is_never_fragmented, "never fragmented", "may be fragmented"),
         )
-    }
-}
-
-#[cfg(feature = "serde")]
-impl serde_core::Serialize for SocketGrants {
-    fn serialize<S: serde_core::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde_core::ser::SerializeStruct;
-
-        // The pattern names all fields, so the compiler reports a field that is not written.
-        let Self {
-            receive_buffer_asked_bytes,
-            receive_buffer_bytes,
-            send_buffer_bytes,
-            has_gso,
-            has_gro,
-            has_filter,
-            is_never_fragmented,
-        } = self;
-        let mut fields = serializer.serialize_struct("SocketGrants", 7)?;
-        fields.serialize_field("receive_buffer_asked_bytes", receive_buffer_asked_bytes)?;
-        fields.serialize_field("receive_buffer_bytes", receive_buffer_bytes)?;
-        fields.serialize_field("send_buffer_bytes", send_buffer_bytes)?;
-        fields.serialize_field("has_gso", has_gso)?;
-        fields.serialize_field("has_gro", has_gro)?;
-        fields.serialize_field("has_filter", has_filter)?;
-        fields.serialize_field("is_never_fragmented", is_never_fragmented)?;
-        fields.end()
     }
 }
 

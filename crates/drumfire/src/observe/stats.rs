@@ -1,8 +1,5 @@
 //! The counters of servers and clients.
 
-#[cfg(feature = "serde")]
-mod text;
-
 use drumfire_proto::DropReason;
 use drumfire_socket::{ReceiveCounts, SendCounts};
 
@@ -25,6 +22,7 @@ use super::grants::SocketGrants;
 /// # fn main() {}
 /// ```
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// The counters of each worker, by index.
@@ -83,6 +81,7 @@ impl Stats {
 
 /// The counters of one worker.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct WorkerStats {
     /// The counters of the protocol. Each datagram is in exactly one of them.
@@ -134,11 +133,9 @@ pub struct WorkerStats {
     /// [`conditioner`](crate::ServerConfig::conditioner). The link is between the two counts of received datagrams: `received`
     /// counts what the socket received, including the datagrams that the link then loses. `protocol` counts what the link delivers.
     /// All zero without the setting.
-    #[cfg(feature = "conditioner")]
     pub inbound_link: crate::conditioner::LinkCounts,
     /// The simulated link from the protocol to the socket, with the same setting. `protocol` counts what the protocol sent, including
     /// the datagrams that the link then loses. `sent` counts what the link delivers to the socket. All zero without the setting.
-    #[cfg(feature = "conditioner")]
     pub outbound_link: crate::conditioner::LinkCounts,
 }
 
@@ -148,9 +145,35 @@ impl WorkerStats {
     pub fn unexplained(&self) -> u64 {
         let taken = self.received.datagrams.saturating_add(self.forwarded_in);
         // The inbound link takes each datagram of the socket, and delivers fewer of them, or more.
-        #[cfg(feature = "conditioner")]
         let taken =
             taken.saturating_add(self.inbound_link.delivered).saturating_sub(self.inbound_link.pushed);
         self.protocol.unexplained().saturating_add(taken.abs_diff(self.protocol.datagrams_received))
+    }
+}
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_is_written_under_its_name() {
+        let worker = WorkerStats { forwarded_in: 3, panics: 1, ..WorkerStats::default() };
+        let workers = vec![worker.clone(), worker];
+        let stats = Stats { workers, threads: vec![2], foreign_sockets: Some(1), ..Stats::default() };
+        let written = serde_json::to_value(stats).unwrap();
+        assert_eq!(written["foreign_sockets"], 1);
+        assert_eq!(written["workers"].as_array().map(Vec::len), Some(2));
+        let worker = &written["workers"][1];
+        assert_eq!(
+            (&worker["forwarded_in"], &worker["panics"], &worker["restarts"]),
+            (&3.into(), &1.into(), &0.into())
+        );
+        assert_eq!(worker["sent"]["datagrams"], 0);
+        assert_eq!(worker["protocol"]["dropped"], serde_json::json!({}));
+        let debug = format!("{:#?}", WorkerStats::default());
+        let names = debug.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
+        for name in names.filter_map(|line| line.trim().split_once(':')).map(|(name, _)| name) {
+            assert!(worker.get(name).is_some(), "{name}");
+        }
     }
 }

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use super::memory::NetworkPort;
-use super::served::Served;
+use super::served::WorldServer;
 use super::{CLIENT_PORT, World};
 use crate::api::client::Client;
 use crate::base::error::Error;
@@ -13,7 +13,7 @@ use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
 
-impl<S: Served> World<S> {
+impl<S: WorldServer> World<S> {
     /// Replaces a client by one that begins to connect, from the next port, over the same links and with the same clocks. The old client
     /// is dropped, which closes its connection. A token must name the address of this server.
     ///

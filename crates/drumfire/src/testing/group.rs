@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::World;
-use super::served::Served;
-use super::sockets::{SocketCounts, Trouble};
+use super::served::WorldServer;
+use super::sockets::{SocketCounts, SocketFaults};
 
-impl<S: Served> World<S> {
+impl<S: WorldServer> World<S> {
     /// Returns the number of workers of the server.
     #[must_use]
     pub fn workers(&self) -> usize {
@@ -17,8 +17,8 @@ impl<S: Served> World<S> {
     ///
     /// # Panics
     /// If there is no such worker.
-    pub fn set_trouble(&mut self, worker: usize, trouble: Trouble) {
-        self.network.lock().set_trouble(worker, trouble);
+    pub fn set_socket_faults(&mut self, worker: usize, trouble: SocketFaults) {
+        self.network.lock().set_socket_faults(worker, trouble);
     }
 
     /// Returns the counters of a worker's socket.

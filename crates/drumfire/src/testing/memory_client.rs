@@ -12,7 +12,7 @@ use crate::config::client::{ClientConfig, Reconnect};
 use crate::engine::inline::{Inline, single_link};
 use crate::worker::direct::Direct;
 use crate::worker::live_links::LiveLinks;
-use crate::worker::pass::{ClientParts, Parts, Worker};
+use crate::worker::pass::{ClientParts, Worker, WorkerParts};
 use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
 use crate::worker::transport::SocketTransport;
@@ -37,8 +37,8 @@ impl Client {
         let sessions = Sessions::new(config, false, Jitter::new(seed));
         let place = port.take(Wait::Notify)?;
         let transport = SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, false)
-            .over(LiveLinks::new(config.links(), || Ok(random.bits()))?);
-        let worker: Worker<SingleWorker> = Worker::new(Parts {
+            .over(LiveLinks::new(config.conditioner.as_ref(), || Ok(random.bits()))?);
+        let worker: Worker<SingleWorker> = Worker::new(WorkerParts {
             index: 0,
             transport: Box::new(transport.connected(false)),
             clock: Box::new(place.clock),

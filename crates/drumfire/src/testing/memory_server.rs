@@ -16,14 +16,14 @@ use crate::base::sync::{Mutex, Notifier};
 use crate::conditioner::Random;
 use crate::config::server::ServerConfig;
 use crate::config::threads::Workers;
-use crate::engine::control::Controlled;
+use crate::engine::control::ControlState;
 use crate::engine::server_core::{ServerCore, Sinks};
 use crate::engine::steering::Steering;
 use crate::engine::threads::ThreadPool;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::live_links::LiveLinks;
-use crate::worker::pass::{Parts, Worker};
+use crate::worker::pass::{Worker, WorkerParts};
 use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
 
@@ -70,7 +70,7 @@ impl ServerCore {
         });
         let pool = ThreadPool::Inline(workers.collect::<Result<_, _>>()?);
         let mut later = Random::new(random.bits());
-        let controlled = Controlled {
+        let controlled = ControlState {
             links: Arc::clone(&links),
             admission,
             config: Arc::clone(config),
@@ -133,8 +133,8 @@ impl WorldServerParts {
         }
         let transport =
             SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, place.has_gso)
-                .over(LiveLinks::new(self.config.links(), || Ok(random.bits()))?);
-        Ok(Worker::new(Parts {
+                .over(LiveLinks::new(self.config.conditioner.as_ref(), || Ok(random.bits()))?);
+        Ok(Worker::new(WorkerParts {
             index,
             transport: Box::new(transport),
             clock: Box::new(place.clock),

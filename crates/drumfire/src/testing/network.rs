@@ -7,16 +7,17 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use drumfire_proto::Now;
+use drumfire_proto::{Moment, Now};
 use drumfire_socket::{Fault, SendMode, SteeringFilter};
 
+use super::Datagram;
 use super::port::{Message, Port};
 use super::skewed_clock::ClockConfig;
-use super::sockets::{SocketCounts, Sockets, Trouble};
+use super::sockets::{SocketCounts, SocketFaults, Sockets};
 use super::steer::{Steer, fold};
 use super::{Traffic, WorldCounts};
 use crate::base::wake::Wake;
-use crate::conditioner::{Datagram, Link, LinkConfig, Moment, Random};
+use crate::conditioner::{Link, LinkConfig, Random};
 
 /// The first part of the seed that belongs to a port. Lower parts belong to links.
 const PORTS: u64 = 1 << 32;
@@ -67,11 +68,25 @@ pub(crate) struct Network {
     is_server_dead: bool,
 }
 
+/// The source and the destination of a datagram.
+type Addresses = (SocketAddr, SocketAddr);
+
+impl From<(Addresses, Vec<u8>)> for Datagram {
+    fn from(((from, to), bytes): (Addresses, Vec<u8>)) -> Self {
+        Self { from, to, bytes }
+    }
+}
+
+/// Returns a time as the links count it.
+fn since_origin(now: Moment) -> Duration {
+    now.since(Moment::ORIGIN)
+}
+
 /// The links between a client and the server: `up` to the server, and `down` to the client.
 #[derive(Debug)]
 pub(super) struct Path {
-    pub(super) up: Link,
-    pub(super) down: Link,
+    pub(super) up: Link<Addresses>,
+    pub(super) down: Link<Addresses>,
 }
 
 impl Network {
@@ -133,7 +148,6 @@ impl Network {
         self.by_address.insert(address, client);
         let port = self.workers() + client;
         self.ports[port].address = address;
-        self.path(client).up.rebind(Some(address));
     }
 
     pub(super) fn swap_addresses(&mut self, one: usize, other: usize) {
@@ -142,7 +156,6 @@ impl Network {
             self.by_address.insert(address, client);
             let port = self.workers() + client;
             self.ports[port].address = address;
-            self.path(client).up.rebind(Some(address));
         }
     }
 
@@ -205,6 +218,7 @@ impl Network {
     /// Returns the time of the next arrival or turn.
     pub(super) fn next_at(&self) -> Option<Moment> {
         let links = self.paths.iter().flat_map(|path| [path.up.next_at(), path.down.next_at()]);
+        let links = links.map(|at| at.map(|at| Moment::ORIGIN.after(at)));
         links.chain(self.ports.iter().map(Port::next_at)).flatten().min()
     }
 
@@ -212,12 +226,12 @@ impl Network {
     pub(super) fn take_due(&mut self) -> Vec<usize> {
         let now = self.now;
         for client in 0..self.paths.len() {
-            while let Some(datagram) = self.paths[client].up.poll(now) {
-                self.arrive(datagram);
+            while let Some(datagram) = self.paths[client].up.poll(since_origin(now)) {
+                self.arrive(datagram.into());
             }
-            while let Some(datagram) = self.paths[client].down.poll(now) {
+            while let Some(datagram) = self.paths[client].down.poll(since_origin(now)) {
                 let port = self.workers() + client;
-                self.inbox_full += u64::from(!self.ports[port].take(datagram, false));
+                self.inbox_full += u64::from(!self.ports[port].take(datagram.into(), false));
             }
         }
         let is_due = |port: &Port| port.next_at().is_some_and(|next| next <= now);
@@ -290,8 +304,8 @@ impl Network {
     }
 
     /// Replaces the faults of a worker's socket.
-    pub(super) fn set_trouble(&mut self, worker: usize, trouble: Trouble) {
-        self.worker(worker).set_trouble(trouble);
+    pub(super) fn set_socket_faults(&mut self, worker: usize, trouble: SocketFaults) {
+        self.worker(worker).set_socket_faults(trouble);
     }
 
     /// Gives a worker no turns for `duration`.
@@ -382,8 +396,8 @@ impl Network {
             return;
         };
         match to {
-            Some(to) => path.down.push(now, from, to, datagram),
-            None => path.up.push(now, from, server, datagram),
+            Some(to) => path.down.push(since_origin(now), (from, to), datagram),
+            None => path.up.push(since_origin(now), (from, server), datagram),
         }
     }
 

@@ -7,11 +7,13 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use drumfire_proto::Moment;
 use drumfire_socket::{Fault, RecvAction, SendMode, recv_action};
 
-use super::skewed_clock::Clockwork;
-use super::sockets::{SocketCounts, Trouble};
-use crate::conditioner::{Datagram, Moment, Random};
+use super::Datagram;
+use super::skewed_clock::SkewedClock;
+use super::sockets::{SocketCounts, SocketFaults};
+use crate::conditioner::Random;
 use crate::worker::transport::REOPEN_AFTER;
 
 /// An end with datagrams but without an edge must have a timeout of at most this, or its datagrams count as stranded.
@@ -27,12 +29,12 @@ const TRAIN_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) address: SocketAddr,
-    pub(super) clock: Clockwork,
+    pub(super) clock: SkewedClock,
     pub(super) counts: SocketCounts,
     inbox: VecDeque<QueuedDatagram>,
     queue_datagrams: usize,
     random: Random,
-    trouble: Trouble,
+    trouble: SocketFaults,
     /// The number of receive calls that will still panic. A call panics only while the queue has datagrams.
     panics: u32,
     /// A datagram arrived after the end's last turn.
@@ -74,12 +76,12 @@ impl Port {
     pub(super) fn new(address: SocketAddr, queue_datagrams: usize, random: Random) -> Self {
         Self {
             address,
-            clock: Clockwork::right(),
+            clock: SkewedClock::right(),
             counts: SocketCounts::default(),
             inbox: VecDeque::new(),
             queue_datagrams,
             random,
-            trouble: Trouble::default(),
+            trouble: SocketFaults::default(),
             panics: 0,
             has_edge: false,
             asked: None,
@@ -92,7 +94,7 @@ impl Port {
         }
     }
 
-    pub(super) fn set_trouble(&mut self, trouble: Trouble) {
+    pub(super) fn set_socket_faults(&mut self, trouble: SocketFaults) {
         self.trouble = trouble;
     }
 
@@ -342,13 +344,14 @@ mod tests {
     #[test]
     fn a_full_buffer_blocks_for_its_time_and_then_reports_room() {
         let mut port = port(2);
-        let trouble = Trouble { blocked: 1.0, blocked_for: Duration::from_millis(1), ..Trouble::default() };
-        port.set_trouble(trouble);
+        let trouble =
+            SocketFaults { blocked: 1.0, blocked_for: Duration::from_millis(1), ..SocketFaults::default() };
+        port.set_socket_faults(trouble);
         assert_eq!(port.sends(NOW, 3, SendMode::Sendmmsg), Err(Fault::WouldBlock));
         port.watch_room(true);
         let until = port.next_at().unwrap();
         assert!(until > NOW && until <= NOW.after(Duration::from_millis(1)));
-        port.set_trouble(Trouble::default());
+        port.set_socket_faults(SocketFaults::default());
         port.make_room(until);
         port.begin_turn();
         assert_eq!(port.next_at(), None, "room is reported once");
@@ -360,12 +363,12 @@ mod tests {
         let mut port = port(2);
         let faults = vec![Fault::BadDescriptor, Fault::NotSocket];
         let (receive_faults, send_faults) = (faults.clone(), faults);
-        port.set_trouble(Trouble {
+        port.set_socket_faults(SocketFaults {
             receive: 1.0,
             receive_faults,
             send: 1.0,
             send_faults,
-            ..Trouble::default()
+            ..SocketFaults::default()
         });
         assert!(port.receive_fault(NOW).is_some());
         let soon = NOW.after(REOPEN_AFTER - Duration::from_nanos(1));

@@ -16,13 +16,13 @@ use crate::engine::server_core::ServerCore;
 use crate::handler;
 
 /// A server that a [`World`](super::World) can run: [`Server`] or [`handler::Server`](crate::handler::Server).
-pub trait Served: driven::Driven {}
+pub trait WorldServer: driven::Driven {}
 
-impl Served for Server {}
+impl WorldServer for Server {}
 
-impl<N> Served for handler::Server<N> {}
+impl<N> WorldServer for handler::Server<N> {}
 
-/// The calls of a world to its server. The module is private, so that other crates cannot implement [`Served`].
+/// The calls of a world to its server. The module is private, so that other crates cannot implement [`WorldServer`].
 pub(super) mod driven {
     use super::SocketAddr;
 

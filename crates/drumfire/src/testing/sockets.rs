@@ -60,7 +60,7 @@ impl Sockets {
 
 /// The simulated faults of one worker's socket. By default there are none. Each rate is a fraction of all calls, from 0 to below 1.
 #[derive(Clone, Debug, Default)]
-pub struct Trouble {
+pub struct SocketFaults {
     /// The rate of receive calls that fail.
     pub receive: f64,
     /// The faults of receive calls that fail. The descriptor is lost at most once per second of the worker's clock, and can always be

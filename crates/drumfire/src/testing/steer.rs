@@ -5,10 +5,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use drumfire_proto::Moment;
 use drumfire_socket::SteeringFilter;
 
+use super::Datagram;
 use super::sockets::Sockets;
-use crate::conditioner::{Datagram, Moment};
 
 /// A group of sockets on one port, one for each worker.
 #[derive(Debug)]

@@ -197,12 +197,8 @@ impl WorkerChannel {
     ) -> Result<(), SendError> {
         let others = links.iter().enumerate().filter(|(index, _)| *index != here).map(|(_, link)| link);
         Self::take_room_of_all(others.clone(), broadcast.message.payload.len())?;
-        // All other workers share one copy, and a server with a single worker makes none.
-        let mut shared = None;
-        for link in others {
-            let broadcast = shared.get_or_insert_with(|| Arc::new(broadcast.clone()));
-            link.command_at_once(Command::Broadcast(Arc::clone(broadcast)));
-        }
+        // The copies share the payload.
+        others.for_each(|link| link.command_at_once(Command::Broadcast(broadcast.clone())));
         Ok(())
     }
 
@@ -280,9 +276,14 @@ impl WorkerChannel {
         self.is_observed.store(true, Ordering::Release);
     }
 
+    /// Whether the statistics are read, so that each pass publishes them.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.is_observed.load(Ordering::Acquire)
+    }
+
     /// Publishes the statistics of the worker, if they are read.
     pub(crate) fn set_stats(&self, stats: &WorkerStats) {
-        if self.is_observed.load(Ordering::Acquire) {
+        if self.is_observed() {
             lock(&self.stats).clone_from(stats);
         }
     }

@@ -8,12 +8,12 @@ use drumfire_proto::{
     ChannelId, ChannelOptions, FlightRecord, LiveConfig, Message, PeerId, ReceiptId, Secret, SendError,
 };
 
-use super::send_edge::message_max_bytes_of;
+use super::send_edge::check_length;
 use super::shutdown::ShutdownOrder;
 use crate::admission::AdmissionControl;
 use crate::admission::bans::Ban;
 use crate::base::error::Error;
-use crate::base::sync::Part;
+use crate::base::sync::PendingPart;
 use crate::config::CLOSE_TEXT_MAX_BYTES;
 use crate::message::group::{Audience, GroupId};
 use crate::observe::survey::{Survey, SurveyOrder};
@@ -56,7 +56,7 @@ pub(crate) enum Command {
         peer: PeerId,
         group: GroupId,
     },
-    Broadcast(Arc<Broadcast>),
+    Broadcast(Broadcast),
     /// Closes each connection when its peer has acknowledged everything.
     ShutDown(ShutdownOrder),
     Reconfigure(Arc<LiveConfig>),
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     /// its randomness from the seed.
     InvalidateKeys {
         seed: Box<Secret<32>>,
-        part: Part<Result<(), Error>>,
+        part: PendingPart<Result<(), Error>>,
     },
     /// A message from a sender that knows only the id of the peer, and not its send memory.
     Post {
@@ -72,11 +72,10 @@ pub(crate) enum Command {
         message: Message,
     },
     /// Changes the simulated links of the worker's socket. The configuration was checked, and there are links.
-    #[cfg(feature = "conditioner")]
     Condition(Arc<crate::conditioner::LinkConfig>),
     /// Replaces the socket of a client.
     #[cfg(feature = "tokio")]
-    Rebind(Part<Result<(), Error>>),
+    Rebind(PendingPart<Result<(), Error>>),
     /// A query of an operator. The result goes to the operator, not to the application.
     Query(Box<Query>),
 }
@@ -110,12 +109,7 @@ impl Broadcast {
     /// Checks the length, which does not depend on a peer.
     pub(crate) fn check(&self, message_max_bytes: usize) -> Result<(), SendError> {
         // A peer can accept less than this limit. It then misses the broadcast, which the worker reports.
-        let limit_bytes = message_max_bytes_of(self.message.options.mode, message_max_bytes);
-        if self.message.payload.len() > limit_bytes {
-            Err(SendError::TooLarge { limit_bytes })
-        } else {
-            Ok(())
-        }
+        check_length(self.message.payload.len(), self.message.options.mode, message_max_bytes)
     }
 }
 
@@ -123,7 +117,7 @@ impl Broadcast {
 #[derive(Debug)]
 pub(crate) enum Query {
     Survey(SurveyQuery),
-    FlightRecord { peer: PeerId, part: Part<Option<Box<FlightRecord>>> },
+    FlightRecord { peer: PeerId, part: PendingPart<Option<Box<FlightRecord>>> },
     CloseAndBan(BanOrder),
 }
 
@@ -132,7 +126,7 @@ pub(crate) enum Query {
 pub(crate) struct SurveyQuery {
     pub(crate) order: SurveyOrder,
     pub(crate) most: usize,
-    pub(crate) part: Part<Survey>,
+    pub(crate) part: PendingPart<Survey>,
 }
 
 /// A request to ban a peer and close its connection. The worker adds the ban, because it knows the address, the player, and the time.
@@ -143,5 +137,5 @@ pub(crate) struct BanOrder {
     pub(crate) admission: Arc<AdmissionControl>,
     /// The command that closes the connection.
     pub(crate) close: Command,
-    pub(crate) part: Part<Result<Ban, Error>>,
+    pub(crate) part: PendingPart<Result<Ban, Error>>,
 }

@@ -25,7 +25,7 @@ use crate::message::group::GroupId;
 use crate::observe::observer::Observer;
 use crate::observe::stats::WorkerStats;
 use crate::observe::survey::PeerSample;
-use crate::observe::trace::Happening;
+use crate::observe::trace::LifecycleEvent;
 
 /// The time after which an application that never polled is warned.
 const POLL_EXPECTED_WITHIN: Duration = Duration::from_secs(1);
@@ -181,7 +181,6 @@ impl<P: Placement> Core<P> {
                 self.endpoint.invalidate_all_keys(self.now, *seed);
             }
             // The worker changes its transport, which the core does not know.
-            #[cfg(feature = "conditioner")]
             Command::Condition(_) => {}
             #[cfg(feature = "tokio")]
             Command::Rebind(_) => {}
@@ -353,8 +352,8 @@ impl<P: Placement> Core<P> {
         self.surveys = Some(surveys);
     }
 
-    pub(super) fn observe(&mut self, id: PeerId, what: &Happening) {
-        self.observer.happened(self.now.monotonic, id, what);
+    pub(super) fn observe(&mut self, id: PeerId, event: &LifecycleEvent) {
+        self.observer.happened(self.now.monotonic, id, event);
     }
 
     /// Closes a connection with these codes.

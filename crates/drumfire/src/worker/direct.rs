@@ -15,7 +15,6 @@ use super::sink::Sink;
 use crate::base::clock;
 use crate::message::event::Event;
 use crate::message::group::GroupId;
-use crate::observe::stats::WorkerStats;
 
 /// The sink of a worker whose application takes the events itself. Until then they wait in the endpoint, and keep their peers from
 /// sending more.
@@ -60,15 +59,18 @@ impl<P: Placement> Worker<P> {
 
     /// Returns the oldest event.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
-        // An application asks until there is no event. The last question must not read the clock and must not make a
-        // pass due.
+        // An application asks until there is no event. The last question must not make a pass due.
         if !self.has_events() {
             return None;
         }
-        // The arena is moved out, because the call borrows the rest of the worker.
-        let mut arena = std::mem::take(&mut self.arena);
-        let event = self.call(|core| core.next_event(&mut arena)).flatten();
-        self.arena = arena;
+        // Taking an event can make room for the peer or start an attempt to connect, so a pass is due. The time of the last pass is
+        // good enough for both.
+        self.is_pass_due = true;
+        let Self { core, arena, .. } = self;
+        let Ok(event) = catch_unwind(AssertUnwindSafe(|| core.next_event(arena))) else {
+            self.recover();
+            return None;
+        };
         // Taking the event has started the next attempt. A connected socket must lead to its server before the next
         // pass sends.
         if matches!(event, Some(Event::Reconnecting { .. })) {
@@ -89,7 +91,7 @@ impl<P: Placement> Worker<P> {
 
     /// Returns the peers, including a client's attempts to connect.
     pub(crate) fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> {
-        Counted { left: self.core.peers.len(), ids: self.core.peers.ids() }
+        KnownLength { left: self.core.peers.len(), ids: self.core.peers.ids() }
     }
 
     /// Whether the connection of a peer is open, also before the application has taken the events about it.
@@ -130,12 +132,7 @@ impl<P: Placement> Worker<P> {
     /// Publishes the statistics now and after each later pass, because another thread reads them.
     pub(crate) fn observe(&self) {
         self.link.observe();
-        self.link.set_stats(&self.core.stats);
-    }
-
-    /// Returns the counters as of the last pass.
-    pub(crate) const fn stats(&self) -> &WorkerStats {
-        &self.core.stats
+        self.link.set_stats(&self.stats());
     }
 }
 
@@ -167,12 +164,12 @@ impl<P: Placement> Actions for Worker<P> {
 }
 
 /// An iterator with a known number of items.
-pub(crate) struct Counted<I> {
+pub(crate) struct KnownLength<I> {
     pub(crate) ids: I,
     pub(crate) left: usize,
 }
 
-impl<I: Iterator> Iterator for Counted<I> {
+impl<I: Iterator> Iterator for KnownLength<I> {
     type Item = I::Item;
 
     fn next(&mut self) -> Option<I::Item> {
@@ -186,4 +183,4 @@ impl<I: Iterator> Iterator for Counted<I> {
     }
 }
 
-impl<I: Iterator> ExactSizeIterator for Counted<I> {}
+impl<I: Iterator> ExactSizeIterator for KnownLength<I> {}

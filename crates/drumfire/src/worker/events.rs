@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drumfire_proto::{CloseCode, CloseReason, ConnectError, PeerId, Placement};
+use drumfire_proto::{CloseCode, CloseReason, ConnectError, Event as CoreEvent, PeerId, Placement};
 
 use super::arena::Arena;
 use super::core::Core;
 use super::send_edge::SendEdge;
 use crate::message::event::{Closed, Event, ReconnectReason};
-use crate::observe::trace::Happening;
+use crate::observe::trace::LifecycleEvent;
 
 /// The consequences of an event of the endpoint.
 pub(crate) struct EventResult {
@@ -34,7 +34,7 @@ impl EventResult {
 impl<P: Placement> Core<P> {
     /// Adds a connected peer, and returns its send edge.
     fn connected(&mut self, id: PeerId, address: SocketAddr) -> Option<Arc<SendEdge>> {
-        self.observe(id, &Happening::Connected(address));
+        self.observe(id, &LifecycleEvent::Connected(address));
         // The handshake has brought the peer's own limit. The edge of a client's attempt had the limit of the
         // configuration until now.
         let message_max_bytes = self.endpoint.message_max_bytes(id);
@@ -64,13 +64,13 @@ impl<P: Placement> Core<P> {
                 EventResult::new(event)
             }
             Event::ConnectFailed { peer, error } => {
-                self.observe(peer, &Happening::ConnectFailed(error.clone()));
+                self.observe(peer, &LifecycleEvent::ConnectFailed(error.clone()));
                 self.end(peer, ReconnectReason::Failed(error))
             }
             Event::Disconnected { peer, closed } => {
                 // A broadcast that was queued before the end is sent before it, and counts this peer as a receiver.
                 self.fan_out();
-                self.observe(peer, &Happening::Disconnected(closed.reason));
+                self.observe(peer, &LifecycleEvent::Disconnected(closed.reason));
                 self.end(peer, ReconnectReason::Ended(closed))
             }
             event => EventResult::new(event),
@@ -123,7 +123,9 @@ impl<P: Placement> Core<P> {
 
     /// Returns the next event. `arena` has the memory for the payloads of messages.
     pub(crate) fn next_event(&mut self, arena: &mut Arena) -> Option<Event> {
-        if let Some(event) = self.pop_own_event() {
+        if self.has_own_events()
+            && let Some(event) = self.pop_own_event()
+        {
             return Some(event);
         }
         loop {
@@ -135,7 +137,11 @@ impl<P: Placement> Core<P> {
                 return self.noted.pop_front();
             }
             let event = self.endpoint.poll_event()?;
-            if let Some(event) = Event::of(event, |payload| arena.copy(payload)) {
+            // A message has no effect on the peers, and most events are messages.
+            if let CoreEvent::Message { peer, channel, payload } = event {
+                return Some(Event::Message { peer, channel, payload: arena.copy(payload) });
+            }
+            if let Some(event) = Event::of(event, Bytes::copy_from_slice) {
                 let EventResult { lost, event, .. } = self.note(event);
                 // The receipts of a connection precede its end, and this call returns one event. The others wait as
                 // noted events.
@@ -156,6 +162,14 @@ impl<P: Placement> Core<P> {
             || !self.noted.is_empty()
             || self.answers.iter().any(|answer| self.peers.has(answer.peer()))
             || self.peers.has_notices()
+    }
+
+    /// Whether [`Core::pop_own_event`] may return an event.
+    fn has_own_events(&self) -> bool {
+        !self.fan_out.is_empty()
+            || !self.noted.is_empty()
+            || !self.answers.is_empty()
+            || self.peers.may_have_notices()
     }
 
     /// Returns the next event that was noted, or of the worker's own: `Stats`, `FlightRecord`, `Missed`, or `Writable`.

@@ -25,16 +25,16 @@ use super::client_sockets::ClientSockets;
 use super::command::Command;
 use super::core::{Core, PeerLimits};
 use super::forward::ForwardQueue;
-#[cfg(feature = "conditioner")]
-use super::live_links::{self, LinkSettings};
+use super::live_links;
 use super::sessions::Sessions;
 use super::sink::Sink;
 use super::transport::{RETRY_AFTER, Transport};
-use crate::base::clock::{Clock, Reading};
+use crate::base::clock::{Clock, ClockReading};
 use crate::base::error::Error;
+use crate::conditioner::LinkConfig;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
-use crate::observe::observer::Shown;
+use crate::observe::stats::WorkerStats;
 
 /// The number of panics after which the endpoint is replaced.
 pub(crate) const PANICS_IN_A_ROW: u32 = 3;
@@ -52,7 +52,7 @@ const ANSWERS_PER_PASS: usize = 4;
 pub(crate) type Make<P> = Box<dyn FnMut() -> Option<Endpoint<P>> + Send>;
 
 /// The components of a worker.
-pub(crate) struct Parts<P> {
+pub(crate) struct WorkerParts<P> {
     pub(crate) index: u16,
     pub(crate) transport: Box<dyn Transport<P>>,
     pub(crate) clock: Box<dyn Clock>,
@@ -80,7 +80,7 @@ pub(crate) struct ClientParts {
 pub(crate) struct Worker<P> {
     transport: Box<dyn Transport<P>>,
     clock: Box<dyn Clock>,
-    now: Reading,
+    now: ClockReading,
     /// A pass has ended since the clock was read.
     pub(super) is_clock_stale: bool,
     /// The application has called since the last pass, so there may be something to send.
@@ -107,8 +107,10 @@ pub(crate) struct Worker<P> {
 }
 
 impl<P: Placement> Worker<P> {
-    pub(crate) fn new(parts: Parts<P>) -> Self {
-        let Parts { index, transport, mut clock, endpoint, send_memory_bytes, message_max_bytes, .. } = parts;
+    pub(crate) fn new(parts: WorkerParts<P>) -> Self {
+        let WorkerParts {
+            index, transport, mut clock, endpoint, send_memory_bytes, message_max_bytes, ..
+        } = parts;
         let now = clock.read();
         let (sessions, sockets) = match parts.client {
             Some(ClientParts { sessions, sockets }) => (Some(Box::new(sessions)), sockets),
@@ -189,8 +191,7 @@ impl<P: Placement> Worker<P> {
     ///
     /// # Errors
     /// [`Error::Setting`] if the configuration is invalid, or if there are no links.
-    #[cfg(feature = "conditioner")]
-    pub(crate) fn set_conditioner(&mut self, config: &LinkSettings) -> Result<(), Error> {
+    pub(crate) fn set_conditioner(&mut self, config: &LinkConfig) -> Result<(), Error> {
         self.transport.links().ok_or_else(live_links::no_links)?.set_config(config)
     }
 
@@ -219,8 +220,12 @@ impl<P: Placement> Worker<P> {
         let timer =
             if self.transport.is_held_back() { endpoint.poll_timer() } else { endpoint.poll_timeout() };
         let timers = timer.into_iter().chain(self.sink.timer()).chain(self.transport.links_due());
-        let showing = self.core.observer.due_in(now).map(|showing| now.after(showing));
-        timers.chain(showing).chain(self.core.shutdown_timer()).chain(retry).chain(again).min()
+        timers
+            .chain(self.core.observer.due_at())
+            .chain(self.core.shutdown_timer())
+            .chain(retry)
+            .chain(again)
+            .min()
     }
 
     /// Runs one pass: does the pending work, within the budgets of a pass, without waiting.
@@ -247,6 +252,7 @@ impl<P: Placement> Worker<P> {
             worker.transport.release_links();
             worker.transmit();
         });
+        self.refresh_stats();
         self.core.observer.finish(&self.core.stats);
         // Commands that wait are dropped, which completes their results.
         self.link.end();
@@ -307,7 +313,7 @@ impl<P: Placement> Worker<P> {
             self.link.end();
         }
         self.publish();
-        self.link.busy().on_pass(&self.now, &self.core.stats.protocol, &mut *self.clock);
+        self.link.busy().on_pass(&self.now, self.core.endpoint.stats(), &mut *self.clock);
         (self.is_clock_stale, self.is_pass_due) = (true, false);
     }
 
@@ -372,8 +378,10 @@ impl<P: Placement> Worker<P> {
         } else {
             self.transmit();
         }
-        self.is_forward_held = self.ring.send(&mut self.core.endpoint);
-        self.core.stats.forwards_held += u64::from(self.is_forward_held);
+        if self.ring.has_others() {
+            self.is_forward_held = self.ring.send(&mut self.core.endpoint);
+            self.core.stats.forwards_held += u64::from(self.is_forward_held);
+        }
         if !self.sink.runs_before_flush() {
             self.deliver();
         }
@@ -403,6 +411,11 @@ impl<P: Placement> Worker<P> {
 
     fn timers(&mut self) {
         let now = self.now.now;
+        // Most passes have no due timer. Then the exact time of the next one does not matter, and it costs as much as a packet.
+        if !self.core.endpoint.may_have_due_timer(now.monotonic) {
+            self.stalled_passes = 0;
+            return;
+        }
         let due = self.core.endpoint.poll_timeout().filter(|timer| *timer <= now.monotonic);
         let Some(lateness) = due.map(|timer| now.monotonic.since(timer)) else {
             self.stalled_passes = 0;
@@ -428,7 +441,6 @@ impl<P: Placement> Worker<P> {
                 self.link.give_room(payload_bytes);
             }
             match command {
-                #[cfg(feature = "conditioner")]
                 Command::Condition(config) => {
                     // The sender of the command knows that there are links, and has checked the configuration.
                     let _ = self.set_conditioner(&config);
@@ -465,15 +477,44 @@ impl<P: Placement> Worker<P> {
         }
     }
 
+    /// Publishes the counters of this pass, if a reader needs them now. Copying them would cost more than the rest of a pass.
     fn publish(&mut self) {
         self.core.reclaim_blocks();
-        let Core { stats, endpoint, observer, now, .. } = &mut self.core;
+        let now = self.now.now.monotonic;
+        self.transport.look(now);
+        let Core { stats, observer, .. } = &mut self.core;
+        let (is_due, is_observed) =
+            (observer.is_due(now, stats.panics.saturating_add(stats.restarts)), self.link.is_observed());
+        if !is_due && !is_observed {
+            return;
+        }
+        self.refresh_stats();
+        self.link.set_stats(&self.core.stats);
+        if is_due {
+            let Core { stats, endpoint, observer, .. } = &mut self.core;
+            observer.publish(now, stats, endpoint, self.link.busy().percent(now));
+        }
+    }
+
+    /// Copies the counters of the endpoint and the transport into the statistics.
+    fn refresh_stats(&mut self) {
+        let mut stats = std::mem::take(&mut self.core.stats);
+        self.count_into(&mut stats);
+        self.core.stats = stats;
+    }
+
+    /// Returns the counters as of now.
+    pub(crate) fn stats(&self) -> WorkerStats {
+        let mut stats = self.core.stats.clone();
+        self.count_into(&mut stats);
+        stats
+    }
+
+    fn count_into(&self, stats: &mut WorkerStats) {
+        let endpoint = &self.core.endpoint;
         stats.protocol = *endpoint.stats();
-        self.transport.count(now.monotonic, stats);
+        self.transport.count(stats);
         stats.connections = endpoint.connection_count();
         stats.message_memory_bytes = endpoint.held_bytes();
-        self.link.set_stats(stats);
-        let busy_percent = self.link.busy().percent(now.monotonic);
-        observer.pass(now.monotonic, stats, &Shown { endpoint, busy_percent });
     }
 }

@@ -248,6 +248,11 @@ impl Peers {
         Some(id)
     }
 
+    /// Whether there are entries of missed messages, also of peers that are gone, or peers whose senders can continue.
+    pub(super) fn may_have_notices(&self) -> bool {
+        !self.missed.is_empty() || !self.writable.is_empty()
+    }
+
     /// Whether [`Peers::pop_missed`] or [`Peers::pop_writable`] may return a peer.
     pub(super) fn has_notices(&self) -> bool {
         self.missed.keys().any(|(id, _)| self.has(*id)) || !self.writable.is_empty()

@@ -173,10 +173,7 @@ impl SendAccount {
             return Err(SendError::NotConnected);
         }
         let reliable_bytes = self.edge.message_max_bytes.load(Ordering::Acquire) as usize;
-        let limit_bytes = message_max_bytes_of(options.mode, reliable_bytes);
-        if payload_bytes > limit_bytes {
-            return Err(SendError::TooLarge { limit_bytes });
-        }
+        check_length(payload_bytes, options.mode, reliable_bytes)?;
         let charge_bytes = charge(payload_bytes);
         let room_bytes = self.room_bytes(options, must_wait);
         if self.used_bytes(edge).saturating_add(charge_bytes) > room_bytes as u64 {
@@ -244,10 +241,12 @@ impl SendAccount {
     }
 }
 
-/// Returns the bytes of the longest message of this mode. `reliable_bytes` is the length of the longest reliable message.
-pub(crate) fn message_max_bytes_of(mode: Mode, reliable_bytes: usize) -> usize {
+/// Checks the length of a message in this mode. `reliable_bytes` is the length of the longest reliable message.
+pub(crate) fn check_length(bytes: usize, mode: Mode, reliable_bytes: usize) -> Result<(), SendError> {
+    // A value fits one packet, so the mode limits it further.
     let is_value = mode == Mode::ReliableLatest;
-    if mode.is_reliable() && !is_value { reliable_bytes } else { mode.message_max_bytes() }
+    let limit_bytes = if mode.is_reliable() && !is_value { reliable_bytes } else { mode.message_max_bytes() };
+    if bytes <= limit_bytes { Ok(()) } else { Err(SendError::TooLarge { bytes, limit_bytes }) }
 }
 
 /// Converts to 32 bits, saturating.

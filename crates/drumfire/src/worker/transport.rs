@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use drumfire_proto::{Endpoint, Inbound, Moment, Now, PeerId, Placement};
 use drumfire_socket::{
-    DrainEnd, DropReason, FlushEnd, Io, MultiPoller, Receiver, SendBatch, SendMode, Sender, Socket, Waiter,
-    Woken,
+    DrainEnd, FlushEnd, Io, MultiPoller, Receiver, SendBatch, SendMode, Sender, Socket, Waiter, Woken,
 };
 
 use super::datagram::{commit, inbound};
@@ -20,7 +19,7 @@ use super::live_links::LiveLinks;
 use super::park::Park;
 use super::receive_backoff::ReceiveBackoff;
 use super::send_faults;
-use crate::base::clock::{Clock, Reading};
+use crate::base::clock::{Clock, ClockReading};
 use crate::observe::stats::WorkerStats;
 
 /// Sends and receives the datagrams of one worker, and waits for them.
@@ -42,7 +41,7 @@ pub(crate) trait Transport<P: Placement>: Send {
 
     /// Passes datagrams to the endpoint until there are none or the budget of the pass is spent, unless a wait has just reported
     /// that there are none. Returns the number of panics that ended a connection.
-    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: &Reading, clock: &mut dyn Clock) -> u64;
+    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: &ClockReading, clock: &mut dyn Clock) -> u64;
 
     /// Sends the datagrams of the endpoint, as far as there is room.
     fn transmit(&mut self, endpoint: &mut Endpoint<P>, now: Now);
@@ -60,7 +59,10 @@ pub(crate) trait Transport<P: Placement>: Send {
     fn arrivals(&self) -> u64;
 
     /// Writes the counters into the statistics of the worker.
-    fn count(&mut self, now: Moment, stats: &mut WorkerStats);
+    fn count(&self, stats: &mut WorkerStats);
+
+    /// Reads the kernel's counters, if that is due.
+    fn look(&mut self, now: Moment);
 
     /// Reads the kernel's counters once more, because there is no later pass.
     fn read_kernel_dropped(&mut self);
@@ -88,7 +90,6 @@ pub(crate) trait Transport<P: Placement>: Send {
     fn links_due(&self) -> Option<Moment>;
 
     /// Returns the simulated links, or `None` without them.
-    #[cfg(feature = "conditioner")]
     fn links(&mut self) -> Option<&mut LiveLinks>;
 
     /// Sends what simulated links delay with the next `transmit`, because the worker ends.
@@ -260,16 +261,14 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
 
     /// Returns the number of received datagrams, including unusable ones.
     fn arrived(&self) -> u64 {
-        let counts = self.receiver.counts();
-        let dropped: u64 = DropReason::ALL.iter().map(|reason| counts.dropped(*reason)).sum();
-        counts.datagrams + dropped
+        self.receiver.arrived_count()
     }
 
     /// Passes datagrams of the socket to the endpoint or to the inbound link, as [`Transport::receive`] says.
     fn drain<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
-        now: &Reading,
+        now: &ClockReading,
         clock: &mut dyn Clock,
     ) -> u64 {
         if std::mem::take(&mut self.is_quiet) {
@@ -392,7 +391,7 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         }
     }
 
-    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: &Reading, clock: &mut dyn Clock) -> u64 {
+    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: &ClockReading, clock: &mut dyn Clock) -> u64 {
         let panics = self.drain(endpoint, now, clock);
         panics + self.receive_from_links(endpoint, now.now)
     }
@@ -426,8 +425,11 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         self.arrived()
     }
 
-    fn count(&mut self, now: Moment, stats: &mut WorkerStats) {
+    fn look(&mut self, now: Moment) {
         self.overflow.look(now, &self.io);
+    }
+
+    fn count(&self, stats: &mut WorkerStats) {
         stats.received.clone_from(self.receiver.counts());
         stats.sent.clone_from(self.sender.counts());
         stats.kernel_dropped = self.overflow.count();
@@ -463,7 +465,6 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         self.links.as_ref()?.due(!self.batch.is_empty())
     }
 
-    #[cfg(feature = "conditioner")]
     fn links(&mut self) -> Option<&mut LiveLinks> {
         self.links.as_deref_mut()
     }

@@ -6,7 +6,6 @@ mod echo;
 mod ends;
 mod flow;
 mod groups;
-#[cfg(feature = "conditioner")]
 mod links;
 mod receipts;
 mod reconnect;

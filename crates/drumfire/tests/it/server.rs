@@ -4,7 +4,6 @@ mod abuser;
 mod admission;
 mod clients;
 mod close;
-#[cfg(feature = "conditioner")]
 mod conditioner;
 mod control;
 mod echo;

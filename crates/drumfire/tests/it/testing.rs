@@ -15,7 +15,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use drumfire::conditioner::LinkConfig;
-use drumfire::testing::{ClockConfig, Fault, Served, Sockets, Trouble, World, pair, server_config, world};
+use drumfire::testing::{
+    ClockConfig, Fault, SocketFaults, Sockets, World, WorldServer, pair, server_config, world,
+};
 use drumfire::tokens::{TokenKey, TokenRequest};
 use drumfire::{Access, Client, ClientConfig, Error, ServerConfig, ServerKey, Workers};
 

@@ -262,8 +262,9 @@ impl<P: Placement> Endpoint<P> {
         let now = self.advance(called_at);
         let (connection, limit_bytes) =
             sendable(&mut self.connections, &self.config, peer, message.options.mode)?;
-        if message.payload.len() > limit_bytes {
-            return Err(SendError::TooLarge { limit_bytes });
+        let bytes = message.payload.len();
+        if bytes > limit_bytes {
+            return Err(SendError::TooLarge { bytes, limit_bytes });
         }
         // Data that waited before is queued, or has a timer or an ack to wait for. One message more changes none of
         // that, so only the first message in a row pays for the queue and the timer.

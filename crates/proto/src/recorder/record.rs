@@ -57,7 +57,7 @@ use crate::time::Moment;
 /// assert!(text.contains("no ack in time") && text.ends_with("closed: unacknowledged\n"), "{text}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlightRecord {
     /// Whether it was taken on a server.
@@ -99,6 +99,15 @@ pub(crate) const fn is_abnormal(reason: CloseReason) -> bool {
             !matches!(code, CloseCode::Application | CloseCode::Shutdown)
         }
         _ => true,
+    }
+}
+
+impl fmt::Debug for FlightRecord {
+    /// Prints the number of entries and not the entries, because events with records are printed to logs. `Display` prints all of them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("FlightRecord");
+        shown.field("is_server", &self.is_server).field("reason", &self.reason);
+        shown.field("entry_count", &self.entries.len()).finish_non_exhaustive()
     }
 }
 

@@ -129,7 +129,6 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed then.
-    #[cfg(feature = "conditioner")]
     pub fn set_conditioner(&self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
         self.driver.set_conditioner(link)
     }

@@ -75,7 +75,6 @@ pub(super) trait ClientThread: Debug + Send + Sync {
     fn request_resume_token(&self, peer: PeerId) -> Option<oneshot::Receiver<Option<ConnectToken>>>;
 
     /// Changes the simulated links of the socket.
-    #[cfg(feature = "conditioner")]
     fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error>;
 }
 
@@ -350,7 +349,6 @@ impl Connection {
     ///
     /// [`Error::Setting`] for a configuration that cannot be used, without
     /// [`ClientConfig::conditioner`](crate::ClientConfig::conditioner), or at a server. Nothing has changed then.
-    #[cfg(feature = "conditioner")]
     pub fn set_conditioner(&self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
         let at_server =
             || Error::setting("conditioner", "is changed by `Control::set_conditioner` at a server");

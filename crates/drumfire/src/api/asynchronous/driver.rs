@@ -24,7 +24,6 @@ use crate::observe::stats::WorkerStats;
 use crate::worker::actions::Actions as _;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::command::Command;
-#[cfg(feature = "conditioner")]
 use crate::worker::live_links;
 use crate::worker::pass::Worker;
 
@@ -37,7 +36,6 @@ pub(super) struct ClientDriver {
     thread: Mutex<Option<JoinHandle<()>>>,
     pub(super) granted: SocketGrants,
     /// Whether the socket has simulated links.
-    #[cfg(feature = "conditioner")]
     has_links: bool,
 }
 
@@ -49,22 +47,13 @@ impl ClientDriver {
         let (attempts, end) = (Arc::new(Attempts::default()), Arc::new(WakeFlag::default()));
         let queues = Arc::new(TaskQueues::new(&link, config.receive_memory_bytes));
         let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
-        #[cfg(feature = "conditioner")]
         let has_links = config.conditioner.is_some();
         let (worker, granted) = inline::worker(config, Box::new(sink), &link, ring)?;
         let run =
             DriverLoop { worker: Box::new(worker), attempts: Arc::clone(&attempts), end: Arc::clone(&end) };
         let thread = std::thread::Builder::new().name("drumfire-client".into());
         let thread = Mutex::new(Some(thread.spawn(move || run.run())?));
-        Ok(Arc::new(Self {
-            link,
-            attempts,
-            end,
-            thread,
-            granted,
-            #[cfg(feature = "conditioner")]
-            has_links,
-        }))
+        Ok(Arc::new(Self { link, attempts, end, thread, granted, has_links }))
     }
 
     /// Connects, and returns when the connection is established.
@@ -95,7 +84,6 @@ impl ClientDriver {
     }
 
     /// Changes the simulated links of the socket.
-    #[cfg(feature = "conditioner")]
     pub(super) fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error> {
         live_links::command(std::slice::from_ref(&self.link), self.has_links, config)
     }
@@ -139,7 +127,6 @@ impl ClientThread for ClientDriver {
         Some(answered)
     }
 
-    #[cfg(feature = "conditioner")]
     fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error> {
         Self::set_conditioner(self, config)
     }

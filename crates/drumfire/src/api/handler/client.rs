@@ -78,7 +78,7 @@ impl<N: Send + 'static> Client<N> {
         let (link, ring) = single_link()?;
         let (links, mailbox) = (Arc::from([Arc::clone(&link)]), Arc::new(Mailbox::default()));
         let sink = Box::new(HandlerSink::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
-        let remote = Remote::new(links, Arc::from([mailbox]), config.message_max_bytes);
+        let remote = Remote::new(links, Arc::from([mailbox]), config.core().message_max_bytes);
         Ok(Self { inline: Inline::new(config, sink, &link, ring)?, remote })
     }
 }
@@ -139,7 +139,6 @@ impl<N> Client<N> {
     /// # Errors
     ///
     /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed then.
-    #[cfg(feature = "conditioner")]
     pub fn set_conditioner(&mut self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
         self.inline.worker.set_conditioner(link)
     }
@@ -158,7 +157,7 @@ impl<N> Client<N> {
     /// Returns the counters of all connections together.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        self.inline.worker.stats().clone()
+        self.inline.worker.stats()
     }
 }
 

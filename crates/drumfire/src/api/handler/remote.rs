@@ -9,7 +9,7 @@ use crate::config::NOTES_MAX;
 use crate::message::group::Audience;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::command::{Broadcast, Command};
-use crate::worker::send_edge::message_max_bytes_of;
+use crate::worker::send_edge::check_length;
 
 /// Reaches the handlers of a server and all peers from any thread. Clones reach the same server.
 ///
@@ -91,10 +91,7 @@ impl<N> Remote<N> {
     pub fn send(&self, peer: PeerId, message: Message) -> Result<(), SendError> {
         let link = self.links.get(peer.worker()).ok_or(SendError::UnknownPeer)?;
         let payload_bytes = message.payload.len();
-        let limit_bytes = message_max_bytes_of(message.options.mode, self.message_max_bytes);
-        if payload_bytes > limit_bytes {
-            return Err(SendError::TooLarge { limit_bytes });
-        }
+        check_length(payload_bytes, message.options.mode, self.message_max_bytes)?;
         if !link.take_room(payload_bytes) {
             return Err(SendError::Full);
         }

@@ -42,10 +42,10 @@ impl<T> PendingState<T> {
 
 impl<T> Pending<T> {
     /// Creates a result that is complete when this number of parts are dropped.
-    pub(crate) fn new(initial: T, parts: usize) -> (Self, Vec<Part<T>>) {
+    pub(crate) fn new(initial: T, parts: usize) -> (Self, Vec<PendingPart<T>>) {
         let state = PendingState { parts, result: Some(initial), waker: None };
         let completion = Arc::new(Completion { state: Mutex::new(state), completed: Condvar::new() });
-        let parts = (0..parts).map(|_| Part(Arc::clone(&completion))).collect();
+        let parts = (0..parts).map(|_| PendingPart(Arc::clone(&completion))).collect();
         (Self { completion }, parts)
     }
 
@@ -87,9 +87,9 @@ impl<T> Future for Pending<T> {
 
 /// The part of one worker in a result. Dropping it completes the part, so a worker that ends leaves no caller waiting.
 #[derive(Debug)]
-pub(crate) struct Part<T>(Arc<Completion<T>>);
+pub(crate) struct PendingPart<T>(Arc<Completion<T>>);
 
-impl<T> Part<T> {
+impl<T> PendingPart<T> {
     /// Adds to the result, unless the caller has given up.
     pub(crate) fn update(&self, change: impl FnOnce(&mut T)) {
         if let Some(result) = &mut lock(&self.0.state).result {
@@ -98,7 +98,7 @@ impl<T> Part<T> {
     }
 }
 
-impl<T> Drop for Part<T> {
+impl<T> Drop for PendingPart<T> {
     fn drop(&mut self) {
         let mut state = lock(&self.0.state);
         state.parts -= 1;

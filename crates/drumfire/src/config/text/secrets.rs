@@ -3,18 +3,16 @@
 //! Secrets are read and never written. Error messages do not contain the text that was read. Keys are decoded only after the whole
 //! configuration was read: an error of the format can quote the input, and it must not quote the line of a key.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use serde_core::de::{Deserialize, Deserializer, Error, MapAccess};
-use serde_core::ser::{Serialize, SerializeMap, Serializer};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use zeroize::Zeroizing;
 
-use super::choices::entry;
-use super::form::{Choice, Form, TableForm, read_choice, read_table};
 use crate::config::server::Access;
 use crate::credentials::key_text::KeyTextError;
 use crate::credentials::tokens::{TokenAccess, TokenKey};
@@ -44,114 +42,81 @@ pub(super) fn of_file<T: FromStr<Err = KeyTextError>>(field: &str, path: &Path) 
     text.parse().map_err(|error| failure(&error))
 }
 
-/// The form of [`Access`] before its keys are decoded.
-#[derive(Default)]
-pub(super) enum AccessForm {
-    #[default]
+/// The form of [`Access`] before its keys are decoded: `"open"`, or the table `token`.
+pub(crate) enum AccessForm {
     Open,
     Token(TokenForm),
 }
 
-impl AccessForm {
-    pub(super) fn access(self) -> Result<Access, String> {
-        match self {
-            Self::Open => Ok(Access::Open),
-            Self::Token(form) => form.access().map(Access::Token),
+impl TryFrom<AccessForm> for Access {
+    type Error = String;
+
+    fn try_from(form: AccessForm) -> Result<Self, String> {
+        match form {
+            AccessForm::Open => Ok(Self::Open),
+            AccessForm::Token(form) => form.try_into().map(Self::Token),
         }
-    }
-}
-
-impl<'de> Choice<'de> for AccessForm {
-    const EXPECTED: &'static str = "\"open\", or the table `token` with its keys";
-
-    fn of_word(word: &str) -> Option<Self> {
-        (word == "open").then_some(Self::Open)
-    }
-
-    fn of_entry<A: MapAccess<'de>>(name: &str, map: &mut A) -> Result<Option<Self>, A::Error> {
-        if name != "token" {
-            return Ok(None);
-        }
-        map.next_value().map(|form| Some(Self::Token(form)))
     }
 }
 
 impl<'de> Deserialize<'de> for AccessForm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_choice(deserializer)
+        deserializer.deserialize_any(OpenOrToken)
     }
 }
 
-/// Reads `"open"`, or the table `token` in the form of [`TokenAccess`].
-impl<'de> Deserialize<'de> for Access {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        AccessForm::deserialize(deserializer)?.access().map_err(D::Error::custom)
-    }
+/// A derived implementation would repeat an unknown word in its error, and the word can be a misplaced secret.
+struct OpenOrToken;
+
+const OPEN_OR_TOKEN: &str = "\"open\", or the table `token` with its keys";
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenTable {
+    token: TokenForm,
 }
 
-impl Serialize for Access {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Open => serializer.serialize_str("open"),
-            Self::Token(access) => entry(serializer, "token", access),
+impl<'de> Visitor<'de> for OpenOrToken {
+    type Value = AccessForm;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(OPEN_OR_TOKEN)
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<AccessForm, E> {
+        if word == "open" {
+            return Ok(AccessForm::Open);
         }
+        Err(E::custom(format_args!("must be {OPEN_OR_TOKEN}")))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<AccessForm, A::Error> {
+        let TokenTable { token } = Deserialize::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(AccessForm::Token(token))
     }
 }
 
-/// The form of [`TokenAccess`] before its keys are decoded.
-#[derive(Default)]
-pub(super) struct TokenForm {
+/// The form of [`TokenAccess`] before its keys are decoded: `keys`, the texts of [`TokenKey`]s; `key_files`, the names of files with one
+/// key each; and `audience`, a number. There must be one to eight keys in total.
+#[derive(Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct TokenForm {
     keys: Zeroizing<Vec<String>>,
     key_files: Vec<PathBuf>,
+    #[serde(with = "super::number")]
     audience: u64,
 }
 
-impl TokenForm {
-    fn access(self) -> Result<TokenAccess, String> {
-        let texts = self.keys.iter().map(|text| of_text("access.token.keys", text));
-        let files = self.key_files.iter().map(|path| of_file("access.token.key_files", path));
+impl TryFrom<TokenForm> for TokenAccess {
+    type Error = String;
+
+    fn try_from(form: TokenForm) -> Result<Self, String> {
+        let texts = form.keys.iter().map(|text| of_text("access.token.keys", text));
+        let files = form.key_files.iter().map(|path| of_file("access.token.key_files", path));
         let keys: Vec<TokenKey> = texts.chain(files).collect::<Result<_, _>>()?;
-        let mut keys = keys.into_iter();
-        let Some(first) = keys.next() else {
+        if keys.is_empty() {
             return Err("access.token: names no key: put one into keys or key_files".to_owned());
-        };
-        Ok(keys.fold(TokenAccess::new(first), TokenAccess::and_key).audience(self.audience))
-    }
-}
-
-impl<'de> TableForm<'de> for TokenForm {
-    const EXPECTED: &'static str = "the keys of tokens, and their audience";
-    const FIELDS: &'static [&'static str] = &["keys", "key_files", "audience"];
-
-    fn read<A: MapAccess<'de>>(&mut self, field: &'static str, map: &mut A) -> Result<(), A::Error> {
-        match field {
-            "keys" => self.keys = Zeroizing::new(map.next_value()?),
-            "key_files" => self.key_files = map.next_value()?,
-            _ => Form(self.audience) = map.next_value()?,
         }
-        Ok(())
-    }
-}
-
-impl<'de> Deserialize<'de> for TokenForm {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_table(deserializer, Self::default())
-    }
-}
-
-/// Reads the table of `keys`, the texts of [`TokenKey`]s; `key_files`, the names of files with one key each; and `audience`, a number.
-/// There must be one to eight keys in total.
-impl<'de> Deserialize<'de> for TokenAccess {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        TokenForm::deserialize(deserializer)?.access().map_err(D::Error::custom)
-    }
-}
-
-impl Serialize for TokenAccess {
-    /// Writes the audience. The keys are secrets and are never written.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(1))?;
-        map.serialize_entry("audience", &Form(self.audience))?;
-        map.end()
+        Ok(Self { keys, audience: form.audience })
     }
 }

@@ -1,6 +1,6 @@
 //! How an operator changes the simulated links of a server: [`Control::set_conditioner`].
 
-use super::{Control, Controlled};
+use super::{Control, ControlState};
 use crate::base::error::Error;
 use crate::conditioner::LinkConfig;
 use crate::worker::live_links;
@@ -28,7 +28,7 @@ impl Control {
     /// [`Error::Setting`] for a configuration that cannot be used, or without
     /// [`ServerConfig::conditioner`](crate::ServerConfig::conditioner). Nothing has changed then.
     pub fn set_conditioner(&self, link: &LinkConfig) -> Result<(), Error> {
-        let Controlled { links: channels, config, .. } = &*self.server;
+        let ControlState { links: channels, config, .. } = &*self.server;
         live_links::command(channels, config.conditioner.is_some(), link)
     }
 }

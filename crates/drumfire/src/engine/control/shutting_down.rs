@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Control, Controlled};
+use super::{Control, ControlState};
 use crate::base::sync::Pending;
 use crate::worker::command::Command;
 use crate::worker::reconnect::SHUTDOWN_RESTARTS;
-use crate::worker::shutdown::{ShutdownOrder, Undelivered};
+use crate::worker::shutdown::{ShutdownOrder, UndeliveredMessages};
 
 impl Control {
     /// Refuses new connections, and closes each connection with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown) as soon as
@@ -47,7 +47,7 @@ impl Control {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn shut_down(&self, deadline: Duration) -> Pending<Vec<Undelivered>> {
+    pub fn shut_down(&self, deadline: Duration) -> Pending<Vec<UndeliveredMessages>> {
         self.shut_down_with(deadline, 0)
     }
 
@@ -86,12 +86,12 @@ impl Control {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn shut_down_for_restart(&self, deadline: Duration) -> Pending<Vec<Undelivered>> {
+    pub fn shut_down_for_restart(&self, deadline: Duration) -> Pending<Vec<UndeliveredMessages>> {
         self.shut_down_with(deadline, SHUTDOWN_RESTARTS)
     }
 
-    fn shut_down_with(&self, deadline: Duration, application_code: u32) -> Pending<Vec<Undelivered>> {
-        let Controlled { links, admission, .. } = &*self.server;
+    fn shut_down_with(&self, deadline: Duration, application_code: u32) -> Pending<Vec<UndeliveredMessages>> {
+        let ControlState { links, admission, .. } = &*self.server;
         // A redirect that the operator has set stays.
         admission.gate().close(admission.gate().redirect());
         let deadline = self.now().after(deadline);

@@ -19,7 +19,7 @@ use crate::base::sync::thread::JoinHandle;
 use crate::base::wake::Wake;
 
 /// A value that moves between threads.
-pub(super) trait Movable {
+pub(super) trait ThreadShard {
     /// The handle that ends the wait of the thread that drives the shard.
     type Waker: Wake;
 
@@ -34,7 +34,7 @@ pub(super) trait Movable {
 }
 
 /// The threads of a pool, and the thread that each shard belongs to.
-pub(super) struct ShardPlan<S: Movable> {
+pub(super) struct ShardPlan<S: ThreadShard> {
     /// The thread that each shard belongs to, by the index of the shard.
     homes: Vec<usize>,
     /// The number of threads that are needed. Threads with this index or a higher one end when they have no shards.
@@ -46,7 +46,7 @@ pub(super) struct ShardPlan<S: Movable> {
 }
 
 /// The state of one thread.
-pub(super) struct ThreadSlot<S: Movable> {
+pub(super) struct ThreadSlot<S: ThreadShard> {
     /// Set when the thread must call [`ShardPlan::settle`].
     call: Arc<WakeFlag>,
     /// `None` after [`ShardPlan::stop`] has returned it.
@@ -63,14 +63,14 @@ pub(super) struct ThreadSlot<S: Movable> {
 
 /// The next step of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum PlanStep {
     /// The thread drives the shards that it has now.
     Drive,
     /// The thread ends. The shards that it still has close their connections.
     End,
 }
 
-impl<S: Movable> ThreadSlot<S> {
+impl<S: ThreadShard> ThreadSlot<S> {
     /// Creates the slot of a thread that has started with `driven` shards. `waker` belongs to one of them.
     pub(super) fn new(
         call: Arc<WakeFlag>,
@@ -99,7 +99,7 @@ impl<S: Movable> ThreadSlot<S> {
     }
 }
 
-impl<S: Movable> ShardPlan<S> {
+impl<S: ThreadShard> ShardPlan<S> {
     /// Creates the plan for `shards` shards on `threads` threads. The caller then adds each thread with [`ShardPlan::fill`].
     pub(super) fn new(shards: usize, threads: usize) -> Self {
         let homes = assign(&vec![usize::MAX; shards], threads);
@@ -174,12 +174,17 @@ impl<S: Movable> ShardPlan<S> {
 
     /// Updates the shards of the thread `me`, and returns its next step. Takes over the shards that were handed to it, and drops
     /// the ones that have ended. Calls `leave` on each shard that belongs to another thread, and hands it to that thread.
-    pub(super) fn settle(&mut self, me: usize, shards: &mut Vec<S>, mut leave: impl FnMut(&mut S)) -> Next {
+    pub(super) fn settle(
+        &mut self,
+        me: usize,
+        shards: &mut Vec<S>,
+        mut leave: impl FnMut(&mut S),
+    ) -> PlanStep {
         let arrivals = self.slots.get_mut(me).map(|post| std::mem::take(&mut post.arrivals));
         shards.extend(arrivals.into_iter().flatten());
         shards.retain(|shard| !shard.is_over());
         if self.is_stopping {
-            return Next::End;
+            return PlanStep::End;
         }
         for mut shard in shards.extract_if(.., |shard| self.homes.get(shard.index()) != Some(&me)) {
             leave(&mut shard);
@@ -196,7 +201,7 @@ impl<S: Movable> ShardPlan<S> {
             post.waker = shards.first().map(S::waker);
             post.is_over = !is_needed;
         }
-        if is_needed { Next::Drive } else { Next::End }
+        if is_needed { PlanStep::Drive } else { PlanStep::End }
     }
 }
 

@@ -4,12 +4,11 @@
 //! them.
 
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 
 use drumfire_socket::{MultiPoller, Wait};
 
-use super::plan::{Next, ShardPlan, ThreadSlot};
-use super::shard::{Shard, ShardSeed};
+use super::plan::{PlanStep, ShardPlan, ThreadShard as _, ThreadSlot};
+use super::shard::Shard;
 use super::thread::Thread;
 use crate::base::clock::SystemClock;
 use crate::base::error::Error;
@@ -33,16 +32,16 @@ impl Pool {
     pub(super) fn start(
         wait: Wait,
         clock: SystemClock,
-        places: Vec<ShardSeed>,
+        shards: Vec<Shard>,
         threads: u16,
         monitor: Option<PortMonitor>,
     ) -> Result<Arc<Self>, Error> {
         let threads = usize::from(threads);
-        let plan = ShardPlan::new(places.len(), threads);
-        let mut seats: Vec<Vec<ShardSeed>> = (0..threads).map(|_| Vec::new()).collect();
-        for (place, home) in places.into_iter().zip(plan.homes()) {
-            if let Some(seats) = seats.get_mut(*home) {
-                seats.push(place);
+        let plan = ShardPlan::new(shards.len(), threads);
+        let mut of_threads: Vec<Vec<Shard>> = (0..threads).map(|_| Vec::new()).collect();
+        for (shard, home) in shards.into_iter().zip(plan.homes()) {
+            if let Some(shards) = of_threads.get_mut(*home) {
+                shards.push(shard);
             }
         }
         let pool = Arc::new(Self {
@@ -53,8 +52,8 @@ impl Pool {
             #[cfg(test)]
             trap: super::tests::Trap::default(),
         });
-        for (me, places) in seats.into_iter().enumerate() {
-            let spawned = pool.spawn_thread(&mut pool.plan(), me, places);
+        for (me, shards) in of_threads.into_iter().enumerate() {
+            let spawned = pool.spawn_thread(&mut pool.plan(), me, shards);
             if let Err(error) = spawned {
                 // Every thread ends when one cannot start.
                 pool.stop();
@@ -93,37 +92,23 @@ impl Pool {
     }
 
     /// Returns the next step of a thread after its wake-up, and updates its shards.
-    pub(super) fn settle(&self, me: usize, shards: &mut Vec<Shard>, hub: &MultiPoller) -> Next {
+    pub(super) fn settle(&self, me: usize, shards: &mut Vec<Shard>, hub: &MultiPoller) -> PlanStep {
         self.plan().settle(me, shards, |shard| shard.leave(hub))
     }
 
-    /// Starts a thread and waits until it has taken over its shards.
+    /// Starts a thread with these shards.
     fn spawn_thread(
         self: &Arc<Self>,
         plan: &mut ShardPlan<Shard>,
         me: usize,
-        places: Vec<ShardSeed>,
+        shards: Vec<Shard>,
     ) -> Result<(), Error> {
-        let (outbox, inbox) = sync_channel(1);
-        let (pool, call) = (Arc::clone(self), Arc::new(WakeFlag::default()));
+        let call = Arc::new(WakeFlag::default());
         // A new thread looks at the plan first.
         call.set();
-        let (of_thread, driven) = (Arc::clone(&call), places.len());
-        let waker = places.first().map(|place| Arc::clone(&place.link));
-        let handle = thread::Builder::new().name(format!("drumfire-{me}")).spawn(move || {
-            // The thread that spawned this one waits for the result.
-            match Thread::new(me, pool, of_thread, places) {
-                Ok(thread) => {
-                    let _ = outbox.send(Ok(()));
-                    thread.run();
-                }
-                Err(error) => {
-                    let _ = outbox.send(Err(error));
-                }
-            }
-        })?;
-        let ended = || Err(Error::Io(std::io::Error::other("a worker's thread ended before it began")));
-        inbox.recv().unwrap_or_else(|_| ended())?;
+        let (waker, driven) = (shards.first().map(Shard::waker), shards.len());
+        let thread = Thread::new(me, Arc::clone(self), Arc::clone(&call), shards)?;
+        let handle = thread::Builder::new().name(format!("drumfire-{me}")).spawn(move || thread.run())?;
         let before = plan.fill(me, ThreadSlot::new(call, handle, waker, driven));
         let _ = before.map(JoinHandle::join);
         Ok(())

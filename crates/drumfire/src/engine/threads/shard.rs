@@ -1,4 +1,4 @@
-//! A shard: one socket and its worker. The first thread that drives a shard creates it, and other threads can take it over.
+//! A shard: one socket and its worker. One thread drives it, and other threads can take it over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,74 +7,53 @@ use drumfire_proto::Moment;
 use drumfire_socket::{MultiPoller, Poller, Receiver, ReceiverConfig, Socket, Waiter};
 
 use super::ServerParts;
-use super::plan::Movable;
+use super::plan::ThreadShard;
 use crate::admission::registry::RegistryView;
 use crate::base::error::Error;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::ForwardQueue;
 use crate::worker::live_links::with_system_seeds;
-use crate::worker::pass::Parts;
 use crate::worker::pass::Worker;
+use crate::worker::pass::WorkerParts;
 use crate::worker::sink::Sink;
 use crate::worker::transport::{RETRY_AFTER, SocketTransport};
 
-/// The parts that a thread creates a worker from.
-pub(super) struct ShardSeed {
-    pub(super) index: u16,
-    pub(super) socket: Socket,
-    pub(super) ring: ForwardQueue<WorkerChannel>,
-    pub(super) sink: Box<dyn Sink<RegistryView>>,
-    pub(super) link: Arc<WorkerChannel>,
-    pub(super) shared: Arc<ServerParts>,
-}
-
-impl ShardSeed {
-    /// Creates the worker. Must be called on the thread that drives it first.
-    pub(super) fn take(mut self) -> Result<Worker<RegistryView>, Error> {
-        let mut parker = Poller::new()?;
-        parker.register(&mut self.socket, 0)?;
-        // A worker on the application's thread waits only while that thread sends no commands, so it needs no waker. With a
-        // handler, other threads can send commands.
-        if self.shared.has_threads || self.sink.runs_before_flush() {
-            self.link.set_waker(parker.waker());
-        }
-        let receiver = Receiver::new(&mut self.socket, &ReceiverConfig::default())?;
-        let (shared, index) = (self.shared, self.index);
-        let has_gso = self.socket.granted().has_gso;
-        let transport =
-            SocketTransport::new(self.socket, parker, Waiter::new(shared.wait)?, receiver, has_gso)
-                .over(with_system_seeds(shared.config.links())?);
-        Ok(Worker::new(Parts {
-            index,
-            transport: Box::new(transport),
-            clock: Box::new(shared.clock),
-            endpoint: shared.endpoint(index)?,
-            send_memory_bytes: shared.core.send_memory_bytes,
-            message_max_bytes: shared.core.message_max_bytes,
-            make: Box::new(move || {
-                shared.owners.forget(index);
-                shared.endpoint(index).ok()
-            }),
-            sink: self.sink,
-            link: self.link,
-            ring: self.ring,
-            client: None,
-        }))
+/// Creates the worker of one socket.
+pub(super) fn worker(
+    index: u16,
+    mut socket: Socket,
+    ring: ForwardQueue<WorkerChannel>,
+    sink: Box<dyn Sink<RegistryView>>,
+    link: &Arc<WorkerChannel>,
+    shared: &Arc<ServerParts>,
+) -> Result<Worker<RegistryView>, Error> {
+    let mut parker = Poller::new()?;
+    parker.register(&mut socket, 0)?;
+    // A worker on the application's thread waits only while that thread sends no commands, so it needs no waker. With a
+    // handler, other threads can send commands.
+    if shared.has_threads || sink.runs_before_flush() {
+        link.set_waker(parker.waker());
     }
-
-    /// Creates the worker as a shard, for a thread that can drive several shards.
-    pub(super) fn into_shard(self) -> Result<Shard, Error> {
-        let (index, link) = (self.index, Arc::clone(&self.link));
-        Ok(Shard {
-            index,
-            link,
-            worker: Box::new(self.take()?),
-            due: AT_ONCE,
-            is_watched: false,
-            is_ready: false,
-            is_broken: false,
-        })
-    }
+    let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
+    let (shared, has_gso) = (Arc::clone(shared), socket.granted().has_gso);
+    let transport = SocketTransport::new(socket, parker, Waiter::new(shared.wait)?, receiver, has_gso)
+        .over(with_system_seeds(shared.config.conditioner.as_ref())?);
+    Ok(Worker::new(WorkerParts {
+        index,
+        transport: Box::new(transport),
+        clock: Box::new(shared.clock),
+        endpoint: shared.endpoint(index)?,
+        send_memory_bytes: shared.core.send_memory_bytes,
+        message_max_bytes: shared.core.message_max_bytes,
+        make: Box::new(move || {
+            shared.owners.forget(index);
+            shared.endpoint(index).ok()
+        }),
+        sink,
+        link: Arc::clone(link),
+        ring,
+        client: None,
+    }))
 }
 
 /// A due time in the past: no clock reading is earlier.
@@ -95,7 +74,7 @@ pub(super) struct Shard {
     pub(super) is_broken: bool,
 }
 
-impl Movable for Shard {
+impl ThreadShard for Shard {
     type Waker = WorkerChannel;
 
     fn index(&self) -> usize {
@@ -113,6 +92,18 @@ impl Movable for Shard {
 }
 
 impl Shard {
+    pub(super) fn new(index: u16, link: Arc<WorkerChannel>, worker: Worker<RegistryView>) -> Self {
+        Self {
+            index,
+            link,
+            worker: Box::new(worker),
+            due: AT_ONCE,
+            is_watched: false,
+            is_ready: false,
+            is_broken: false,
+        }
+    }
+
     /// Registers the worker with `hub`. If this fails, [`Shard::pass`] polls the worker every millisecond and tries again.
     pub(super) fn enter(&mut self, hub: &MultiPoller) {
         if !self.is_watched {

@@ -15,10 +15,10 @@ use std::time::Duration;
 use drumfire_proto::CloseCode;
 use drumfire_socket::{MultiPoller, Parker as _, Waiter, Woken};
 
-use super::plan::Next;
+use super::plan::PlanStep;
 use super::pool::Pool;
-use super::shard::{Shard, ShardSeed};
-use crate::base::clock::{Clock as _, Reading, SystemClock};
+use super::shard::Shard;
+use crate::base::clock::{Clock as _, ClockReading, SystemClock};
 use crate::base::error::Error;
 use crate::base::sync::{WakeFlag, thread};
 use crate::worker::transport::RETRY_AFTER;
@@ -46,11 +46,10 @@ impl Thread {
         me: usize,
         pool: Arc<Pool>,
         call: Arc<WakeFlag>,
-        places: Vec<ShardSeed>,
+        shards: Vec<Shard>,
     ) -> Result<Self, Error> {
         let hub = MultiPoller::new()?;
         let (waiter, clock) = (Waiter::new(pool.wait)?, pool.clock);
-        let shards = places.into_iter().map(ShardSeed::into_shard).collect::<Result<_, _>>()?;
         Ok(Self { me, pool, call, hub, waiter, clock, shards, at_hand: None })
     }
 
@@ -74,7 +73,7 @@ impl Thread {
         self.mend();
         loop {
             // The flag is checked in every pass and rarely set. The load avoids an atomic exchange in most passes.
-            if self.call.is_set() && self.call.take() && self.settle() == Next::End {
+            if self.call.is_set() && self.call.take() && self.settle() == PlanStep::End {
                 return self.finish();
             }
             match self.shards.as_mut_slice() {
@@ -107,9 +106,9 @@ impl Thread {
     }
 
     /// Updates the shards of the thread from the pool, and returns the next step.
-    fn settle(&mut self) -> Next {
+    fn settle(&mut self) -> PlanStep {
         let next = self.pool.settle(self.me, &mut self.shards, &self.hub);
-        if next != Next::Drive {
+        if next != PlanStep::Drive {
             return next;
         }
         for shard in &self.shards {
@@ -126,7 +125,7 @@ impl Thread {
     /// Waits for all shards together, and then runs a pass of each shard that needs one.
     fn round(&mut self) {
         let is_polled = self.wait();
-        let Reading { instant, now } = self.clock.read();
+        let ClockReading { instant, now } = self.clock.read();
         let (mut is_told, mut arrivals) = (!is_polled, 0);
         for at in 0..self.shards.len() {
             let Some(shard) = self.shards.get_mut(at).filter(|shard| shard.has_work(now.monotonic)) else {

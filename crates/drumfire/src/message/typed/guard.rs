@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::fmt;
 
-use serde_core::de::{
+use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
 

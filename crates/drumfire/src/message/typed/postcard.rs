@@ -33,8 +33,8 @@ pub(crate) mod codec {
     use std::fmt;
 
     use postcard::Deserializer;
-    use serde_core::Serialize;
-    use serde_core::de::DeserializeOwned;
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
 
     use super::Postcard;
     use crate::message::typed::Codec;

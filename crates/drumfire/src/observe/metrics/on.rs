@@ -1,20 +1,15 @@
-//! The metrics of one worker, published once a second of its own clock and when it ends.
+//! The metrics of one worker.
 //!
 //! Keys are allocated when the worker is created; this module allocates nothing later. Handles are not cached, so that a recorder
 //! can be installed at any time.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
-use drumfire_proto::{DropReason, Moment, Placement};
+use drumfire_proto::{DropReason, Endpoint, Placement};
 use drumfire_socket::DropReason as SocketDropReason;
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, Unit, with_recorder};
 
-use crate::observe::observer::Shown;
 use crate::observe::stats::WorkerStats;
-
-/// The shortest time between two publications of a worker.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The largest number of workers of a server.
 const WORKERS_MAX: usize = 1_024;
@@ -181,10 +176,6 @@ pub(crate) struct Metrics {
     next_place: u32,
     /// The index of this worker's label in each of [`SUMS`].
     place: usize,
-    /// The time of the last publication. `None` before the first one.
-    published_at: Option<Moment>,
-    /// Whether a pass since the last publication is unpublished.
-    is_behind: bool,
 }
 
 impl Metrics {
@@ -209,39 +200,29 @@ impl Metrics {
             round_trips: key(ROUND_TRIPS),
             next_place: 0,
             place: worker.map_or(WORKERS_MAX, usize::from),
-            published_at: None,
-            is_behind: false,
         }
     }
 
-    /// Publishes the metrics, unless the last publication was less than a second ago.
-    pub(crate) fn publish<P: Placement>(&mut self, now: Moment, stats: &WorkerStats, shown: &Shown<'_, P>) {
-        self.is_behind = self.published_at.is_some_and(|at| now.since(at) < INTERVAL);
-        if !self.is_behind {
-            self.published_at = Some(now);
-            with_recorder(|recorder| {
-                self.count(recorder, stats);
-                self.show(recorder, |gauge| (gauge.of)(stats, shown.busy_percent));
-                self.sample(recorder, shown);
-            });
-        }
+    /// Publishes the metrics.
+    pub(crate) fn publish<P: Placement>(
+        &mut self,
+        stats: &WorkerStats,
+        endpoint: &Endpoint<P>,
+        busy_percent: u8,
+    ) {
+        with_recorder(|recorder| {
+            self.count(recorder, stats);
+            self.set_gauges(recorder, |gauge| (gauge.of)(stats, busy_percent));
+            self.sample(recorder, endpoint);
+        });
     }
 
     /// Publishes the counters for the last time, and removes this worker's part from the gauges.
     pub(crate) fn finish(&mut self, stats: &WorkerStats) {
-        self.is_behind = false;
         with_recorder(|recorder| {
             self.count(recorder, stats);
-            self.show(recorder, |_| 0);
+            self.set_gauges(recorder, |_| 0);
         });
-    }
-
-    /// Returns the time until the unpublished passes are due. `None` if everything is published.
-    ///
-    /// An idle worker has no other reason to wake.
-    pub(crate) fn due_in(&self, now: Moment) -> Option<Duration> {
-        let published_at = self.published_at.filter(|_| self.is_behind)?;
-        Some(INTERVAL.saturating_sub(now.since(published_at)))
     }
 
     fn count(&mut self, recorder: &dyn Recorder, stats: &WorkerStats) {
@@ -256,7 +237,7 @@ impl Metrics {
         }
     }
 
-    fn show(&mut self, recorder: &dyn Recorder, of: impl Fn(&Gauge) -> i64) {
+    fn set_gauges(&mut self, recorder: &dyn Recorder, of: impl Fn(&Gauge) -> i64) {
         for ((gauge, sums), (key, part)) in GAUGES.iter().zip(&SUMS).zip(&mut self.gauges) {
             let new = of(gauge);
             let more = new - std::mem::replace(part, new);
@@ -269,14 +250,14 @@ impl Metrics {
     }
 
     /// Records the round trips of the next connections in turn. Free slots record nothing.
-    fn sample<P: Placement>(&mut self, recorder: &dyn Recorder, shown: &Shown<'_, P>) {
-        let places = shown.endpoint.places();
+    fn sample<P: Placement>(&mut self, recorder: &dyn Recorder, endpoint: &Endpoint<P>) {
+        let places = endpoint.places();
         let histogram = recorder.register_histogram(&self.round_trips, &METADATA);
         for _ in 0..places.min(ROUND_TRIPS_AT_ONCE) {
             if self.next_place >= places {
                 self.next_place = 0;
             }
-            if let Some(round_trip) = shown.endpoint.round_trip_at(self.next_place) {
+            if let Some(round_trip) = endpoint.round_trip_at(self.next_place) {
                 histogram.record(round_trip);
             }
             self.next_place += 1;

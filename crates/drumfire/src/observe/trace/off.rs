@@ -2,7 +2,7 @@
 
 use drumfire_proto::{Moment, PeerId};
 
-use super::Happening;
+use super::LifecycleEvent;
 use crate::observe::stats::WorkerStats;
 
 /// Logs nothing.
@@ -14,11 +14,11 @@ impl Trace {
         Self
     }
 
-    pub(crate) const fn happened(&mut self, _now: Moment, _peer: PeerId, _what: &Happening) {}
+    pub(crate) const fn happened(&mut self, _now: Moment, _peer: PeerId, _event: &LifecycleEvent) {}
 
     pub(crate) const fn never_polled(&mut self) {}
 
-    pub(crate) const fn pass(&mut self, _now: Moment, _stats: &WorkerStats) {}
+    pub(crate) const fn counters(&mut self, _now: Moment, _stats: &WorkerStats) {}
 
     pub(crate) const fn finish(&mut self, _stats: &WorkerStats) {}
 }

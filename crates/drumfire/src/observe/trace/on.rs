@@ -1,7 +1,6 @@
 //! The log of one worker, with a rate limit for each cause.
 //!
-//! Events of connections are logged when they happen. Panics, restarts, and reopened sockets are read from the counters after
-//! each pass. Refusals and drops are read from the counters once a second.
+//! Events of connections are logged when they happen. Everything else is read from the counters when they are published.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,14 +8,11 @@ use std::time::Duration;
 use drumfire_proto::{CloseCode, CloseReason, DropReason, Moment, PeerId};
 use tracing::{Level, debug, enabled, error, info, warn};
 
-use super::Happening;
+use super::LifecycleEvent;
 use crate::observe::stats::WorkerStats;
 
 /// The shortest time between two lines of one cause.
 const INTERVAL: Duration = Duration::from_secs(10);
-
-/// The shortest time between two readings of the counters of refusals and drops.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Drop reasons that honest clients run into. Each has its own line; all other drop reasons share one.
 const REFUSALS: [DropReason; 10] = [
@@ -131,32 +127,30 @@ pub(crate) struct Trace {
     /// The index of a server's worker, or -1 for a client. Not an `Option`, because subscribers record integers.
     worker: i32,
     limits: [Limit; CAUSES],
-    /// The time of the last reading of refusals and drops. `None` before the first reading.
-    looked_at: Option<Moment>,
 }
 
 impl Trace {
     /// Returns the log of a server's worker with this index, or of a client for `None`.
     pub(crate) fn new(worker: Option<u16>) -> Self {
         let worker = worker.map_or(-1, i32::from);
-        Self { worker, limits: [Limit::default(); CAUSES], looked_at: None }
+        Self { worker, limits: [Limit::default(); CAUSES] }
     }
 
     /// Logs an event of a connection before the application receives it.
-    pub(crate) fn happened(&mut self, now: Moment, peer: PeerId, what: &Happening) {
+    pub(crate) fn happened(&mut self, now: Moment, peer: PeerId, event: &LifecycleEvent) {
         let worker = self.worker;
-        match what {
-            Happening::Connected(address) => {
+        match event {
+            LifecycleEvent::Connected(address) => {
                 if let Some(left_out) = self.one(now, Cause::Connected) {
                     debug!(target: "drumfire", worker, ?peer, %address, left_out, "connected");
                 }
             }
-            Happening::ConnectFailed(error) => {
+            LifecycleEvent::ConnectFailed(error) => {
                 if let Some(left_out) = self.one(now, Cause::ConnectFailed) {
                     info!(target: "drumfire", worker, ?peer, %error, left_out, "connect failed");
                 }
             }
-            Happening::Disconnected(reason) => {
+            LifecycleEvent::Disconnected(reason) => {
                 let Some(left_out) = self.one(now, Cause::Disconnected(*reason)) else { return };
                 let (name, detail) = (reason.name(), detail(reason));
                 if is_wanted(reason) {
@@ -178,8 +172,8 @@ impl Trace {
         );
     }
 
-    /// Logs changes of the counters after a pass.
-    pub(crate) fn pass(&mut self, now: Moment, stats: &WorkerStats) {
+    /// Logs the changes of the counters.
+    pub(crate) fn counters(&mut self, now: Moment, stats: &WorkerStats) {
         let worker = self.worker;
         if let Some(count) = self.grown(now, Cause::Panic, stats.panics) {
             error!(target: "drumfire", worker, count, "a panic was caught; what was left of a batch is lost");
@@ -190,10 +184,7 @@ impl Trace {
         if let Some(count) = self.grown(now, Cause::Reopened, stats.sockets_reopened) {
             warn!(target: "drumfire", worker, count, "its socket was closed by something else in this process; it goes on with another descriptor");
         }
-        if self.looked_at.is_none_or(|at| now.since(at) >= LOOK_INTERVAL) {
-            self.looked_at = Some(now);
-            self.look(now, stats);
-        }
+        self.drops(now, stats);
     }
 
     /// Logs the end of the worker: the number of connection events left out since their last lines, and all dropped datagrams.
@@ -205,7 +196,7 @@ impl Trace {
         debug!(target: "drumfire", worker, left_out, dropped, "ended");
     }
 
-    fn look(&mut self, now: Moment, stats: &WorkerStats) {
+    fn drops(&mut self, now: Moment, stats: &WorkerStats) {
         let worker = self.worker;
         if let Some(count) = self.grown(now, Cause::KernelDropped, stats.kernel_dropped) {
             warn!(
@@ -393,10 +384,10 @@ mod tests {
     #[test]
     fn many_events_are_few_lines_and_all_are_counted() {
         let peer = crate::worker::channel::tests::peer();
-        let kinds: Vec<Happening> = reasons()
+        let kinds: Vec<LifecycleEvent> = reasons()
             .into_iter()
-            .map(Happening::Disconnected)
-            .chain([Happening::ConnectFailed(crate::ConnectError::Timeout)])
+            .map(LifecycleEvent::Disconnected)
+            .chain([LifecycleEvent::ConnectFailed(crate::ConnectError::Timeout)])
             .collect();
         let events = 100_000;
         let lines = said(|trace| {
@@ -404,7 +395,7 @@ mod tests {
                 // 100,000 events, 0.2 ms apart, take 20 s.
                 let now = Moment::from_nanos(number * 200_000);
                 trace.happened(now, peer, what);
-                trace.pass(
+                trace.counters(
                     now,
                     &WorkerStats {
                         panics: number,
@@ -438,7 +429,7 @@ mod tests {
     fn wanted_ends_are_logged_at_debug_and_others_at_info() {
         let peer = crate::worker::channel::tests::peer();
         for reason in reasons() {
-            let lines = said(|trace| trace.happened(at(0), peer, &Happening::Disconnected(reason)));
+            let lines = said(|trace| trace.happened(at(0), peer, &LifecycleEvent::Disconnected(reason)));
             let [(level, line)] = lines.as_slice() else { panic!("{lines:?}") };
             let is_wanted = line.contains("\"application\"") || line.contains("\"shutdown\"");
             assert_eq!(*level, if is_wanted { Level::DEBUG } else { Level::INFO }, "{line}");
@@ -460,7 +451,7 @@ mod tests {
         let dropped = |kernel_dropped| WorkerStats { kernel_dropped, ..WorkerStats::default() };
         let lines = said(|trace| {
             for second in 0..20 {
-                trace.pass(at(second * 1_000), &dropped(second * 100));
+                trace.counters(at(second * 1_000), &dropped(second * 100));
             }
         });
         let counts: Vec<_> =

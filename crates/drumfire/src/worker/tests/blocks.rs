@@ -1,7 +1,5 @@
 //! Broadcasts that are encoded once: their memory, and a panic between two receivers.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, ChannelOptions, Message, MessageBlock, WhenFull};
 
@@ -23,7 +21,7 @@ fn numbered(number: u16, bytes: usize) -> Bytes {
 fn broadcasts(numbers: std::ops::Range<u16>, bytes: usize) -> Vec<Command> {
     let broadcast = |number| {
         let message = Message::reliable_ordered(CHANNEL, numbered(number, bytes));
-        Command::Broadcast(Arc::new(Broadcast { audience: Audience::ALL, message }))
+        Command::Broadcast(Broadcast { audience: Audience::ALL, message })
     };
     numbers.map(broadcast).collect()
 }
@@ -47,7 +45,7 @@ fn a_panic_at_one_member_changes_nothing_for_the_others() {
         // The third member is excluded from some of them.
         let audience = Audience::group(group);
         let audience = if number % 16 == 5 { audience.except(peers[2]) } else { audience };
-        Command::Broadcast(Arc::new(Broadcast { audience, message }))
+        Command::Broadcast(Broadcast { audience, message })
     }));
     world.servers[0].command(commands);
     world.servers[0].work();
@@ -55,7 +53,7 @@ fn a_panic_at_one_member_changes_nothing_for_the_others() {
     // These broadcasts must not join the others, which the first member has already.
     let late = (40..50).map(|number| {
         let message = Message::reliable_ordered(CHANNEL, numbered(number, 1_000));
-        Command::Broadcast(Arc::new(Broadcast { audience: Audience::group(group), message }))
+        Command::Broadcast(Broadcast { audience: Audience::group(group), message })
     });
     world.servers[0].command(late.collect());
     let all: Vec<_> = (0..50).map(|number| numbered(number, 1_000)).collect();

@@ -16,7 +16,7 @@ use drumfire_socket::{
 };
 
 use crate::admission::registry::{ConnectionRegistry, RegistryView};
-use crate::base::clock::{Clock, Reading};
+use crate::base::clock::{Clock, ClockReading};
 use crate::base::sync::Notifier;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::keys::ServerKey;
@@ -26,7 +26,7 @@ use crate::worker::command::Command;
 use crate::worker::direct::Direct;
 use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::park::Park;
-use crate::worker::pass::{ClientParts, Parts, Worker};
+use crate::worker::pass::{ClientParts, Worker, WorkerParts};
 use crate::worker::queue::EventQueue;
 use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
@@ -178,10 +178,10 @@ pub(super) struct Time {
 }
 
 impl Clock for Time {
-    fn read(&mut self) -> Reading {
+    fn read(&mut self) -> ClockReading {
         let elapsed = self.elapsed.get();
         let monotonic = Moment::ORIGIN.after(elapsed);
-        Reading { instant: self.start + elapsed, now: Now { monotonic, wall: elapsed } }
+        ClockReading { instant: self.start + elapsed, now: Now { monotonic, wall: elapsed } }
     }
 
     fn thread_cpu_time(&mut self) -> Option<Duration> {
@@ -219,7 +219,7 @@ impl<P: Placement> Node<P> {
         let client = (!endpoint.is_server()).then(|| ClientParts { sessions: sessions(), sockets: None });
         let sink: Box<dyn Sink<P>> =
             if is_direct { Box::new(Direct) } else { Box::new(EventQueue::new(link)) };
-        let worker = Worker::new(Parts {
+        let worker = Worker::new(WorkerParts {
             index,
             transport: Box::new(SocketTransport::new(wire.clone(), wire.clone(), waiter, receiver, true)),
             clock: Box::new(time.clone()),

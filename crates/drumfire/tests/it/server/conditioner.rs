@@ -324,7 +324,7 @@ fn an_invalid_configuration_is_refused_by_its_name() {
         pair.server.control().set_conditioner(&wrong()).err(),
     ] {
         let (field, problem) = field(&error.expect("no link corrupts so much"));
-        assert_eq!((field, &*problem), ("conditioner", "`corrupt` must be a fraction from 0 to 1"));
+        assert_eq!((field, &*problem), ("conditioner", "corrupt: must be a fraction from 0 to 1"));
     }
 }
 

@@ -174,7 +174,7 @@ fn invalid_broadcasts_and_joins_are_refused() {
     world.server.leave(peer, GroupId(0));
     assert!(world.server.join(peer, one_more));
     let long = world.server.broadcast(one_more, Message::reliable_ordered(TALK, vec![0; 65_537]));
-    assert_eq!(long, Err(SendError::TooLarge { limit_bytes: 65_536 }));
+    assert_eq!(long, Err(SendError::TooLarge { bytes: 65_537, limit_bytes: 65_536 }));
     world.clients.clear();
     world.heard.clear();
     world.until("it is gone", |world| world.peers.is_empty());

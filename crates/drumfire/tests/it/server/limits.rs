@@ -15,7 +15,7 @@ fn the_largest_message_arrives_and_a_larger_one_is_refused() {
     let mut world = World::connected(config(Workers::Count(2)), 1);
     let peer = world.peers[0];
     for (options, most) in [(SendOptions::reliable_ordered(), 65_536), (SendOptions::unreliable(), 16_384)] {
-        let too_large = Err(SendError::TooLarge { limit_bytes: most });
+        let too_large = Err(SendError::TooLarge { bytes: most + 1, limit_bytes: most });
         world.heard[0].clear();
         let message = |bytes| Bytes::from(vec![0xA5; bytes]);
         assert_eq!(

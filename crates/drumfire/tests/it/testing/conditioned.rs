@@ -152,15 +152,15 @@ fn a_blocked_socket_does_not_keep_its_worker_awake() {
     let client = ClientConfig::default();
     let mut world = connected(server_config().conditioner(delayed(MS(5))), &client);
     let peer = world.server.peers().next().unwrap();
-    let blocked = Trouble { blocked: 1.0, blocked_for: MS(200), ..Trouble::default() };
-    world.set_trouble(0, blocked);
+    let blocked = SocketFaults { blocked: 1.0, blocked_for: MS(200), ..SocketFaults::default() };
+    world.set_socket_faults(0, blocked);
     for _ in 0..5 {
         world.server.send(peer, say("down")).unwrap();
         world.server.flush();
         world.advance(MS(20));
     }
     let turns = world.socket_counts(0).turns;
-    world.set_trouble(0, Trouble::default());
+    world.set_socket_faults(0, SocketFaults::default());
     world.advance(Duration::from_secs(5));
     assert_eq!(messages(world.clients[0].polled()), 5);
     assert!(turns < 200, "{turns}");

@@ -46,7 +46,7 @@ impl Handler for Town {
     }
 }
 
-fn heard<S: Served>(world: &mut World<S>, client: usize) -> Vec<Vec<u8>> {
+fn heard<S: WorldServer>(world: &mut World<S>, client: usize) -> Vec<Vec<u8>> {
     let bytes = |event| match event {
         Event::Message { payload, .. } => Some(payload.to_vec()),
         _ => None,

@@ -286,7 +286,7 @@ fn a_setting_that_cannot_change_is_named() {
         ("protocol_id", |config| config.protocol_id = 7),
         ("send_memory_bytes", |config| config.send_memory_bytes += 1),
         ("receive_memory_bytes", |config| config.receive_memory_bytes += 1),
-        ("message_max_bytes", |config| config.message_max_bytes -= 1),
+        ("message_max_bytes", |config| config.message_max_bytes = Some(1_024)),
         ("in_flight_bytes", |config| config.in_flight_bytes += 1),
         ("flight_recorder", |config| config.flight_recorder = !config.flight_recorder),
     ];

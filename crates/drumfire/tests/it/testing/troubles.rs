@@ -97,7 +97,10 @@ fn each_receive_error_has_the_effect_of_the_table() {
             continue;
         }
         let (mut world, peers) = group(1, Sockets::default(), 3);
-        world.set_trouble(0, Trouble { receive: 0.6, receive_faults: vec![fault], ..Trouble::default() });
+        world.set_socket_faults(
+            0,
+            SocketFaults { receive: 0.6, receive_faults: vec![fault], ..SocketFaults::default() },
+        );
         assert_eq!(talk(&mut world, &peers), (0, 0), "{fault}");
         let (stats, counts) = (stats(&world), world.socket_counts(0));
         let injected = counts.receive_faults.count(fault);
@@ -118,14 +121,14 @@ fn each_send_error_has_the_effect_of_the_table() {
         }
         let (mut world, peers) = group(1, Sockets::default().has_gso(has_gso), 3);
         let blocked = if action == SendAction::Keep { 0.2 } else { 0.0 };
-        world.set_trouble(
+        world.set_socket_faults(
             0,
-            Trouble {
+            SocketFaults {
                 send: if action == SendAction::Keep { 0.0 } else { 0.2 },
                 send_faults: vec![fault],
                 blocked,
                 blocked_for: Duration::from_millis(5),
-                ..Trouble::default()
+                ..SocketFaults::default()
             },
         );
         assert_eq!(talk(&mut world, &peers), (0, 0), "{fault} {has_gso}");
@@ -160,11 +163,11 @@ fn a_lost_descriptor_costs_no_message_and_no_connection() {
         assert_eq!(send_action(fault, false), SendAction::Close, "{fault}");
         let (mut world, peers) = group(1, Sockets::default(), 3);
         let trouble = if is_of_receive {
-            Trouble { receive: 0.6, receive_faults: vec![fault], ..Trouble::default() }
+            SocketFaults { receive: 0.6, receive_faults: vec![fault], ..SocketFaults::default() }
         } else {
-            Trouble { send: 0.6, send_faults: vec![fault], ..Trouble::default() }
+            SocketFaults { send: 0.6, send_faults: vec![fault], ..SocketFaults::default() }
         };
-        world.set_trouble(0, trouble);
+        world.set_socket_faults(0, trouble);
         for _ in 0..3 {
             assert_eq!(talk(&mut world, &peers), (0, 0), "{fault} {is_of_receive}");
         }
@@ -185,7 +188,10 @@ fn only_the_connection_of_an_unreachable_peer_is_closed() {
     assert!(!faults.is_empty());
     for fault in faults {
         let (mut world, peers) = group(1, Sockets::default(), 3);
-        world.set_trouble(0, Trouble { send: 1.0, send_faults: vec![fault], ..Trouble::default() });
+        world.set_socket_faults(
+            0,
+            SocketFaults { send: 1.0, send_faults: vec![fault], ..SocketFaults::default() },
+        );
         let say = |world: &mut World, peer: PeerId, time: Duration| {
             world.server.send(peer, Message::reliable_ordered(ChannelId(0), vec![1; 100])).unwrap();
             world.server.flush();
@@ -198,7 +204,7 @@ fn only_the_connection_of_an_unreachable_peer_is_closed() {
             _ => None,
         });
         assert_eq!(closed.collect::<Vec<_>>(), [(peers[0], CloseReason::Unreachable)], "{fault}");
-        world.set_trouble(0, Trouble::default());
+        world.set_socket_faults(0, SocketFaults::default());
         for peer in &peers[1..] {
             say(&mut world, *peer, SECOND);
         }
@@ -213,7 +219,7 @@ fn only_the_connection_of_an_unreachable_peer_is_closed() {
 fn a_worker_with_a_blocked_socket_rarely_wakes_up() {
     let (mut world, _) = group(1, Sockets::default(), 3);
     let (before, mut heard) = (world.socket_counts(0).turns, 0);
-    world.set_trouble(0, Trouble { blocked: 1.0, blocked_for: SECOND, ..Trouble::default() });
+    world.set_socket_faults(0, SocketFaults { blocked: 1.0, blocked_for: SECOND, ..SocketFaults::default() });
     for client in &mut world.clients {
         // The messages use so much of the receive memory that the worker has to send credit while its socket is blocked.
         for _ in 0..30 {
@@ -226,7 +232,7 @@ fn a_worker_with_a_blocked_socket_rarely_wakes_up() {
     }
     let turns = world.socket_counts(0).turns - before;
     assert!(turns < 2_000, "it woke up {turns} times in 5 s");
-    world.set_trouble(0, Trouble::default());
+    world.set_socket_faults(0, SocketFaults::default());
     // The clients get credit for more messages as the application takes them.
     for _ in 0..100 {
         world.advance(Duration::from_millis(100));
@@ -239,7 +245,7 @@ fn a_worker_with_a_blocked_socket_rarely_wakes_up() {
 fn partial_sends_and_failed_waits_lose_nothing() {
     let (mut world, peers) = group(2, Sockets::default(), 4);
     for worker in 0..2 {
-        world.set_trouble(worker, Trouble { partial: 0.5, wait: 0.2, ..Trouble::default() });
+        world.set_socket_faults(worker, SocketFaults { partial: 0.5, wait: 0.2, ..SocketFaults::default() });
     }
     assert_eq!(talk(&mut world, &peers), (0, 0));
     for (worker, stats) in world.server.control().stats().workers.iter().enumerate() {

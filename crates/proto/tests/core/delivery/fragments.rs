@@ -29,7 +29,7 @@ fn every_mode_but_values_takes_messages_of_many_packets() {
     ] {
         let options = SendOptions::new(mode);
         let too_long = world.send(CLIENT, client, 1, &message(number, bytes + 1), options);
-        assert_eq!(too_long, Err(SendError::TooLarge { limit_bytes: bytes }));
+        assert_eq!(too_long, Err(SendError::TooLarge { bytes: bytes + 1, limit_bytes: bytes }));
         assert_eq!(world.send(CLIENT, client, 1, &message(number, bytes), options), Ok(()));
         world.run(Duration::from_secs(1));
         assert_eq!(world.messages(SERVER).last(), Some(&(1, message(number, bytes))), "{mode:?}");

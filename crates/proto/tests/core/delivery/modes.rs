@@ -195,7 +195,7 @@ fn a_value_has_at_most_1024_bytes() {
     let options = SendOptions::reliable_latest(1);
     assert_eq!(world.send(CLIENT, client, 1, &[0; 1_023], options), Ok(()));
     assert_eq!(world.send(CLIENT, client, 1, &[0; 1_024], options), Ok(()));
-    let too_large = SendError::TooLarge { limit_bytes: 1_024 };
+    let too_large = SendError::TooLarge { bytes: 1_025, limit_bytes: 1_024 };
     assert_eq!(world.send(CLIENT, client, 1, &[0; 1_025], options), Err(too_large));
 }
 

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::sync::{Arc, PoisonError};
 
-use super::{Movable, Next, ShardPlan, ThreadSlot};
+use super::{PlanStep, ShardPlan, ThreadShard, ThreadSlot};
 use crate::base::sync::models::{Alarm, check, check_in_part};
 use crate::base::sync::{Mutex, WakeFlag, lock, thread};
 use crate::base::wake::Wake as _;
@@ -15,7 +15,7 @@ struct Load {
     alarm: Alarm,
 }
 
-impl Movable for Load {
+impl ThreadShard for Load {
     type Waker = Alarm;
 
     fn index(&self) -> usize {
@@ -74,7 +74,7 @@ impl ThreadPool {
         while !is_ended && loads.len() < self.enough {
             if call.is_set() && call.take() {
                 let next = lock(&self.plan).settle(me, &mut loads, |_| {});
-                is_ended = next == Next::End;
+                is_ended = next == PlanStep::End;
                 continue;
             }
             match loads.first() {

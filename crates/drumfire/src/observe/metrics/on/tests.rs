@@ -1,4 +1,4 @@
-//! When metrics are published, that it allocates nothing, and that the list in the documentation is the code's.
+//! That publishing allocates nothing, and that the list in the documentation is the code's.
 
 use super::*;
 use allocation_counter::measure;
@@ -6,42 +6,21 @@ use drumfire_proto::{ClientConfig, Config, Endpoint, Secret};
 
 const LIST: &str = include_str!("../../../../docs/guide/metrics.md");
 
-fn at(milliseconds: u64) -> Moment {
-    Moment::from_nanos(milliseconds * 1_000_000)
-}
-
 /// An endpoint without connections.
 fn endpoint() -> Endpoint<impl Placement> {
     Endpoint::client(Config::default(), ClientConfig::default(), Secret::new([7; 32])).unwrap()
 }
 
 #[test]
-fn counts_are_due_a_second_after_the_last_publication() {
-    let (mut metrics, stats, endpoint) = (Metrics::new(None), WorkerStats::default(), endpoint());
-    let shown = Shown { endpoint: &endpoint, busy_percent: 0 };
-    assert_eq!(metrics.due_in(at(0)), None);
-    metrics.publish(at(0), &stats, &shown);
-    assert_eq!(metrics.due_in(at(0)), None, "all counts are published");
-    metrics.publish(at(300), &stats, &shown);
-    assert_eq!(metrics.due_in(at(300)), Some(Duration::from_millis(700)));
-    metrics.publish(at(999), &stats, &shown);
-    assert_eq!(metrics.due_in(at(1_500)), Some(Duration::ZERO), "a late publication is due immediately");
-    metrics.publish(at(1_000), &stats, &shown);
-    assert_eq!(metrics.due_in(at(1_000)), None);
-}
-
-#[test]
 fn without_a_recorder_nothing_is_allocated() {
     let (mut metrics, stats, endpoint) = (Metrics::new(Some(7)), WorkerStats::default(), endpoint());
-    let shown = Shown { endpoint: &endpoint, busy_percent: 50 };
     let info = measure(|| {
-        for second in 0..100 {
-            metrics.publish(at(1_000 * second), &stats, &shown);
+        for _ in 0..100 {
+            metrics.publish(&stats, &endpoint, 50);
         }
         metrics.finish(&stats);
     });
     assert_eq!(info.count_total, 0);
-    assert_eq!(metrics.published_at, Some(at(99_000)));
 }
 
 /// The table's rows as the code has them, by name.

@@ -1,13 +1,14 @@
 //! The configuration of a simulated link.
 
-use std::fmt;
 use std::time::Duration;
+
+use crate::error::ConfigError;
 
 /// The longest delay that a link supports.
 const LATE_MAX: Duration = Duration::from_secs(3_600);
 
 /// The minimum memory of a link: one datagram of maximum size.
-const MEMORY_MIN_BYTES: usize = 65_536 + super::pipe::ITEM_CHARGE_BYTES;
+const MEMORY_MIN_BYTES: usize = 65_536 + super::link::ITEM_CHARGE_BYTES;
 
 /// The configuration of one direction of a path. The default has no loss and no delay.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +39,8 @@ pub struct LinkConfig {
 }
 
 /// The loss of datagrams.
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
     /// This fraction, 0 to 1, independently of each other.
@@ -56,28 +59,35 @@ pub enum Loss {
 }
 
 /// The delay of datagrams, up to an hour.
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
     /// The same for all.
-    Constant(Duration),
+    Constant(#[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))] Duration),
     /// Uniformly distributed.
     Uniform {
         /// The minimum.
+        #[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))]
         least: Duration,
         /// The maximum.
+        #[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))]
         most: Duration,
     },
     /// Approximately normally distributed, as a sum of twelve uniform numbers, and never negative.
     Normal {
         /// The mean.
+        #[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))]
         mean: Duration,
         /// The standard deviation.
+        #[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))]
         deviation: Duration,
     },
 }
 
 /// A bottleneck with a finite queue. Each datagram counts for its payload and 28 bytes of headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Rate {
     /// The throughput in bytes per second, at least 1.
     pub bytes_per_second: u64,
@@ -101,25 +111,6 @@ impl Default for LinkConfig {
         }
     }
 }
-
-/// A field of a [`LinkConfig`] that is out of range.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct LinkConfigError {
-    /// The name of the field.
-    pub field: &'static str,
-    /// The range of the field.
-    pub must_be: &'static str,
-}
-
-impl fmt::Display for LinkConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` must be {}", self.field, self.must_be)
-    }
-}
-
-impl std::error::Error for LinkConfigError {}
-
-drumfire_proto::debug_with_display!(LinkConfigError);
 
 impl LinkConfig {
     /// Sets the loss. Fractions are 0 to 1.
@@ -183,32 +174,32 @@ impl LinkConfig {
     /// # Errors
     ///
     /// The first field that is out of range.
-    pub fn check(&self) -> Result<(), LinkConfigError> {
+    pub fn check(&self) -> Result<(), ConfigError> {
         let losses = match self.loss {
             Loss::Even(loss) => [loss; 4],
             Loss::Bursts { begin, end, inside, outside } => [begin, end, inside, outside],
         };
         for loss in losses {
-            require(is_fraction(loss), "loss", "a fraction from 0 to 1")?;
+            require(is_fraction(loss), "loss", "must be a fraction from 0 to 1")?;
         }
         let fractions = [("duplicate", self.duplicate), ("reorder", self.reorder), ("corrupt", self.corrupt)];
         for (field, fraction) in fractions {
-            require(is_fraction(fraction), field, "a fraction from 0 to 1")?;
+            require(is_fraction(fraction), field, "must be a fraction from 0 to 1")?;
         }
         let (least, most) = match self.delay {
             Delay::Constant(delay) => (delay, delay),
             Delay::Uniform { least, most } => (least, most),
             Delay::Normal { mean, deviation } => (Duration::ZERO, mean.max(deviation)),
         };
-        require(most <= LATE_MAX, "delay", "an hour at most")?;
-        require(least <= most, "delay", "`least` before `most`")?;
-        require(self.duplicate_late <= LATE_MAX, "duplicate_late", "an hour at most")?;
-        require(self.reorder_late <= LATE_MAX, "reorder_late", "an hour at most")?;
+        require(most <= LATE_MAX, "delay", "must be an hour at most")?;
+        require(least <= most, "delay", "must be `least` before `most`")?;
+        require(self.duplicate_late <= LATE_MAX, "duplicate_late", "must be an hour at most")?;
+        require(self.reorder_late <= LATE_MAX, "reorder_late", "must be an hour at most")?;
         let rate = self.rate.unwrap_or(Rate { bytes_per_second: 1, queue_bytes: 1 });
-        require(rate.bytes_per_second >= 1, "rate", "1 byte per second at least")?;
-        require(rate.queue_bytes >= 1, "rate", "with a queue of 1 byte at least")?;
-        require(self.datagram_max_bytes != Some(0), "datagram_max_bytes", "at least 1")?;
-        require(self.memory_bytes >= MEMORY_MIN_BYTES, "memory_bytes", "at least 65600")
+        require(rate.bytes_per_second >= 1, "rate", "must be 1 byte per second at least")?;
+        require(rate.queue_bytes >= 1, "rate", "must have a queue of 1 byte at least")?;
+        require(self.datagram_max_bytes != Some(0), "datagram_max_bytes", "must be at least 1")?;
+        require(self.memory_bytes >= MEMORY_MIN_BYTES, "memory_bytes", "must be at least 65600")
     }
 }
 
@@ -216,8 +207,8 @@ fn is_fraction(number: f64) -> bool {
     (0.0..=1.0).contains(&number)
 }
 
-fn require(fits: bool, field: &'static str, must_be: &'static str) -> Result<(), LinkConfigError> {
-    if fits { Ok(()) } else { Err(LinkConfigError { field, must_be }) }
+fn require(fits: bool, field: &'static str, problem: &'static str) -> Result<(), ConfigError> {
+    if fits { Ok(()) } else { Err(ConfigError::new(field, problem)) }
 }
 
 #[cfg(test)]
@@ -225,7 +216,7 @@ mod tests {
     use super::*;
 
     fn field(config: &LinkConfig) -> Option<&'static str> {
-        config.check().err().map(|error| error.field)
+        config.check().err().map(|error| error.field())
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl LinkConfig {
     /// Returns the preset of this name, for example for an argument of the command line. `None` if there is no such preset.
     ///
     /// ```
-    /// use drumfire::conditioner::LinkConfig;
+    /// use drumfire_socket::conditioner::LinkConfig;
     ///
     /// assert_eq!(LinkConfig::preset("bad_wifi"), Some(LinkConfig::bad_wifi()));
     /// assert_eq!(LinkConfig::preset("modem"), None);
@@ -100,21 +100,21 @@ const fn normal(mean_millis: u64, deviation_millis: u64) -> Delay {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Link, Moment};
+    use super::super::Link;
     use super::*;
 
     /// Sends 200,000 datagrams over a preset at 100 per second. Returns the lost fraction and the mean delay in milliseconds.
     fn measure(config: LinkConfig) -> (f64, f64) {
         const COUNT: u64 = 200_000;
-        let address = "192.0.2.1:1".parse().unwrap();
         let mut link = Link::new(config, 11).unwrap();
         let mut delay_nanos = 0;
         for number in 0..COUNT {
-            let now = Moment::from_nanos(number * 10_000_000);
-            link.push(now, address, address, &now.as_nanos().to_be_bytes());
+            let now = Duration::from_nanos(number * 10_000_000);
+            link.push(now, (), &number.to_be_bytes());
             while let Some(at) = link.next_at().filter(|at| *at <= now || number + 1 == COUNT) {
-                let sent = link.poll(at).unwrap().bytes;
-                delay_nanos += at.as_nanos() - u64::from_be_bytes(sent.try_into().unwrap());
+                let ((), bytes) = link.poll(at).unwrap();
+                let number = u64::from_be_bytes(bytes.try_into().unwrap());
+                delay_nanos += at.as_nanos() - u128::from(number) * 10_000_000;
             }
         }
         let counts = link.counts();

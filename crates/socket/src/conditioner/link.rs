@@ -1,11 +1,11 @@
-//! The simulation behind a link: a pipe loses, delays, duplicates, reorders, and corrupts payloads.
+//! The simulation of one direction of a path: loss, delay, duplicates, reordering, and corruption.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::config::{Delay, LinkConfig, LinkConfigError, Loss, Rate};
+use super::config::{Delay, LinkConfig, Loss, Rate};
 use super::random::Random;
-use drumfire_proto::Moment;
+use crate::error::ConfigError;
 
 /// The memory in bytes that a datagram in flight counts for, in addition to its payload.
 pub(super) const ITEM_CHARGE_BYTES: usize = 64;
@@ -14,29 +14,32 @@ pub(super) const ITEM_CHARGE_BYTES: usize = 64;
 const HEADER_BYTES: u64 = 28;
 
 /// The maximum number of bytes that a corruption appends to a datagram.
-pub(crate) const LONGER_MAX_BYTES: u64 = 64;
+const LONGER_MAX_BYTES: u64 = 64;
 
 /// The maximum number of bits that a corruption flips.
 const FLIPS_MAX: u64 = 4;
 
-/// A pipe for datagrams. Each datagram has a tag, usually its addresses, which the pipe does not look at.
+/// One direction of a simulated path. Each datagram has a tag, usually its addresses, which the link passes on unread.
+///
+/// All times are durations since a fixed time of the caller's clock, for example its start.
 #[derive(Debug)]
-pub(crate) struct Pipe<T> {
+pub struct Link<T = ()> {
     config: LinkConfig,
     random: Random,
     is_in_burst: bool,
     bottleneck: Bottleneck,
     /// Datagrams in flight, by arrival time and then by the order in which they were sent.
-    flying: BTreeMap<(Moment, u64), (T, Vec<u8>)>,
+    flying: BTreeMap<(Duration, u64), (T, Vec<u8>)>,
     flying_bytes: usize,
     sequence: u64,
     /// The latest arrival of a datagram that was not reordered. Later ones do not arrive before it.
-    order: Moment,
+    order: Duration,
     counts: LinkCounts,
 }
 
 /// The counters of a link. `pushed + duplicated` equals `delivered + lost + queue_full + too_large` plus the datagrams in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LinkCounts {
     /// Datagrams that were sent.
@@ -55,12 +58,13 @@ pub struct LinkCounts {
     pub too_large: u64,
 }
 
-impl<T: Clone> Pipe<T> {
-    /// Creates an empty pipe.
+impl<T: Clone> Link<T> {
+    /// Creates an empty link.
     ///
     /// # Errors
+    ///
     /// The first field of the configuration that is out of range.
-    pub(crate) fn new(config: LinkConfig, seed: u64) -> Result<Self, LinkConfigError> {
+    pub fn new(config: LinkConfig, seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
             config,
@@ -70,7 +74,7 @@ impl<T: Clone> Pipe<T> {
             flying: BTreeMap::new(),
             flying_bytes: 0,
             sequence: 0,
-            order: Moment::ORIGIN,
+            order: Duration::ZERO,
             counts: LinkCounts::default(),
         })
     }
@@ -78,28 +82,34 @@ impl<T: Clone> Pipe<T> {
     /// Replaces the configuration for datagrams that are sent from now on.
     ///
     /// # Errors
-    /// The first field that is out of range. The pipe keeps its configuration.
-    pub(crate) fn set_config(&mut self, config: LinkConfig) -> Result<(), LinkConfigError> {
+    ///
+    /// The first field that is out of range. The link keeps its configuration.
+    pub fn set_config(&mut self, config: LinkConfig) -> Result<(), ConfigError> {
         config.check()?;
         self.config = config;
         Ok(())
     }
 
-    pub(crate) const fn config(&self) -> &LinkConfig {
+    /// Returns the configuration.
+    #[must_use]
+    pub const fn config(&self) -> &LinkConfig {
         &self.config
     }
 
-    pub(crate) const fn counts(&self) -> &LinkCounts {
+    /// Returns the counters.
+    #[must_use]
+    pub const fn counts(&self) -> &LinkCounts {
         &self.counts
     }
 
     /// Returns the number of datagrams in flight.
-    pub(crate) fn flying_count(&self) -> usize {
+    #[must_use]
+    pub fn flying_count(&self) -> usize {
         self.flying.len()
     }
 
     /// Sends a datagram.
-    pub(crate) fn push(&mut self, now: Moment, tag: T, datagram: &[u8]) {
+    pub fn push(&mut self, now: Duration, tag: T, datagram: &[u8]) {
         self.counts.pushed += 1;
         if self.config.datagram_max_bytes.is_some_and(|limit| datagram.len() > limit) {
             self.counts.too_large += 1;
@@ -113,9 +123,9 @@ impl<T: Clone> Pipe<T> {
             self.counts.queue_full += 1;
             return;
         };
-        let mut at = leaves.after(self.delay());
+        let mut at = leaves.saturating_add(self.delay());
         if self.random.happens(self.config.reorder) {
-            at = at.after(self.random.duration(self.config.reorder_late));
+            at = at.saturating_add(self.random.duration(self.config.reorder_late));
         } else {
             at = at.max(self.order);
             self.order = at;
@@ -124,12 +134,12 @@ impl<T: Clone> Pipe<T> {
             self.counts.queue_full += 1;
         } else if self.random.happens(self.config.duplicate) {
             let late = self.random.duration(self.config.duplicate_late);
-            self.counts.duplicated += u64::from(self.launch(at.after(late), tag, datagram));
+            self.counts.duplicated += u64::from(self.launch(at.saturating_add(late), tag, datagram));
         }
     }
 
     /// Takes out the next datagram that has arrived by now.
-    pub(crate) fn poll(&mut self, now: Moment) -> Option<(T, Vec<u8>)> {
+    pub fn poll(&mut self, now: Duration) -> Option<(T, Vec<u8>)> {
         let first = self.flying.first_entry().filter(|entry| entry.key().0 <= now)?;
         let (tag, bytes) = first.remove();
         self.flying_bytes -= charge(bytes.len());
@@ -138,17 +148,18 @@ impl<T: Clone> Pipe<T> {
     }
 
     /// Returns when the next datagram arrives, or `None` if none is in flight.
-    pub(crate) fn next_at(&self) -> Option<Moment> {
+    #[must_use]
+    pub fn next_at(&self) -> Option<Duration> {
         self.flying.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// Loses all datagrams in flight. Later ones do not wait for them.
-    pub(crate) fn lose_all(&mut self) {
+    pub fn lose_all(&mut self) {
         self.counts.lost += self.flying.len() as u64;
         self.flying.clear();
         self.flying_bytes = 0;
         self.bottleneck = Bottleneck::default();
-        self.order = Moment::ORIGIN;
+        self.order = Duration::ZERO;
     }
 
     fn is_lost(&mut self) -> bool {
@@ -164,7 +175,7 @@ impl<T: Clone> Pipe<T> {
     }
 
     /// Puts a datagram in flight. Returns false if there is no memory for it.
-    fn launch(&mut self, at: Moment, tag: T, datagram: &[u8]) -> bool {
+    fn launch(&mut self, at: Duration, tag: T, datagram: &[u8]) -> bool {
         if self.flying_bytes + charge(datagram.len()) > self.config.memory_bytes {
             return false;
         }
@@ -227,15 +238,15 @@ impl<T: Clone> Pipe<T> {
 #[derive(Debug, Default)]
 struct Bottleneck {
     /// When each queued datagram has left, and its bytes.
-    queue: VecDeque<(Moment, u64)>,
+    queue: VecDeque<(Duration, u64)>,
     queued_bytes: u64,
     /// When the last queued datagram has left.
-    free_at: Moment,
+    free_at: Duration,
 }
 
 impl Bottleneck {
     /// Queues a datagram that arrives now. Returns when it has left, or `None` if the queue is full.
-    fn enter(&mut self, now: Moment, payload_bytes: usize, rate: Option<Rate>) -> Option<Moment> {
+    fn enter(&mut self, now: Duration, payload_bytes: usize, rate: Option<Rate>) -> Option<Duration> {
         while let Some((at, bytes)) = self.queue.front().copied()
             && at <= now
         {
@@ -252,7 +263,7 @@ impl Bottleneck {
         }
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_second.max(1));
         let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        self.free_at = self.free_at.max(now).after(takes);
+        self.free_at = self.free_at.max(now).saturating_add(takes);
         self.queue.push_back((self.free_at, bytes));
         self.queued_bytes += bytes;
         Some(self.free_at)
