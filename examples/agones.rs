@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use drumfire::control::UndeliveredMessages;
+use drumfire::control::Undelivered;
 use drumfire::error::CloseCode;
 use drumfire::{
     Access, ChannelId, Client, ClientConfig, CloseReason, Event, Message, PeerId, Server, ServerConfig,
@@ -189,7 +189,7 @@ impl Round {
     }
 
     /// Closes all connections. Returns the players that did not acknowledge everything.
-    fn shut_down(&mut self) -> Vec<UndeliveredMessages> {
+    fn shut_down(&mut self) -> Vec<Undelivered> {
         let mut shutdown = self.server.control().shut_down(SHUTDOWN_TIME);
         loop {
             self.server.poll(SERVER_WAIT);

@@ -279,7 +279,7 @@ pub mod handler {
 pub mod control {
     pub use crate::base::sync::Pending;
     pub use crate::observe::survey::{PeerSample, Survey, SurveyOrder, WorkerSample};
-    pub use crate::worker::shutdown::UndeliveredMessages;
+    pub use crate::worker::shutdown::Undelivered;
 }
 
 /// The parts of errors: why a server refused a client, how a peer broke the protocol, and what is wrong with a text.

@@ -240,8 +240,8 @@ impl<P: Placement> Endpoint<P> {
         self.poll_timer()
     }
 
-    /// Whether [`Self::handle_timeout`] may have work at `now`. Unlike [`Self::poll_timeout`], this does not compute when a connection
-    /// is really due, which costs as much as a packet: it compares the armed timers, which are never late and often early.
+    /// Whether [`Self::handle_timeout`] may have work at `now`. It compares the armed timers, which are never late and often early.
+    /// [`Self::poll_timeout`] computes when a connection is really due, which costs as much as a packet.
     #[must_use]
     pub fn may_have_due_timer(&self, now: Moment) -> bool {
         self.timers.next().is_some_and(|timer| timer <= now)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use drumfire::PeerId;
 use drumfire::conditioner::Random;
 use drumfire::config::Wait;
-use drumfire::control::{Pending, UndeliveredMessages};
+use drumfire::control::{Pending, Undelivered};
 use drumfire::testing::{Fault, SocketFaults, Sockets, World};
 
 use crate::checks::AddressClass;
@@ -187,7 +187,7 @@ struct InjectedFaults {
 /// Injects the faults of a [`WorkerPlan`].
 #[derive(Debug, Default)]
 pub(crate) struct FaultInjector {
-    shutdown: Option<Pending<Vec<UndeliveredMessages>>>,
+    shutdown: Option<Pending<Vec<Undelivered>>>,
     injected: Vec<InjectedFaults>,
     /// When the last stalled thread continues.
     pub(crate) stalled_until: Duration,

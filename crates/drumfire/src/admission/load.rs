@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use drumfire_proto::{Moment, Stats};
 
-use crate::base::clock::{Clock, ClockReading};
+use crate::base::clock::{Clock, ClockSample};
 
 /// The interval at which the load is published, in nanoseconds.
 const WINDOW_NANOS: u64 = 1_000_000_000;
@@ -43,7 +43,7 @@ pub(crate) struct LoadMeter {
 
 impl LoadMeter {
     /// Records a pass that started at `began` and ended now. `counted` has the counters of the worker after the pass.
-    pub(crate) fn on_pass(&self, began: &ClockReading, counted: &Stats, clock: &mut dyn Clock) {
+    pub(crate) fn on_pass(&self, began: &ClockSample, counted: &Stats, clock: &mut dyn Clock) {
         let progress = counted.datagrams_received.wrapping_add(counted.datagrams_sent);
         if self.progress.swap_alone(progress) == progress {
             return;
@@ -130,9 +130,9 @@ pub(crate) mod tests {
         Moment::ORIGIN.after(Duration::from_millis(milliseconds))
     }
 
-    fn reading(milliseconds: u64) -> ClockReading {
+    fn reading(milliseconds: u64) -> ClockSample {
         let now = Now { monotonic: at(milliseconds), wall: Duration::ZERO };
-        ClockReading { instant: crate::base::clock::instant(), now }
+        ClockSample { instant: crate::base::clock::instant(), now }
     }
 
     /// A clock with fixed readings, which panics if it is read at the wrong time.
@@ -143,7 +143,7 @@ pub(crate) mod tests {
     }
 
     impl Clock for Shows {
-        fn read(&mut self) -> ClockReading {
+        fn read(&mut self) -> ClockSample {
             reading(self.milliseconds.expect("an empty pass reads no clock"))
         }
 

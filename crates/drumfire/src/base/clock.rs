@@ -6,7 +6,7 @@ use drumfire_proto::{Moment, Now};
 
 /// One reading of the clocks. A worker takes one per pass.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ClockReading {
+pub(crate) struct ClockSample {
     /// The time for the wait strategy.
     pub(crate) instant: Instant,
     /// The times for the protocol.
@@ -16,7 +16,7 @@ pub(crate) struct ClockReading {
 /// The clocks of a worker.
 pub(crate) trait Clock: Send {
     /// Reads the monotonic clock and the wall clock.
-    fn read(&mut self) -> ClockReading;
+    fn read(&mut self) -> ClockSample;
 
     /// Reads the monotonic clock alone, at half the cost.
     fn monotonic(&mut self) -> Moment {
@@ -54,14 +54,14 @@ impl SystemClock {
 }
 
 impl Clock for SystemClock {
-    fn read(&mut self) -> ClockReading {
+    fn read(&mut self) -> ClockSample {
         let instant = instant();
         let monotonic = self.since_origin(instant);
         if monotonic.since(self.wall_read.0) >= WALL_INTERVAL {
             self.wall_read = (monotonic, wall());
         }
         let (read_at, wall) = self.wall_read;
-        ClockReading { instant, now: Now { monotonic, wall: wall.saturating_add(monotonic.since(read_at)) } }
+        ClockSample { instant, now: Now { monotonic, wall: wall.saturating_add(monotonic.since(read_at)) } }
     }
 
     fn monotonic(&mut self) -> Moment {

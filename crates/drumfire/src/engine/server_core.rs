@@ -7,7 +7,7 @@ use std::sync::Arc;
 use drumfire_proto::Moment;
 
 use super::control::{Control, ControlState};
-use super::threads::{self, StartedThreads, ThreadPool};
+use super::threads::{self, ServerThreads, ThreadPool};
 use crate::admission::AdmissionControl;
 use crate::admission::registry::RegistryView;
 use crate::base::clock::Clock as _;
@@ -52,7 +52,7 @@ impl ServerCore {
         let message_max_bytes = config.core(1).message_max_bytes;
         let config = Arc::new(config);
         let sinks = sinks(&links);
-        let StartedThreads { pool, address, sockets, clock } =
+        let ServerThreads { pool, address, sockets, clock } =
             threads::start(&config, counts, &links, sinks, &admission)?;
         let controlled = ControlState {
             links: Arc::clone(&links),

@@ -80,7 +80,7 @@ impl ThreadPool {
 }
 
 /// The workers of a server that [`start`] started.
-pub(crate) struct StartedThreads {
+pub(crate) struct ServerThreads {
     pub(crate) pool: ThreadPool,
     /// The bound address, with its port.
     pub(crate) address: SocketAddr,
@@ -97,7 +97,7 @@ pub(crate) fn start(
     links: &[Arc<WorkerChannel>],
     sinks: Vec<Box<dyn Sink<RegistryView>>>,
     admission: &Arc<AdmissionControl>,
-) -> Result<StartedThreads, Error> {
+) -> Result<ServerThreads, Error> {
     let steering = Steering::draw(workers)?;
     let mut core = config.core(workers.get());
     let group = ReuseportGroup::bind(&group(config, workers, steering)?)
@@ -151,7 +151,7 @@ pub(crate) fn start(
             ThreadPool::Threads(Pool::start(shared.wait, shared.clock, shards, threads.get(), monitor)?)
         }
     };
-    Ok(StartedThreads { pool, address, sockets: granted, clock: shared.clock })
+    Ok(ServerThreads { pool, address, sockets: granted, clock: shared.clock })
 }
 
 fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Result<GroupConfig, Error> {

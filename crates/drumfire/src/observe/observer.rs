@@ -9,7 +9,7 @@ use drumfire_proto::{Endpoint, Moment, PeerId, Placement};
 
 use super::metrics::Metrics;
 use super::stats::WorkerStats;
-use super::trace::{LifecycleEvent, Trace};
+use super::trace::{ConnectionEvent, Trace};
 
 /// The shortest time between two publications of the counters.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ impl Observer {
     }
 
     /// Logs an event before the application receives it.
-    pub(crate) fn happened(&mut self, now: Moment, peer: PeerId, event: &LifecycleEvent) {
+    pub(crate) fn happened(&mut self, now: Moment, peer: PeerId, event: &ConnectionEvent) {
         self.guarded(|observer| observer.trace.happened(now, peer, event));
     }
 

@@ -23,7 +23,7 @@ pub(crate) use chosen::{Trace, has_warned_of_dev_key, warn_of_empty_server_id};
 /// An event of a connection.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "only the log reads the fields"))]
-pub(crate) enum LifecycleEvent {
+pub(crate) enum ConnectionEvent {
     Connected(SocketAddr),
     ConnectFailed(ConnectError),
     Disconnected(CloseReason),

@@ -13,7 +13,7 @@ use drumfire_socket::{
 };
 
 use super::network::{MemoryWaker, SharedNetwork};
-use crate::base::clock::{self, Clock, ClockReading};
+use crate::base::clock::{self, Clock, ClockSample};
 use crate::base::error::Error;
 use crate::worker::park::Park;
 
@@ -190,9 +190,9 @@ pub(crate) struct VirtualClock {
 }
 
 impl Clock for VirtualClock {
-    fn read(&mut self) -> ClockReading {
+    fn read(&mut self) -> ClockSample {
         let now = self.network.lock().clocks_of(self.port);
-        ClockReading { instant: self.origin + Duration::from_nanos(now.monotonic.as_nanos()), now }
+        ClockSample { instant: self.origin + Duration::from_nanos(now.monotonic.as_nanos()), now }
     }
 
     fn thread_cpu_time(&mut self) -> Option<Duration> {

@@ -11,7 +11,7 @@ use drumfire_proto::Moment;
 use drumfire_socket::{Fault, RecvAction, SendMode, recv_action};
 
 use super::Datagram;
-use super::skewed_clock::SkewedClock;
+use super::skewed_clock::WorldClock;
 use super::sockets::{SocketCounts, SocketFaults};
 use crate::conditioner::Random;
 use crate::worker::transport::REOPEN_AFTER;
@@ -29,7 +29,7 @@ const TRAIN_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) address: SocketAddr,
-    pub(super) clock: SkewedClock,
+    pub(super) clock: WorldClock,
     pub(super) counts: SocketCounts,
     inbox: VecDeque<QueuedDatagram>,
     queue_datagrams: usize,
@@ -76,7 +76,7 @@ impl Port {
     pub(super) fn new(address: SocketAddr, queue_datagrams: usize, random: Random) -> Self {
         Self {
             address,
-            clock: SkewedClock::right(),
+            clock: WorldClock::right(),
             counts: SocketCounts::default(),
             inbox: VecDeque::new(),
             queue_datagrams,

@@ -55,7 +55,7 @@ impl ClockConfig {
 
 /// The clocks of one end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SkewedClock {
+pub(super) struct WorldClock {
     /// The world's time of the last configuration.
     set_at: Moment,
     /// The reading of the monotonic clock after the last configuration.
@@ -64,7 +64,7 @@ pub(super) struct SkewedClock {
     wall_offset_seconds: i64,
 }
 
-impl SkewedClock {
+impl WorldClock {
     pub(super) const fn right() -> Self {
         Self { set_at: Moment::ORIGIN, showed: Moment::ORIGIN, rate_ppm: WHOLE, wall_offset_seconds: 0 }
     }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_right_clock_shows_the_worlds_time() {
-        let clock = SkewedClock::right();
+        let clock = WorldClock::right();
         assert_eq!(clock.now(seconds(7)).monotonic, seconds(7));
         assert_eq!(clock.now(seconds(7)).wall, WALL_ORIGIN + Duration::from_secs(7));
         assert_eq!(clock.after(seconds(7), Duration::from_secs(2)), Some(seconds(9)));
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_clock_runs_at_its_rate_from_its_reading_when_it_is_set() {
-        let mut clock = SkewedClock::right();
+        let mut clock = WorldClock::right();
         clock.set(seconds(10), &ClockConfig::default().rate_ppm(500_000));
         assert_eq!(clock.now(seconds(14)).monotonic, seconds(12));
         clock.set(seconds(14), &ClockConfig::default().step_nanos(-5_000_000_000));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_stopped_clock_never_reaches_a_deadline() {
-        let mut clock = SkewedClock::right();
+        let mut clock = WorldClock::right();
         clock.set(seconds(10), &ClockConfig::default().rate_ppm(0));
         assert_eq!(clock.now(seconds(99)).monotonic, seconds(10));
         assert_eq!(clock.after(seconds(99), Duration::from_nanos(1)), None);
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_wait_by_a_wrong_clock_never_ends_too_early() {
         for rate in [900_000, 999_999, 1_000_001, 1_100_000] {
-            let mut clock = SkewedClock::right();
+            let mut clock = WorldClock::right();
             clock.set(seconds(1), &ClockConfig::default().rate_ppm(rate));
             for nanos in [0, 1, 2, 3, 999, 1_000_000, 123_456_789] {
                 let (at, own) = (seconds(5), Duration::from_nanos(nanos));

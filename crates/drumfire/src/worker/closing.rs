@@ -3,7 +3,7 @@
 use drumfire_proto::{CloseCode, Moment, PeerId, Placement};
 
 use super::core::Core;
-use super::shutdown::{LOOK_EVERY, Shutdown, ShutdownOrder, UndeliveredMessages};
+use super::shutdown::{LOOK_EVERY, Shutdown, ShutdownOrder, Undelivered};
 
 impl<P: Placement> Core<P> {
     /// Returns the bytes of messages to a peer that wait or were not acknowledged, charges included.
@@ -50,7 +50,7 @@ impl<P: Placement> Core<P> {
             if bytes > 0
                 && let Some(part) = part
             {
-                part.update(|result| result.push(UndeliveredMessages { peer: *id, bytes }));
+                part.update(|result| result.push(Undelivered { peer: *id, bytes }));
             }
             self.close(*id, CloseCode::Shutdown, *application_code);
             false

@@ -25,7 +25,7 @@ use crate::message::group::GroupId;
 use crate::observe::observer::Observer;
 use crate::observe::stats::WorkerStats;
 use crate::observe::survey::PeerSample;
-use crate::observe::trace::LifecycleEvent;
+use crate::observe::trace::ConnectionEvent;
 
 /// The time after which an application that never polled is warned.
 const POLL_EXPECTED_WITHIN: Duration = Duration::from_secs(1);
@@ -352,7 +352,7 @@ impl<P: Placement> Core<P> {
         self.surveys = Some(surveys);
     }
 
-    pub(super) fn observe(&mut self, id: PeerId, event: &LifecycleEvent) {
+    pub(super) fn observe(&mut self, id: PeerId, event: &ConnectionEvent) {
         self.observer.happened(self.now.monotonic, id, event);
     }
 

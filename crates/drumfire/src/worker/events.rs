@@ -13,7 +13,7 @@ use super::arena::Arena;
 use super::core::Core;
 use super::send_edge::SendEdge;
 use crate::message::event::{Closed, Event, ReconnectReason};
-use crate::observe::trace::LifecycleEvent;
+use crate::observe::trace::ConnectionEvent;
 
 /// The consequences of an event of the endpoint.
 pub(crate) struct EventResult {
@@ -34,7 +34,7 @@ impl EventResult {
 impl<P: Placement> Core<P> {
     /// Adds a connected peer, and returns its send edge.
     fn connected(&mut self, id: PeerId, address: SocketAddr) -> Option<Arc<SendEdge>> {
-        self.observe(id, &LifecycleEvent::Connected(address));
+        self.observe(id, &ConnectionEvent::Connected(address));
         // The handshake has brought the peer's own limit. The edge of a client's attempt had the limit of the
         // configuration until now.
         let message_max_bytes = self.endpoint.message_max_bytes(id);
@@ -64,13 +64,13 @@ impl<P: Placement> Core<P> {
                 EventResult::new(event)
             }
             Event::ConnectFailed { peer, error } => {
-                self.observe(peer, &LifecycleEvent::ConnectFailed(error.clone()));
+                self.observe(peer, &ConnectionEvent::ConnectFailed(error.clone()));
                 self.end(peer, ReconnectReason::Failed(error))
             }
             Event::Disconnected { peer, closed } => {
                 // A broadcast that was queued before the end is sent before it, and counts this peer as a receiver.
                 self.fan_out();
-                self.observe(peer, &LifecycleEvent::Disconnected(closed.reason));
+                self.observe(peer, &ConnectionEvent::Disconnected(closed.reason));
                 self.end(peer, ReconnectReason::Ended(closed))
             }
             event => EventResult::new(event),

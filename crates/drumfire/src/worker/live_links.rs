@@ -24,7 +24,7 @@ pub(crate) fn with_system_seeds(config: Option<&LinkConfig>) -> Result<Option<Bo
 }
 
 /// A datagram at the end of a link.
-pub(crate) struct DeliveredDatagram {
+pub(crate) struct LinkDatagram {
     /// The remote address and the local one.
     pub(crate) route: Route,
     /// The connection of an outbound datagram, if it has one.
@@ -65,12 +65,8 @@ impl LiveLinks {
     }
 
     /// Returns the next datagram for the endpoint that has arrived by now.
-    pub(crate) fn pop_inbound(&mut self, now: Moment) -> Option<DeliveredDatagram> {
-        self.inbound.poll(since_origin(now)).map(|(route, bytes)| DeliveredDatagram {
-            route,
-            peer: None,
-            bytes,
-        })
+    pub(crate) fn pop_inbound(&mut self, now: Moment) -> Option<LinkDatagram> {
+        self.inbound.poll(since_origin(now)).map(|(route, bytes)| LinkDatagram { route, peer: None, bytes })
     }
 
     /// Sends a datagram of the endpoint over the outbound link.
@@ -79,10 +75,10 @@ impl LiveLinks {
     }
 
     /// Returns the next datagram for the socket that has arrived by now.
-    pub(crate) fn pop_outbound(&mut self, now: Moment) -> Option<DeliveredDatagram> {
+    pub(crate) fn pop_outbound(&mut self, now: Moment) -> Option<LinkDatagram> {
         // No delay exceeds this time, so all datagrams of the link have arrived.
         let now = if self.is_released { Duration::MAX } else { since_origin(now) };
-        self.outbound.poll(now).map(|((route, peer), bytes)| DeliveredDatagram { route, peer, bytes })
+        self.outbound.poll(now).map(|((route, peer), bytes)| LinkDatagram { route, peer, bytes })
     }
 
     /// Returns when the next datagram arrives at the end of its link. A socket that `is_blocked` takes no outbound ones.

@@ -9,6 +9,7 @@
 //! workers are not affected. With `panic = "abort"`, a panic ends the process instead.
 
 mod hosted;
+mod publish;
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,12 +30,11 @@ use super::live_links;
 use super::sessions::Sessions;
 use super::sink::Sink;
 use super::transport::{RETRY_AFTER, Transport};
-use crate::base::clock::{Clock, ClockReading};
+use crate::base::clock::{Clock, ClockSample};
 use crate::base::error::Error;
 use crate::conditioner::LinkConfig;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
-use crate::observe::stats::WorkerStats;
 
 /// The number of panics after which the endpoint is replaced.
 pub(crate) const PANICS_IN_A_ROW: u32 = 3;
@@ -80,7 +80,7 @@ pub(crate) struct ClientParts {
 pub(crate) struct Worker<P> {
     transport: Box<dyn Transport<P>>,
     clock: Box<dyn Clock>,
-    now: ClockReading,
+    now: ClockSample,
     /// A pass has ended since the clock was read.
     pub(super) is_clock_stale: bool,
     /// The application has called since the last pass, so there may be something to send.
@@ -475,46 +475,5 @@ impl<P: Placement> Worker<P> {
             // Without randomness there is no new endpoint. Keep the old one, and try again after the next panic.
             None => self.panics_in_a_row = PANICS_IN_A_ROW - 1,
         }
-    }
-
-    /// Publishes the counters of this pass, if a reader needs them now. Copying them would cost more than the rest of a pass.
-    fn publish(&mut self) {
-        self.core.reclaim_blocks();
-        let now = self.now.now.monotonic;
-        self.transport.look(now);
-        let Core { stats, observer, .. } = &mut self.core;
-        let (is_due, is_observed) =
-            (observer.is_due(now, stats.panics.saturating_add(stats.restarts)), self.link.is_observed());
-        if !is_due && !is_observed {
-            return;
-        }
-        self.refresh_stats();
-        self.link.set_stats(&self.core.stats);
-        if is_due {
-            let Core { stats, endpoint, observer, .. } = &mut self.core;
-            observer.publish(now, stats, endpoint, self.link.busy().percent(now));
-        }
-    }
-
-    /// Copies the counters of the endpoint and the transport into the statistics.
-    fn refresh_stats(&mut self) {
-        let mut stats = std::mem::take(&mut self.core.stats);
-        self.count_into(&mut stats);
-        self.core.stats = stats;
-    }
-
-    /// Returns the counters as of now.
-    pub(crate) fn stats(&self) -> WorkerStats {
-        let mut stats = self.core.stats.clone();
-        self.count_into(&mut stats);
-        stats
-    }
-
-    fn count_into(&self, stats: &mut WorkerStats) {
-        let endpoint = &self.core.endpoint;
-        stats.protocol = *endpoint.stats();
-        self.transport.count(stats);
-        stats.connections = endpoint.connection_count();
-        stats.message_memory_bytes = endpoint.held_bytes();
     }
 }

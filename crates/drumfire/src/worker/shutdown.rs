@@ -14,7 +14,7 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The messages of a peer that were not acknowledged when its connection was closed at the deadline of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct UndeliveredMessages {
+pub struct Undelivered {
     /// The peer.
     pub peer: PeerId,
     /// The bytes of these messages, with a charge of 64 bytes for each. The peer may have received some of them.
@@ -29,7 +29,7 @@ pub(crate) struct ShutdownOrder {
     /// The application code of the close.
     pub(crate) application_code: u32,
     /// This worker's part of the result.
-    pub(crate) part: PendingPart<Vec<UndeliveredMessages>>,
+    pub(crate) part: PendingPart<Vec<Undelivered>>,
 }
 
 /// A shutdown in progress. A worker keeps it after the last connection, because handshakes that began before can still complete.
@@ -38,7 +38,7 @@ pub(super) struct Shutdown {
     pub(super) deadline: Moment,
     pub(super) application_code: u32,
     /// `None` when all connections that existed at the start are closed.
-    pub(super) part: Option<PendingPart<Vec<UndeliveredMessages>>>,
+    pub(super) part: Option<PendingPart<Vec<Undelivered>>>,
     /// The peers that may not have acknowledged everything.
     pub(super) peers: Vec<PeerId>,
     /// The time of the next check.

@@ -19,7 +19,7 @@ use super::live_links::LiveLinks;
 use super::park::Park;
 use super::receive_backoff::ReceiveBackoff;
 use super::send_faults;
-use crate::base::clock::{Clock, ClockReading};
+use crate::base::clock::{Clock, ClockSample};
 use crate::observe::stats::WorkerStats;
 
 /// Sends and receives the datagrams of one worker, and waits for them.
@@ -41,7 +41,7 @@ pub(crate) trait Transport<P: Placement>: Send {
 
     /// Passes datagrams to the endpoint until there are none or the budget of the pass is spent, unless a wait has just reported
     /// that there are none. Returns the number of panics that ended a connection.
-    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: &ClockReading, clock: &mut dyn Clock) -> u64;
+    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: &ClockSample, clock: &mut dyn Clock) -> u64;
 
     /// Sends the datagrams of the endpoint, as far as there is room.
     fn transmit(&mut self, endpoint: &mut Endpoint<P>, now: Now);
@@ -268,7 +268,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
     fn drain<P: Placement>(
         &mut self,
         endpoint: &mut Endpoint<P>,
-        now: &ClockReading,
+        now: &ClockSample,
         clock: &mut dyn Clock,
     ) -> u64 {
         if std::mem::take(&mut self.is_quiet) {
@@ -391,7 +391,7 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         }
     }
 
-    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: &ClockReading, clock: &mut dyn Clock) -> u64 {
+    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: &ClockSample, clock: &mut dyn Clock) -> u64 {
         let panics = self.drain(endpoint, now, clock);
         panics + self.receive_from_links(endpoint, now.now)
     }

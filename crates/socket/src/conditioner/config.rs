@@ -175,6 +175,7 @@ impl LinkConfig {
     ///
     /// The first field that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
+        // Comparisons with a range refuse NaN too.
         let losses = match self.loss {
             Loss::Even(loss) => [loss; 4],
             Loss::Bursts { begin, end, inside, outside } => [begin, end, inside, outside],
@@ -195,6 +196,7 @@ impl LinkConfig {
         require(least <= most, "delay", "must be `least` before `most`")?;
         require(self.duplicate_late <= LATE_MAX, "duplicate_late", "must be an hour at most")?;
         require(self.reorder_late <= LATE_MAX, "reorder_late", "must be an hour at most")?;
+        // A rate of 0 would divide by zero, and a queue of 0 would lose every datagram.
         let rate = self.rate.unwrap_or(Rate { bytes_per_second: 1, queue_bytes: 1 });
         require(rate.bytes_per_second >= 1, "rate", "must be 1 byte per second at least")?;
         require(rate.queue_bytes >= 1, "rate", "must have a queue of 1 byte at least")?;

@@ -111,6 +111,8 @@ impl<T: Clone> Link<T> {
     /// Sends a datagram.
     pub fn push(&mut self, now: Duration, tag: T, datagram: &[u8]) {
         self.counts.pushed += 1;
+        // A datagram passes the parts of a path in this order: the MTU, the loss, the queue of the bottleneck, and the delay. One that
+        // is lost takes no room in the queue, because most loss of real paths is on a link before the bottleneck.
         if self.config.datagram_max_bytes.is_some_and(|limit| datagram.len() > limit) {
             self.counts.too_large += 1;
             return;
@@ -124,6 +126,8 @@ impl<T: Clone> Link<T> {
             return;
         };
         let mut at = leaves.saturating_add(self.delay());
+        // A reordered datagram does not raise `order`, so later ones do not wait for it. All others keep their order, because the
+        // jitter of real paths comes from queues, and a queue does not reorder.
         if self.random.happens(self.config.reorder) {
             at = at.saturating_add(self.random.duration(self.config.reorder_late));
         } else {
@@ -156,6 +160,7 @@ impl<T: Clone> Link<T> {
     /// Loses all datagrams in flight. Later ones do not wait for them.
     pub fn lose_all(&mut self) {
         self.counts.lost += self.flying.len() as u64;
+        // The counters and the state of the random generator continue, so that the run stays repeatable.
         self.flying.clear();
         self.flying_bytes = 0;
         self.bottleneck = Bottleneck::default();
@@ -179,6 +184,7 @@ impl<T: Clone> Link<T> {
         if self.flying_bytes + charge(datagram.len()) > self.config.memory_bytes {
             return false;
         }
+        // A corruption can append bytes. The link then exceeds its memory by them, which is simpler than to check the memory twice.
         let mut bytes = datagram.to_vec();
         if self.random.happens(self.config.corrupt) && !bytes.is_empty() {
             self.spoil(&mut bytes);
@@ -247,6 +253,7 @@ struct Bottleneck {
 impl Bottleneck {
     /// Queues a datagram that arrives now. Returns when it has left, or `None` if the queue is full.
     fn enter(&mut self, now: Duration, payload_bytes: usize, rate: Option<Rate>) -> Option<Duration> {
+        // Nothing runs while time passes, so the datagrams that have left by now are removed first.
         while let Some((at, bytes)) = self.queue.front().copied()
             && at <= now
         {

@@ -43,6 +43,7 @@ impl Serialize for LinkConfig {
 
 impl<'de> Deserialize<'de> for LinkConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Derived code for several forms drops the errors of each form, and these name the field.
         deserializer.deserialize_any(PresetOrTable)
     }
 }

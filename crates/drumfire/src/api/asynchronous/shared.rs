@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::inbox::{Inbox, InboxPoll};
 use super::receipt::Receipt;
 use super::senders::{QueuePosition, Senders};
-use super::task_queues::{ReturnedMemory, TaskQueues};
+use super::task_queues::{MemoryCredit, TaskQueues};
 use crate::base::error::Error;
 use crate::base::sync::{AsyncNotify, AtomicBool, Mutex, MutexGuard, OnceLock, lock};
 use crate::engine::invalidate;
@@ -123,7 +123,7 @@ impl Shared {
         let (attempt, has_more) = (inbox.attempt(), !inbox.is_empty());
         drop(inbox);
         if let Some(charge_bytes) = due {
-            self.queues.give_back(ReturnedMemory { peer: self.peer, attempt, charge_bytes });
+            self.queues.give_back(MemoryCredit { peer: self.peer, attempt, charge_bytes });
         }
         // A pass of the worker wakes only one task, so each task wakes the next while events wait.
         if has_more {

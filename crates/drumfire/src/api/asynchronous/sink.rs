@@ -18,7 +18,7 @@ use super::attempts::Attempts;
 use super::connection::Connection;
 use super::inbox::Inbox;
 use super::shared::Shared;
-use super::task_queues::{ReturnedMemory, TaskQueues};
+use super::task_queues::{MemoryCredit, TaskQueues};
 use crate::base::peer_map::PeerMap;
 use crate::message::event::{Closed, Event};
 use crate::worker::command::Command;
@@ -40,7 +40,7 @@ pub(super) struct TaskSink {
     batch: EventBatch,
     table: ConnectionTable,
     /// The memory that tasks have returned. Empty between passes, and kept to reuse its buffer.
-    returns: VecDeque<ReturnedMemory>,
+    returns: VecDeque<MemoryCredit>,
 }
 
 /// The connections, and those whose tasks must be woken.
@@ -116,7 +116,7 @@ impl TaskSink {
     /// Returns the memory of taken messages to the connections.
     fn take_returns<P: Placement>(&mut self, core: &mut Core<P>) {
         self.table.queues.take_returns(&mut self.returns);
-        for ReturnedMemory { peer, attempt, charge_bytes } in self.returns.drain(..) {
+        for MemoryCredit { peer, attempt, charge_bytes } in self.returns.drain(..) {
             // Messages of an earlier connection take no memory of this one.
             if self.table.entries.get(peer).is_some_and(|entry| entry.attempt == attempt) {
                 release(core, peer, charge_bytes);

@@ -24,13 +24,13 @@ pub(super) struct TaskQueues {
     /// because the peer of a slow connection never gets more credit than that.
     pub(super) receive_memory_bytes: usize,
     arenas: [Mutex<Arena>; ARENAS],
-    returns: Mailbox<ReturnedMemory>,
+    returns: Mailbox<MemoryCredit>,
 }
 
 /// The charges of messages that tasks have taken, whose memory returns to the connection. A connection has only a few of these in the
 /// queue, because each is at least a quarter of its memory, or all of it that was taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReturnedMemory {
+pub(super) struct MemoryCredit {
     pub(super) peer: PeerId,
     /// The [`Inbox::attempt`] of the messages.
     pub(super) attempt: u32,
@@ -55,14 +55,14 @@ impl TaskQueues {
     }
 
     /// Returns memory to a connection with the next pass of the worker, which starts immediately.
-    pub(super) fn give_back(&self, returned: ReturnedMemory) {
+    pub(super) fn give_back(&self, returned: MemoryCredit) {
         // The mailbox is never closed. Without a worker there is no memory to return.
         let _ = self.returns.put(returned, usize::MAX);
         self.link.nudge();
     }
 
     /// Moves all returned memory to the end of `into`.
-    pub(super) fn take_returns(&self, into: &mut VecDeque<ReturnedMemory>) {
+    pub(super) fn take_returns(&self, into: &mut VecDeque<MemoryCredit>) {
         self.returns.take(into);
     }
 }

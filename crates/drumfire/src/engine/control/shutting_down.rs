@@ -6,7 +6,7 @@ use super::{Control, ControlState};
 use crate::base::sync::Pending;
 use crate::worker::command::Command;
 use crate::worker::reconnect::SHUTDOWN_RESTARTS;
-use crate::worker::shutdown::{ShutdownOrder, UndeliveredMessages};
+use crate::worker::shutdown::{ShutdownOrder, Undelivered};
 
 impl Control {
     /// Refuses new connections, and closes each connection with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown) as soon as
@@ -47,7 +47,7 @@ impl Control {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn shut_down(&self, deadline: Duration) -> Pending<Vec<UndeliveredMessages>> {
+    pub fn shut_down(&self, deadline: Duration) -> Pending<Vec<Undelivered>> {
         self.shut_down_with(deadline, 0)
     }
 
@@ -86,11 +86,11 @@ impl Control {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn shut_down_for_restart(&self, deadline: Duration) -> Pending<Vec<UndeliveredMessages>> {
+    pub fn shut_down_for_restart(&self, deadline: Duration) -> Pending<Vec<Undelivered>> {
         self.shut_down_with(deadline, SHUTDOWN_RESTARTS)
     }
 
-    fn shut_down_with(&self, deadline: Duration, application_code: u32) -> Pending<Vec<UndeliveredMessages>> {
+    fn shut_down_with(&self, deadline: Duration, application_code: u32) -> Pending<Vec<Undelivered>> {
         let ControlState { links, admission, .. } = &*self.server;
         // A redirect that the operator has set stays.
         admission.gate().close(admission.gate().redirect());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use drumfire_proto::{ChannelId, Message};
 use drumfire_socket::ReuseportGroup;
 
-use super::{StartedThreads, ThreadPool, start};
+use super::{ServerThreads, ThreadPool, start};
 use crate::admission::AdmissionControl;
 use crate::base::clock;
 use crate::base::sync::Notifier;
@@ -87,7 +87,7 @@ impl World {
             (0..sockets).map(|_| Arc::new(WorkerChannel::new(Arc::clone(&notifier)))).collect();
         let sinks = links.iter().map(|link| Box::new(EventQueue::new(link)) as Box<dyn Sink<_>>).collect();
         let admission = AdmissionControl::new(&config.admission, WorkerChannel::loads(&links));
-        let StartedThreads { pool, address, .. } =
+        let ServerThreads { pool, address, .. } =
             start(&Arc::new(config), counts, &links, sinks, &admission).unwrap();
         links.iter().for_each(|link| link.observe());
         let mut world = Self {

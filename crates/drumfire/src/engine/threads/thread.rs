@@ -18,7 +18,7 @@ use drumfire_socket::{MultiPoller, Parker as _, Waiter, Woken};
 use super::plan::PlanStep;
 use super::pool::Pool;
 use super::shard::Shard;
-use crate::base::clock::{Clock as _, ClockReading, SystemClock};
+use crate::base::clock::{Clock as _, ClockSample, SystemClock};
 use crate::base::error::Error;
 use crate::base::sync::{WakeFlag, thread};
 use crate::worker::transport::RETRY_AFTER;
@@ -125,7 +125,7 @@ impl Thread {
     /// Waits for all shards together, and then runs a pass of each shard that needs one.
     fn round(&mut self) {
         let is_polled = self.wait();
-        let ClockReading { instant, now } = self.clock.read();
+        let ClockSample { instant, now } = self.clock.read();
         let (mut is_told, mut arrivals) = (!is_polled, 0);
         for at in 0..self.shards.len() {
             let Some(shard) = self.shards.get_mut(at).filter(|shard| shard.has_work(now.monotonic)) else {

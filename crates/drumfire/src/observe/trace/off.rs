@@ -2,7 +2,7 @@
 
 use drumfire_proto::{Moment, PeerId};
 
-use super::LifecycleEvent;
+use super::ConnectionEvent;
 use crate::observe::stats::WorkerStats;
 
 /// Logs nothing.
@@ -14,7 +14,7 @@ impl Trace {
         Self
     }
 
-    pub(crate) const fn happened(&mut self, _now: Moment, _peer: PeerId, _event: &LifecycleEvent) {}
+    pub(crate) const fn happened(&mut self, _now: Moment, _peer: PeerId, _event: &ConnectionEvent) {}
 
     pub(crate) const fn never_polled(&mut self) {}
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use drumfire_proto::{CloseCode, CloseReason, DropReason, Moment, PeerId};
 use tracing::{Level, debug, enabled, error, info, warn};
 
-use super::LifecycleEvent;
+use super::ConnectionEvent;
 use crate::observe::stats::WorkerStats;
 
 /// The shortest time between two lines of one cause.
@@ -137,20 +137,20 @@ impl Trace {
     }
 
     /// Logs an event of a connection before the application receives it.
-    pub(crate) fn happened(&mut self, now: Moment, peer: PeerId, event: &LifecycleEvent) {
+    pub(crate) fn happened(&mut self, now: Moment, peer: PeerId, event: &ConnectionEvent) {
         let worker = self.worker;
         match event {
-            LifecycleEvent::Connected(address) => {
+            ConnectionEvent::Connected(address) => {
                 if let Some(left_out) = self.one(now, Cause::Connected) {
                     debug!(target: "drumfire", worker, ?peer, %address, left_out, "connected");
                 }
             }
-            LifecycleEvent::ConnectFailed(error) => {
+            ConnectionEvent::ConnectFailed(error) => {
                 if let Some(left_out) = self.one(now, Cause::ConnectFailed) {
                     info!(target: "drumfire", worker, ?peer, %error, left_out, "connect failed");
                 }
             }
-            LifecycleEvent::Disconnected(reason) => {
+            ConnectionEvent::Disconnected(reason) => {
                 let Some(left_out) = self.one(now, Cause::Disconnected(*reason)) else { return };
                 let (name, detail) = (reason.name(), detail(reason));
                 if is_wanted(reason) {
@@ -384,10 +384,10 @@ mod tests {
     #[test]
     fn many_events_are_few_lines_and_all_are_counted() {
         let peer = crate::worker::channel::tests::peer();
-        let kinds: Vec<LifecycleEvent> = reasons()
+        let kinds: Vec<ConnectionEvent> = reasons()
             .into_iter()
-            .map(LifecycleEvent::Disconnected)
-            .chain([LifecycleEvent::ConnectFailed(crate::ConnectError::Timeout)])
+            .map(ConnectionEvent::Disconnected)
+            .chain([ConnectionEvent::ConnectFailed(crate::ConnectError::Timeout)])
             .collect();
         let events = 100_000;
         let lines = said(|trace| {
@@ -429,7 +429,7 @@ mod tests {
     fn wanted_ends_are_logged_at_debug_and_others_at_info() {
         let peer = crate::worker::channel::tests::peer();
         for reason in reasons() {
-            let lines = said(|trace| trace.happened(at(0), peer, &LifecycleEvent::Disconnected(reason)));
+            let lines = said(|trace| trace.happened(at(0), peer, &ConnectionEvent::Disconnected(reason)));
             let [(level, line)] = lines.as_slice() else { panic!("{lines:?}") };
             let is_wanted = line.contains("\"application\"") || line.contains("\"shutdown\"");
             assert_eq!(*level, if is_wanted { Level::DEBUG } else { Level::INFO }, "{line}");

@@ -16,7 +16,7 @@ use drumfire_socket::{
 };
 
 use crate::admission::registry::{ConnectionRegistry, RegistryView};
-use crate::base::clock::{Clock, ClockReading};
+use crate::base::clock::{Clock, ClockSample};
 use crate::base::sync::Notifier;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::keys::ServerKey;
@@ -178,10 +178,10 @@ pub(super) struct Time {
 }
 
 impl Clock for Time {
-    fn read(&mut self) -> ClockReading {
+    fn read(&mut self) -> ClockSample {
         let elapsed = self.elapsed.get();
         let monotonic = Moment::ORIGIN.after(elapsed);
-        ClockReading { instant: self.start + elapsed, now: Now { monotonic, wall: elapsed } }
+        ClockSample { instant: self.start + elapsed, now: Now { monotonic, wall: elapsed } }
     }
 
     fn thread_cpu_time(&mut self) -> Option<Duration> {

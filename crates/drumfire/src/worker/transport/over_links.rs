@@ -4,7 +4,7 @@ use drumfire_proto::{Endpoint, Inbound, Now, Placement};
 
 use super::{BATCH_DATAGRAMS, BUDGET_DATAGRAMS, DATAGRAM_BYTES, SocketTransport, handle_batch};
 use crate::worker::datagram::commit;
-use crate::worker::live_links::DeliveredDatagram;
+use crate::worker::live_links::LinkDatagram;
 
 impl<I, K> SocketTransport<I, K> {
     /// Moves datagrams of the endpoint to the outbound link, and those that have arrived at its end to the empty batch. Returns false
@@ -22,7 +22,7 @@ impl<I, K> SocketTransport<I, K> {
         }
         // A corrupted datagram can be longer than any that the endpoint writes. With half of the datagrams there is room for all.
         while self.batch.len() < BATCH_DATAGRAMS / 2
-            && let Some(DeliveredDatagram { route, peer, bytes }) = links.pop_outbound(now.monotonic)
+            && let Some(LinkDatagram { route, peer, bytes }) = links.pop_outbound(now.monotonic)
             && let Some(memory) = self.batch.spare(bytes.len())
         {
             memory.copy_from_slice(&bytes);

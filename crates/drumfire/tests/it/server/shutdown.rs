@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::world::{PATIENCE, Polled, World, config, now};
-use drumfire::control::UndeliveredMessages;
+use drumfire::control::Undelivered;
 use drumfire::error::{CloseCode, RefuseReason};
 use drumfire::{ChannelId, Client, CloseReason, ConnectError, Event, Message, SendOptions, Server, Workers};
 
@@ -28,7 +28,7 @@ fn play(mut client: Client) -> (usize, Option<CloseReason>) {
 }
 
 /// Shuts a server down. Returns the messages that were not delivered.
-fn shut_down(mut server: Server, deadline: Duration) -> Vec<UndeliveredMessages> {
+fn shut_down(mut server: Server, deadline: Duration) -> Vec<Undelivered> {
     let mut shutdown = server.control().shut_down(deadline);
     let give_up = now() + PATIENCE + PATIENCE;
     loop {
