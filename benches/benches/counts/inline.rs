@@ -73,6 +73,6 @@ fn next_message(mut next_event: impl FnMut() -> Option<Event>) -> Bytes {
 }
 
 /// Counts the work if it is of the direction that counts.
-fn count_if<T>(counts: bool, work: impl FnOnce() -> T) -> T {
+pub(crate) fn count_if<T>(counts: bool, work: impl FnOnce() -> T) -> T {
     if counts { counted_part(work) } else { work() }
 }

@@ -4,7 +4,7 @@
 //! Callgrind collects within one function alone, so the process that seals a stage's packets can also be the one that opens them. Keys,
 //! seeds, addresses, and the clock are fixed, so counts repeat to the instruction, except for the inline server's, which repeat within
 //! 1 %. They do not depend on how busy the machine is, but on
-//! the compiler, on valgrind, and on the C library. They say nothing about system calls and cache misses.
+//! the compiler, on valgrind, and on the C library. They say nothing about system calls. Cache lines are counted for one stage alone.
 //!
 //! `cargo xtask bench --gate` compares the counts with `benches/counts.toml`. Some stages have a limit here as well: the cost of a
 //! datagram without keys, and the cost of a packet full of one kind of frame. `--quick` makes a tenth of the calls and leaves out a stage
@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod broadcast;
+mod cold;
 mod inline;
 mod packets;
 mod stages;
@@ -25,6 +26,7 @@ use drumfire_benches::{Bench, Counts, Extent, Goal, Program, ROLE_FLAG, UNPINNED
 use drumfire_crypto::Suite;
 use drumfire_proto::Config;
 
+use cold::COLD;
 use inline::Direction;
 use packets::{DATAGRAM_BYTES, ONE_MESSAGE, PACKETS};
 use stages::PAYLOAD;
@@ -149,6 +151,7 @@ fn send_full(count: u64, step: Step) {
 
 fn main() -> ExitCode {
     let names = STAGES.iter().map(|stage| stage.name).chain(PACKETS.iter().map(|packet| packet.name));
+    let names = names.chain(COLD.iter().map(|(name, ..)| *name));
     let parts = [part("counts", run).with_sections(names.collect::<Vec<_>>().leak())];
     Program { roles: &[(COUNTED, run_counted)], ..Program::new("counts", &parts) }.main()
 }
@@ -158,6 +161,10 @@ fn run_counted(args: &str) -> Result<Counts, String> {
     let (name, number): (String, u64) = arguments(args)?;
     if let Some(packet) = PACKETS.iter().find(|packet| packet.name == name) {
         packets::receive(packet, usize::try_from(number).map_err(|error| error.to_string())?);
+        return Ok(Counts::new());
+    }
+    if let Some((_, direction, _)) = COLD.iter().find(|(cold, ..)| *cold == name) {
+        cold::echo(*direction, number);
         return Ok(Counts::new());
     }
     let stage = STAGES.iter().find(|stage| stage.name == name).ok_or_else(|| format!("no stage {name}"))?;
@@ -193,7 +200,8 @@ fn run(bench: &mut Bench) -> Result<(), String> {
             bench.results.figure(name, Some(of_whole / of_half), "", Goal::AtMost(DOUBLE), "");
         }
     }
-    count_packets(bench)
+    count_packets(bench)?;
+    cold::run(bench)
 }
 
 /// Counts the most expensive packet of each kind, in the more expensive one of two sizes of datagrams.
@@ -230,10 +238,19 @@ fn count(stage: &Stage, calls: u64) -> Result<u64, String> {
 
 /// Returns the instructions that a new process of this bench executes within [`counted_part`].
 fn instructions(name: &str, number: u64) -> Result<u64, String> {
+    match valgrind(&[], name, number)?[..] {
+        [0, ..] | [] => Err(format!("{name}, {number}: valgrind counted nothing")),
+        [count, ..] => Ok(count),
+    }
+}
+
+/// Returns what callgrind counts within [`counted_part`] of a new process of this bench.
+fn valgrind(options: &[&str], name: &str, number: u64) -> Result<Vec<u64>, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new("valgrind")
         .args(FLAGS)
         .arg(WITHIN)
+        .args(options)
         .arg(program)
         .args([ROLE_FLAG, COUNTED, UNPINNED, &format!("[{name:?},{number}]")])
         .env("GLIBC_TUNABLES", TUNABLES)
@@ -246,8 +263,6 @@ fn instructions(name: &str, number: u64) -> Result<u64, String> {
         return Err(format!("{name}, {number}: {}: {line}", output.status));
     }
     let collected = text.lines().find_map(|line| line.split_once("Collected : "));
-    match collected.and_then(|(_, count)| count.trim().parse().ok()) {
-        Some(0) | None => Err(format!("{name}, {number}: valgrind counted nothing")),
-        Some(count) => Ok(count),
-    }
+    let counts = collected.map_or("", |(_, counts)| counts).split_whitespace();
+    counts.map(|count| count.parse().map_err(|_| format!("{name}: {count}: not a number"))).collect()
 }
