@@ -49,9 +49,10 @@ impl<P: Placement> Endpoint<P> {
         self.assert_invariants();
     }
 
-    /// Registers that a connection changed. It is rescheduled once for several changes in a row, and together with
-    /// other connections: one by one, the code that handles packets and the code that arms timers would replace each
-    /// other in the instruction cache.
+    /// Registers that a connection changed. It is rescheduled once for several changes in a row.
+    ///
+    /// Several connections are rescheduled together. Otherwise the code that handles packets and the code that arms
+    /// timers would replace each other in the instruction cache with every packet.
     pub(super) fn reschedule_later(&mut self, peer: PeerId) {
         if self.to_reschedule.back() == Some(&peer) {
             return;
@@ -62,7 +63,7 @@ impl<P: Placement> Endpoint<P> {
         self.to_reschedule.push_back(peer);
     }
 
-    /// Reschedules the connections that changed. Those that have ended since are skipped.
+    /// Reschedules the connections that changed, except those that have ended since.
     pub(super) fn reschedule_changed(&mut self) {
         while let Some(peer) = self.to_reschedule.pop_front() {
             self.reschedule(peer);
