@@ -244,13 +244,14 @@ impl<P: Placement> Endpoint<P> {
     /// [`Self::poll_timeout`] computes when a connection is really due, which costs as much as a packet.
     #[must_use]
     pub fn may_have_due_timer(&self, now: Moment) -> bool {
-        self.timers.next().is_some_and(|timer| timer <= now)
+        // A connection that waits to be rescheduled may have an earlier deadline than its timer.
+        !self.to_reschedule.is_empty() || self.timers.next().is_some_and(|timer| timer <= now)
     }
 
     /// Like [`Self::poll_timeout`], for a caller that cannot send at the moment: data that waits to be sent causes no
     /// wake-up.
     pub fn poll_timer(&mut self) -> Option<Moment> {
-        self.reschedule_changed();
+        self.finish_transmit();
         self.defer_head();
         self.timers.next()
     }

@@ -139,6 +139,15 @@ impl SendQueue {
         self.unblock();
     }
 
+    /// Compares the next message with the peer's credit again, after a message that may have waited for credit was dropped.
+    #[cold]
+    fn recheck_credit(&mut self) {
+        if let Some(scheduler) = self.scheduler.as_mut().filter(|scheduler| scheduler.is_short_of_credit()) {
+            scheduler.set_short_of_credit(false);
+            self.unblock();
+        }
+    }
+
     /// Queues a message if `limit_bytes` of memory have room for it. Otherwise the channel's options decide, and `if_full` in a
     /// channel that blocks.
     pub(crate) fn push(
@@ -193,6 +202,7 @@ impl SendQueue {
         self.reported_bytes = self.reported_bytes.saturating_add(bytes);
         if let Some(older) = replaced {
             self.forget(&older, Outcome::Expired);
+            self.recheck_credit();
         }
         PushResult::Taken(dropped_count)
     }
@@ -225,6 +235,7 @@ impl SendQueue {
                 self.scheduler.as_mut().and_then(|scheduler| scheduler.drop_oldest(channel, mode, chunks));
             count = count.saturating_add(1);
             let Some(oldest) = oldest else { return PushResult::Dropped(count) };
+            self.recheck_credit();
             release(&mut self.used_bytes, charge(oldest.payload_bytes));
             if let Some(receipt) = oldest.receipt {
                 self.receipts.get_or_insert_default().resolve(receipt, Outcome::Expired);
@@ -405,6 +416,9 @@ impl SendQueue {
         let has_waiting = self.scheduler.as_ref().is_some_and(|scheduler| scheduler.entry_count() > 0);
         self.receipts.take_if(|receipts| !has_waiting && receipts.is_empty());
         self.scheduler.take_if(|scheduler| scheduler.is_empty());
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.shrink();
+        }
         self.chunks.shrink();
         // The next id survives in any case. The peer would take a message with an earlier id for a copy.
         if let Some(reliable) = &self.reliable

@@ -316,8 +316,9 @@ impl<P: Placement> Endpoint<P> {
         let range = range.start.min(block.len())..range.end.min(block.len());
         let is_scheduled = connection.is_queued || connection.has_data();
         let (memory_bytes, hash) = (connection.bounds.send_memory_bytes, connection.bounds.hash);
-        // In the usual case all messages are one segment.
-        let fast_count = if block.longest_bytes() <= limit_bytes {
+        // In the usual case all messages are one segment. Before the handshake, the peer's limit is not known: single messages are
+        // checked again when they are sent, and segments are not.
+        let fast_count = if connection.is_open() && block.longest_bytes() <= limit_bytes {
             connection.sending.push_block(hash, memory_bytes, now, options, block, range.clone())
         } else {
             0

@@ -22,8 +22,8 @@ impl<P: Placement> Endpoint<P> {
     /// connections with a Reset. The record of used tokens is kept. This is the only call that visits all
     /// connections.
     pub fn invalidate_all_keys(&mut self, now: Now, seed: Secret<32>) {
-        self.advance(now);
         self.to_reschedule.clear();
+        self.advance_clock(now);
         // First of all: what is drawn from here on must not repeat what a copy of this process draws.
         self.entropy = Entropy::from_seed(seed);
         self.replies.clear();

@@ -19,10 +19,22 @@ use crate::time::{Moment, Now};
 use crate::visits::{self, Visit};
 
 impl<P: Placement> Endpoint<P> {
+    /// Finishes a batch of datagrams that ended before [`Self::poll_transmit`] returned `None`, for example because the socket had
+    /// no room: connections get their timers, and the events of what was sent are queued.
+    pub fn finish_transmit(&mut self) {
+        self.reschedule_changed();
+        self.clear_current();
+    }
+
     /// Writes the next datagram to the front of `out`, which must hold 1,200 bytes, or 1,472 to use paths with a
     /// larger MTU. Returns `None` when there is nothing to send, or when `out` is too short.
     pub fn poll_transmit(&mut self, now: Now, out: &mut [u8]) -> Option<Transmit> {
+        let earlier = self.now;
         let now = self.advance_clock(now);
+        if now > earlier {
+            // What became due in between is sent by this call, and not only by the one after the next wake-up.
+            self.reschedule_changed();
+        }
         self.is_transmit_due = false;
         if out.len() < DATAGRAM_SENT_MAX_BYTES {
             return None;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
-    ChannelId, ClientConfig, Config, Endpoint, Event, Inbound, Message, Moment, Now, PeerId, Secret,
-    SendOptions, ServerConfig, ServerIdentity, ServerKeyPair, SingleWorker,
+    ChannelId, ClientConfig, Config, Congestion, Endpoint, Event, Inbound, Message, Moment, Now, PeerId,
+    Secret, SendOptions, ServerConfig, ServerIdentity, ServerKeyPair, SingleWorker,
 };
 
 const CONNECTIONS: usize = 300;
@@ -28,9 +28,13 @@ fn address(connection: usize) -> SocketAddr {
 
 impl World {
     fn new() -> Self {
+        Self::with(Config::default())
+    }
+
+    fn with(config: Config) -> Self {
         let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
         let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
-        let config = Config::default().connections(512);
+        let config = config.connections(512);
         let server = ServerConfig::new(keys, Secret::new([2; 32]), Secret::new([3; 32]));
         let server =
             Endpoint::server(config.clone(), server, SingleWorker::default(), Secret::new([5; 32])).unwrap();
@@ -110,4 +114,40 @@ fn many_connections_are_served_like_a_few() {
     for stats in [world.server.stats(), world.clients.stats()] {
         assert_eq!((stats.dropped_count(), stats.packets_lost), (0, 0));
     }
+}
+
+/// A call may find that a connection whose turn has ended earlier can send again. Such a connection must not wait until the next
+/// wake-up, of which `poll_timeout` says nothing.
+#[test]
+fn nothing_is_left_to_send_when_time_passes_within_a_batch() {
+    let mut world =
+        World::with(Config::default().congestion(Congestion::Fixed { bytes_per_second: 1_000_000 }));
+    for _ in 0..400 {
+        world.step();
+    }
+    let [paced, other] = [world.peers[0], world.peers[1]];
+    for _ in 0..100 {
+        let message = Message::reliable_ordered(ChannelId(0), vec![7; 1_000]);
+        world.clients.send(world.now, paced, message).unwrap();
+    }
+    world
+        .clients
+        .send(world.now, other, Message::unreliable(ChannelId(0), "after the other's turn"))
+        .unwrap();
+    let (mut memory, mut count) = ([0; 1_472], 0);
+    loop {
+        let transmit = world.clients.poll_transmit(world.now, &mut memory).expect("the other has a message");
+        if transmit.peer == Some(other) {
+            break;
+        }
+        count += 1;
+    }
+    assert!((1..100).contains(&count), "the pacer ended the turn after {count} packets");
+    world.now.monotonic = world.now.monotonic.after(Duration::from_millis(5));
+    let mut later_count = 0;
+    while world.clients.poll_transmit(world.now, &mut memory).is_some() {
+        later_count += 1;
+    }
+    assert!(later_count > 0, "the pacer allows more after 5 ms");
+    assert!(world.clients.poll_transmit(world.now, &mut memory).is_none());
 }

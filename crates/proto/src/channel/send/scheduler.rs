@@ -270,6 +270,15 @@ impl ChannelScheduler {
         self.only.is_some() || !self.queues.is_empty()
     }
 
+    /// Releases the memory of messages and queues when none waits. The options of channels stay.
+    pub(super) fn shrink(&mut self) {
+        if self.entry_count() == 0 {
+            self.messages = SegmentSlab::new();
+            self.queues.shrink_to_fit();
+            self.turns.iter_mut().chain(&mut self.blocked).for_each(VecDeque::shrink_to_fit);
+        }
+    }
+
     /// Whether the scheduler holds no state.
     pub(super) fn is_empty(&self) -> bool {
         !self.has_queues() && self.sequenced.is_empty() && self.options.is_empty()

@@ -59,6 +59,12 @@ impl SegmentSlab {
         Self { entries: Vec::new(), free: FreeList::new(), extras: Vec::new(), free_slots: FreeList::new() }
     }
 
+    /// The number of entries that fit into the allocated memory.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
     /// Reads the entry of the next message, for `Connection::prefetch_parts`.
     #[inline]
     pub(super) fn prefetch(&self) -> impl Copy + use<> {

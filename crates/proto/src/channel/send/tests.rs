@@ -486,6 +486,21 @@ fn copies_without_room_do_not_accumulate() {
 }
 
 #[test]
+fn a_dropped_message_no_longer_waits_for_credit() {
+    let mut queue = SendQueue::new(IdleSendState::new(), KeyedBuildHasher::new(7));
+    queue.credit.set_parameters(u32::MAX, 400);
+    queue.set_options(ChannelId(0), ChannelOptions::default().when_full(WhenFull::DropOldest));
+    let push = |queue: &mut SendQueue, bytes: usize| {
+        let message = Message::reliable_ordered(ChannelId(0), vec![0; bytes]);
+        queue.push(charge(700), Moment::ORIGIN, message, None, IfFull::Notify)
+    };
+    assert_eq!(push(&mut queue, 700), PushResult::Taken(0));
+    assert!(packet(&mut queue, 0, 1_000).is_empty(), "the credit is too small");
+    assert_eq!(push(&mut queue, 50), PushResult::Taken(1));
+    assert_eq!(packet(&mut queue, 1, 1_000).len(), 1);
+}
+
+#[test]
 fn an_open_receipt_survives_the_release_of_idle_memory() {
     let mut queue = queue();
     let receipt = std::num::NonZeroU64::new(1).map(ReceiptId);

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{
-    BlockOptions, ChannelId, ChannelOptions, IfFull, Message, MessageBlock, Redundancy, SendError,
-    SendOptions, WhenFull,
+    BlockOptions, ChannelId, ChannelOptions, ClientConfig, Endpoint, IfFull, Message, MessageBlock,
+    Redundancy, Secret, SendError, SendOptions, WhenFull,
 };
 
-use crate::harness::{CLEAN, CLIENT, MEMORY_BYTES, SERVER, World};
+use crate::harness::{CLEAN, CLIENT, MEMORY_BYTES, SERVER, World, config};
 
 /// The messages of each block that are sent.
 const RANGE: std::ops::Range<usize> = 3..250;
@@ -97,4 +97,22 @@ fn a_block_outlives_the_call_and_not_its_connection() {
     world.ends[CLIENT].close(now, client, &closed).unwrap();
     world.run(Duration::from_secs(20));
     assert_eq!((send(&mut world), Arc::strong_count(&block)), (Err(SendError::UnknownPeer), 1));
+}
+
+#[test]
+fn messages_that_are_too_long_for_the_peer_expire_if_they_were_sent_before_it_was_known() {
+    let mut world = World::with(1, CLEAN, config().message_max_bytes(1_024), ClientConfig::default());
+    world.ends[CLIENT] =
+        Endpoint::client(config(), ClientConfig::default(), Secret::new([9; 32])).expect("valid settings");
+    let (now, client) = (world.now(), world.connect());
+    let mut block = MessageBlock::new();
+    for bytes in [1_100, 20, 1_025] {
+        assert!(block.push(&vec![7; bytes]));
+    }
+    let of_channel = BlockOptions { channel: ChannelId(1), options: SendOptions::reliable_ordered() };
+    assert_eq!(world.ends[CLIENT].send_block(now, client, &of_channel, &Arc::new(block), 0..3), Ok(3));
+    world.run(Duration::from_secs(1));
+    let lengths: Vec<usize> = world.messages(SERVER).iter().map(|(_, bytes)| bytes.len()).collect();
+    assert_eq!((lengths, world.ends[CLIENT].stats().messages_expired), (vec![20], 2));
+    assert!(world.peers(CLIENT).contains(&client), "the connection is open");
 }

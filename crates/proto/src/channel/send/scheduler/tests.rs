@@ -271,3 +271,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn idle_channels_with_options_keep_no_memory_for_messages() {
+    let mut queues = Queues::new();
+    queues.set_options(ChannelId(0), ChannelOptions::default().weight(NonZeroU8::new(2).unwrap()));
+    for channel in 0..100 {
+        push(&mut queues, channel, Mode::ReliableOrdered, b"1", Priority::Normal);
+    }
+    queues.shrink();
+    assert!(queues.messages.capacity() >= 100, "messages wait");
+    assert_eq!(drain(&mut queues, true).len(), 100);
+    queues.shrink();
+    assert_eq!((queues.messages.capacity(), queues.queues.capacity()), (0, 0));
+    assert_eq!(queues.options_of(ChannelId(0)).weight.get(), 2);
+    queues.assert_invariants(&queues.chunks);
+}
