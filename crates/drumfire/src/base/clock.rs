@@ -36,8 +36,8 @@ pub(crate) struct SystemClock {
 }
 
 /// The interval at which the wall clock is read. In between, it advances with the monotonic clock, which saves half of the cost of a
-/// reading. Only the lifetimes of tokens depend on it, in whole seconds.
-const WALL_INTERVAL: Duration = Duration::from_secs(1);
+/// reading. After a change of the wall clock, tokens are checked against the earlier time for at most this long.
+const WALL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl SystemClock {
     /// Starts the monotonic time at zero.

@@ -62,7 +62,7 @@ impl ServerCore {
             pool: pool.threads().cloned(),
             now: Box::new(move || {
                 let mut clock = clock;
-                clock.read().now.monotonic
+                clock.monotonic()
             }),
             seed_source: Mutex::new(Box::new(entropy::secret)),
         };

@@ -90,7 +90,7 @@ impl Observer {
     /// Returns the time at which the unpublished passes are due. `None` if everything is published. An idle worker has no other
     /// reason to wake.
     pub(crate) fn due_at(&self) -> Option<Moment> {
-        self.published_at.filter(|_| self.is_behind).map(|at| at.after(INTERVAL))
+        self.published_at.filter(|_| self.is_behind && !self.is_broken).map(|at| at.after(INTERVAL))
     }
 
     fn guarded(&mut self, act: impl FnOnce(&mut Self)) {
@@ -124,6 +124,10 @@ mod tests {
         assert!(observer.is_due(at(1_000), 0));
         observer.publish(at(1_000), &stats, &endpoint, 0);
         assert_eq!(observer.due_at(), None);
+        assert!(!observer.is_due(at(1_500), 0));
+        observer.is_broken = true;
+        assert_eq!(observer.due_at(), None, "the worker does not wake for counts that it cannot publish");
+        observer.is_broken = false;
         stats.panics = 1;
         assert!(observer.is_due(at(1_001), 1), "a panic is published immediately");
         observer.publish(at(1_001), &stats, &endpoint, 0);

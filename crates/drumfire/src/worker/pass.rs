@@ -460,6 +460,7 @@ impl<P: Placement> Worker<P> {
 
     fn transmit(&mut self) {
         self.transport.transmit(&mut self.core.endpoint, self.now.now);
+        self.core.endpoint.finish_transmit();
         // Acknowledgments and sent messages free memory. One publication after both raises each edge once per pass.
         self.core.publish_edges();
     }

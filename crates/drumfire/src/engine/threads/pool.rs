@@ -28,7 +28,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Starts `threads` threads with these shards, and waits until all of them are ready.
+    /// Starts `threads` threads with these shards.
     pub(super) fn start(
         wait: Wait,
         clock: SystemClock,

@@ -41,7 +41,7 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    /// Creates the shards from `places`. Must be called on the thread itself.
+    /// Creates a thread that drives these shards.
     pub(super) fn new(
         me: usize,
         pool: Arc<Pool>,
@@ -150,7 +150,7 @@ impl Thread {
     /// Waits until a shard is ready or due, and marks the shards that the hub reports. Returns whether the wait was a poll of the
     /// hub, and not a gathering time, a spin, or an error.
     fn wait(&mut self) -> bool {
-        let now = self.clock.read().now.monotonic;
+        let now = self.clock.monotonic();
         let until = self.shards.iter().filter_map(Shard::next).min().map(|next| next.since(now));
         let is_due = until.is_some_and(|until| until.is_zero());
         let woken = self.waiter.wait(&mut self.hub, until, is_due);

@@ -15,8 +15,10 @@ impl<P: Placement> Worker<P> {
         let now = self.now.now.monotonic;
         self.transport.look(now);
         let Core { stats, observer, .. } = &mut self.core;
-        let (is_due, is_observed) =
-            (observer.is_due(now, stats.panics.saturating_add(stats.restarts)), self.link.is_observed());
+        let faults = stats.panics.saturating_add(stats.restarts);
+        // A worker without a socket makes no other pass, and its log must say why it ended.
+        let is_due = observer.is_due(now, faults) || self.transport.is_gone();
+        let is_observed = self.link.is_observed();
         if !is_due && !is_observed {
             return;
         }
