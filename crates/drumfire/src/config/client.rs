@@ -78,6 +78,7 @@ pub struct ClientConfig {
     /// 100 ms, set both memories to 4 MiB.
     pub in_flight_bytes: usize,
     /// The congestion controller, which determines the sending rate. [`Congestion::Delay`] by default.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "super::text::congestion"))]
     pub congestion: Congestion,
     /// The time without any packet from the server after which the connection ends. 1 s to 49 days, 30 s by default.
     #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use drumfire_proto::{Congestion, Cookie};
 use drumfire_socket::{Wait, duration_text};
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error};
 use zeroize::Zeroizing;
 
 use super::server::{Access, ServerConfig};
@@ -58,12 +58,39 @@ pub(crate) mod number {
     }
 }
 
+/// Reads a setting that has several forms. The error names them, because that of a derived form only says what was read instead.
+fn any_form<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+    forms: &str,
+) -> Result<T, D::Error> {
+    T::deserialize(deserializer).map_err(|_| D::Error::custom(format_args!("must be {forms}")))
+}
+
+fn workers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Workers, D::Error> {
+    any_form(
+        deserializer,
+        "\"inline\", \"auto\", { count = 4 }, or { shards = { sockets = 8, threads = 4 } }, with numbers up to 1024",
+    )
+}
+
+fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Wait, D::Error> {
+    any_form(
+        deserializer,
+        "\"notify\", \"spin\", or { gather = \"130us\" }; without it, the best one of the platform is used",
+    )
+}
+
+/// Reads the congestion controller of a server or a client.
+pub(crate) fn congestion<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Congestion, D::Error> {
+    any_form(deserializer, "\"delay\", \"cubic\", or { fixed = { bytes_per_second = 1250000 } }")
+}
+
 /// The settings of a server as they are read.
 ///
 /// `key_file` is the name of a file with the text of [`ServerKey::to_text`]. A relative name is relative to the working directory of the
 /// process. Alternatively, `key` is the text itself.
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "the settings of a server")]
 pub(crate) struct ServerForm {
     address: Option<SocketAddr>,
     key: Option<Zeroizing<String>>,
@@ -72,7 +99,9 @@ pub(crate) struct ServerForm {
     admission: AdmissionConfig,
     cookie: Cookie,
     server_id: String,
+    #[serde(deserialize_with = "workers")]
     workers: Workers,
+    #[serde(deserialize_with = "wait")]
     wait: Wait,
     #[serde(with = "number")]
     protocol_id: u64,
@@ -82,6 +111,7 @@ pub(crate) struct ServerForm {
     worker_memory_bytes: usize,
     message_max_bytes: Option<usize>,
     in_flight_bytes: usize,
+    #[serde(deserialize_with = "congestion")]
     congestion: Congestion,
     #[serde(with = "duration_text")]
     silent_timeout: Duration,

@@ -16,8 +16,14 @@ const EXPECTED: &str =
 
 /// The fields of [`LinkConfig`].
 #[derive(serde::Serialize, serde::Deserialize)]
-#[serde(remote = "LinkConfig", default = "LinkConfig::default", deny_unknown_fields)]
+#[serde(
+    remote = "LinkConfig",
+    default = "LinkConfig::default",
+    deny_unknown_fields,
+    expecting = "the settings of a link"
+)]
 struct LinkTable {
+    #[serde(deserialize_with = "loss")]
     loss: Loss,
     delay: Delay,
     duplicate: f64,
@@ -46,6 +52,15 @@ impl<'de> Deserialize<'de> for LinkConfig {
         // Derived code for several forms drops the errors of each form, and these name the field.
         deserializer.deserialize_any(PresetOrTable)
     }
+}
+
+/// The error names the forms, because that of the derived form only says what was read instead.
+fn loss<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Loss, D::Error> {
+    Loss::deserialize(deserializer).map_err(|_| {
+        D::Error::custom(
+            "must be { even = 0.01 } or { bursts = { begin = 0.01, end = 0.2, inside = 0.7, outside = 0.005 } }",
+        )
+    })
 }
 
 struct PresetOrTable;

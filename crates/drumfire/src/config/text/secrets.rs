@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use zeroize::Zeroizing;
 
 use crate::config::server::Access;
@@ -65,16 +65,11 @@ impl<'de> Deserialize<'de> for AccessForm {
     }
 }
 
-/// A derived implementation would repeat an unknown word in its error, and the word can be a misplaced secret.
+/// A derived implementation would repeat an unknown word or a value of the wrong type in its error, and either can be a misplaced
+/// secret.
 struct OpenOrToken;
 
 const OPEN_OR_TOKEN: &str = "\"open\", or the table `token` with its keys";
-
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TokenTable {
-    token: TokenForm,
-}
 
 impl<'de> Visitor<'de> for OpenOrToken {
     type Value = AccessForm;
@@ -90,9 +85,39 @@ impl<'de> Visitor<'de> for OpenOrToken {
         Err(E::custom(format_args!("must be {OPEN_OR_TOKEN}")))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<AccessForm, A::Error> {
-        let TokenTable { token } = Deserialize::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(AccessForm::Token(token))
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AccessForm, A::Error> {
+        let must_be = || A::Error::custom(format_args!("must be {OPEN_OR_TOKEN}"));
+        let token = match map.next_key::<Zeroizing<String>>()? {
+            Some(name) if *name == "token" => map.next_value::<TokenTable>()?.0,
+            _ => return Err(must_be()),
+        };
+        match map.next_key::<IgnoredAny>()? {
+            None => Ok(AccessForm::Token(token)),
+            Some(_) => Err(must_be()),
+        }
+    }
+}
+
+/// A [`TokenForm`] that is written as a table. The derived implementation also reads lists, and would repeat a key in a list.
+struct TokenTable(TokenForm);
+
+impl<'de> Deserialize<'de> for TokenTable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TableAlone)
+    }
+}
+
+struct TableAlone;
+
+impl<'de> Visitor<'de> for TableAlone {
+    type Value = TokenTable;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table with the keys of tokens")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TokenTable, A::Error> {
+        Deserialize::deserialize(MapAccessDeserializer::new(map)).map(TokenTable)
     }
 }
 
