@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use serde_core::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
+use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 
 use crate::meter::ClockOffset;
 use crate::peer_stats::PeerStats;

@@ -151,7 +151,7 @@ impl<N> Client<N> {
     /// Returns the number of connections, including attempts and connections that close.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.inline.worker.stats().connections
+        self.inline.worker.connection_count()
     }
 
     /// Returns the counters of all connections together.

@@ -36,6 +36,11 @@ impl<P: Placement> Worker<P> {
         count(endpoint, &*self.transport, stats);
     }
 
+    /// Returns the number of connections, including attempts and connections that close.
+    pub(crate) fn connection_count(&self) -> usize {
+        self.core.endpoint.connection_count()
+    }
+
     /// Returns the counters as of now.
     pub(crate) fn stats(&self) -> WorkerStats {
         let mut stats = self.core.stats.clone();
