@@ -429,13 +429,17 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Begins a call that may change connections: advances the clock, and finishes the work of `poll_transmit`.
+    #[inline]
     pub(crate) fn advance(&mut self, now: Now) -> Moment {
         self.advance_clock(now);
-        self.reschedule_changed();
+        if !self.to_reschedule.is_empty() {
+            self.reschedule_changed();
+        }
         self.now
     }
 
     /// Advances the clock, which never goes back.
+    #[inline]
     fn advance_clock(&mut self, now: Now) -> Moment {
         // Only the monotonic clock orders events. The wall clock may be set, and is only compared with the times in
         // tokens.

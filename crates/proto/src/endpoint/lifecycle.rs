@@ -64,6 +64,7 @@ impl<P: Placement> Endpoint<P> {
     }
 
     /// Reschedules the connections that changed, except those that have ended since.
+    #[inline(never)]
     pub(super) fn reschedule_changed(&mut self) {
         while let Some(peer) = self.to_reschedule.pop_front() {
             self.reschedule(peer);
