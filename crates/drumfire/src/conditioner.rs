@@ -63,8 +63,8 @@
 //!   precision of the system's wait: datagrams arrive up to about a millisecond late. A client or inline server moves its datagrams
 //!   only while it is polled.
 //! - The seeds come from the system, so each run is different. For runs that can be repeated, use [`testing`](crate::testing).
-//! - A socket that ends sends its last datagrams without their delay, at most 1,024 of them. A client that replaces its socket loses the
-//!   datagrams in flight, in both directions.
+//! - A socket that is closed sends its last datagrams without their delay, at most 1,024 of them. A client that replaces its socket loses
+//!   the datagrams in flight, in both directions.
 //! - A link takes memory for each datagram in flight, up to [`LinkConfig::memory_bytes`] for each direction.
 //!
 //! [`WorkerStats`](crate::stats::WorkerStats) counts at both ends of the links: the protocol counts at its end, and the socket at the

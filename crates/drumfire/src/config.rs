@@ -132,7 +132,7 @@ fn check_receive_buffer(bytes: Option<usize>) -> Result<(), Error> {
     if (BUFFER_MIN_BYTES..=BUFFER_MAX_BYTES).contains(&bytes.unwrap_or(BUFFER_MIN_BYTES)) {
         return Ok(());
     }
-    let problem = "must be 4096 to 1073741824; leave it out for what the system gives";
+    let problem = "must be 4096 to 1073741824; leave it out for the default";
     Err(Error::setting("receive_buffer_bytes", problem))
 }
 
@@ -142,6 +142,8 @@ pub(crate) fn check_conditioner(conditioner: Option<&crate::conditioner::LinkCon
     checked.map_err(|error| Error::setting("conditioner", error.to_string()))
 }
 
+/// Creates the configuration of the core from the settings that servers and clients have in common: the protocol id, the connections, the
+/// memory for sending, for receiving, and for the longest message, and the two timeouts.
 pub(crate) fn core(
     protocol_id: u64,
     connections: u32,

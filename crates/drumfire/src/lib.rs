@@ -60,8 +60,8 @@
 //!   is no order between peers of different workers.
 //! - [`Server::send`] returns `Full` immediately if the peer does not keep up, also if another worker has its connection.
 //! - The [`PeerId`] of a connection that has ended never names another peer.
-//! - No reliable message is lost between a worker and the application. If the application does not poll, peers are not acknowledged,
-//!   and [`events_held`](stats::WorkerStats::events_held) counts.
+//! - No reliable message is lost between a worker and the application. If the application does not poll, workers stop acknowledging the
+//!   packets of peers, and [`events_held`](stats::WorkerStats::events_held) increases.
 //! - The number of threads can change while clients play: [`Control::set_threads`] moves sockets with all their connections, no
 //!   client reconnects, and no packet is forwarded.
 //! - A server with [`Workers::Inline`] and a [`Client`] have no threads: `poll` and `flush` do the I/O.
@@ -112,8 +112,9 @@
 //! # }
 //! ```
 //!
-//! Messages that are longer than a packet are fragmented. An unreliable message has up to 16 KiB, and a reliable one up to 64 KiB, or
-//! the `message_max_bytes` of both peers. A value of a key fits into a packet. For longer data, see [`transfer`].
+//! Messages that are longer than a packet are fragmented. An unreliable message has up to 16 KiB, and a reliable one up to 64 KiB, or the
+//! `message_max_bytes` of both peers. A value of a [`ReliableLatest`](Mode::ReliableLatest) key has up to 1 KiB. For longer data, see
+//! [`transfer`].
 //!
 //! A [`Channel`] carries values of one type instead of bytes.
 //!
@@ -146,16 +147,16 @@
 //! # Restarts
 //!
 //! A server that restarts with the same key and id sends a Reset for the first packet of each client that it does not know. So clients
-//! learn of the restart within a round trip of their next packet; an idle client sends one every 7.5 s. A client with
-//! [`ClientConfig::reconnect`] then connects again by itself, as it does after a timeout or when the server is full: see
-//! [`Reconnect`]. By default it does not, and [`Client::resume_token`] returns a token for the next connection.
+//! learn of the restart within a round trip of their next packet; an idle client sends one every 7.5 s by default. A client with
+//! [`ClientConfig::reconnect`] then connects again by itself, as it does after a timeout or when the server is full: see [`Reconnect`]. By
+//! default it does not, and [`Client::resume_token`] returns a token for the next connection.
 //!
 //! - Receipts of messages in flight come first, as `Lost`. [`Event::Reconnecting`] comes in place of `Disconnected`, and
 //!   `Connected` comes again, with the same [`PeerId`]. `Disconnected` is the last event, when the client gives up. No message is
 //!   carried over. An async [`Connection`](asynchronous::Connection) stays the same handle.
-//! - While there is no connection, `send` returns [`SendError::NotConnected`]. On every `Connected` event, send what the server must
-//!   know first. The [hello](ConnectOptions::hello) is sent by itself.
-//! - The server sees another peer with the same player. A new session of a player replaces the old one.
+//! - While there is no connection, `send` returns [`SendError::NotConnected`]. On every `Connected` event, send the messages that the
+//!   server needs first. The [hello](ConnectOptions::hello) is sent by itself.
+//! - At the server, the new connection is another peer with the same player. A new session of a player replaces the old one.
 //! - A server accepts each token once, and forgets used tokens when it restarts. A restarted server refuses connect tokens that were
 //!   issued before its start, and accepts resume tokens of up to ten minutes once more.
 //!
@@ -177,9 +178,9 @@
 //! world.advance(Duration::from_secs(1));
 //!
 //! world.clients[0].poll(Duration::ZERO);
-//! let heard: Vec<Event> = world.clients[0].events().collect();
+//! let events: Vec<Event> = world.clients[0].events().collect();
 //! assert!(matches!(
-//!     heard[..],
+//!     events[..],
 //!     [
 //!         Event::Connected { .. },
 //!         Event::FlightRecord { .. },
@@ -196,15 +197,14 @@
 //!
 //! # Admission
 //!
-//! [`Access`] selects whether clients need a token. The [`admission`] settings limit the connections of the server and of one
-//! source, keep new clients away from a busy worker, and call the [hook](ServerConfig::accept) of the game. [`Control::ban`] rejects
-//! players and addresses for a time, and [`Control::close_gate`] rejects all new clients. A rejected client receives
-//! [`ConnectError::Refused`] within two round trips, with the reason and when or where to try again. It costs the server one
-//! datagram.
+//! [`Access`] selects whether clients need a token. The [`admission`] settings limit the connections of the server and of one source, keep
+//! new clients away from a busy worker, and call the [hook](ServerConfig::accept) of the game. [`Control::ban`] rejects players and
+//! addresses for a time, and [`Control::close_gate`] rejects all new clients. A rejected client receives [`ConnectError::Refused`] within
+//! two round trips, with the reason, and with the time or the server for the next attempt. The rejection costs the server one datagram.
 //!
 //! # Observability
 //!
-//! - [`Control::stats`] has all counters. Each datagram is in exactly one of them.
+//! - [`Control::stats`] returns all counters. Each received datagram is in exactly one of them.
 //! - Feature `metrics`: the same counters, once per second and worker, for the recorder that the program installs; see
 //!   [`describe_metrics`](stats::describe_metrics).
 //! - Feature `tracing`: connections, refusals, and caught panics, under the target `drumfire`. A worker writes at most one line per

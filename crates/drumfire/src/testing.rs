@@ -193,8 +193,7 @@ impl<S: WorldServer> World<S> {
 
     /// Adds a client that begins to connect over perfect links. Returns its index in `clients`.
     ///
-    /// # Errors
-    /// [`Error`], which names the setting that cannot be used.
+    /// # Errors An [`Error`] that names the invalid setting.
     pub fn join(&mut self, config: &ClientConfig) -> Result<usize, Error> {
         self.join_with(self.options(), config)
     }
@@ -202,8 +201,7 @@ impl<S: WorldServer> World<S> {
     /// Adds a client that begins to connect with these options, for example with a token of [`World::issue`]. Returns its index
     /// in `clients`.
     ///
-    /// # Errors
-    /// [`Error`], which names the setting that cannot be used.
+    /// # Errors An [`Error`] that names the invalid setting.
     pub fn join_with(
         &mut self,
         options: impl Into<ConnectOptions>,

@@ -1,7 +1,7 @@
 //! The async interface: servers, clients, and their connections for tasks of any executor.
 //!
-//! Threads of drumfire do the I/O, as with the other interfaces. A task waits for them, and never for a socket. Of tokio this uses
-//! `sync` alone, so no runtime has to be there. Nothing here reads a clock: timeouts are the executor's.
+//! Threads of drumfire do the I/O, as with the other interfaces. A task waits for these threads, and never for a socket. The module uses
+//! only `tokio::sync`, so it needs no tokio runtime. It reads no clock, so timeouts are a matter of the executor.
 
 mod accept_queue;
 mod attempts;

@@ -62,7 +62,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
+    /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
     pub fn new(config: ClientConfig) -> Result<Self, Error> {
         let (link, ring) = single_link()?;
         Ok(Self { inline: Inline::new(config, Box::new(Direct), &link, ring)? })
@@ -71,8 +71,8 @@ impl Client {
     /// Starts to connect to a server with the next `flush` or `poll`: `(address, key)`, a [`ConnectToken`], or [`ConnectOptions`].
     /// Returns the id of the connection, which lasts through [reconnects](crate::Reconnect) until `ConnectFailed` or `Disconnected`.
     ///
-    /// An event reports the result: `Connected`, or `ConnectFailed` after at most 5 s, unless [`ClientConfig::reconnect`] lets the
-    /// client try again. Messages may be sent immediately, except with [`Reconnect::Within`](crate::Reconnect::Within). They leave
+    /// An event reports the result: `Connected`, or `ConnectFailed` after at most 5 s, unless [`ClientConfig::reconnect`] lets the client
+    /// try again. [`Client::send`] accepts messages immediately, except with [`Reconnect::Within`](crate::Reconnect::Within). They are sent
     /// once the server has answered, and are dropped if the attempt fails.
     ///
     /// ```
@@ -92,7 +92,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error`]. Nothing was started then.
+    /// [`Error`]. No attempt was started.
     ///
     /// - `Setting`: the address, the hello, or the protocol id of the token cannot be used here.
     /// - `DevelopmentServer`: the address of a server with the development key is not a loopback address.
@@ -120,8 +120,8 @@ impl Client {
         self.inline.poll(timeout)
     }
 
-    /// Returns the longest time that a foreign event loop may wait before it calls `poll`, or `None` if nothing is due. The time is
-    /// zero while there are events, or messages and other calls that were not flushed. Ask again after each call to the client.
+    /// Returns the longest time that a foreign event loop may wait before it calls `poll`, or `None` if nothing is due. The time is zero
+    /// while there are events, or messages and other calls that were not flushed. It can change with each call to the client.
     ///
     /// On Unix the loop watches the descriptor of the client (`AsFd`). Call `poll` with a timeout of zero when the descriptor is
     /// readable or the time has passed. Watch the descriptor level-triggered, because `poll` may return before it has received
@@ -172,7 +172,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`SendError`]. The message was not accepted then.
+    /// [`SendError`]. The message was not accepted.
     ///
     /// - `Full`: there is no room. [`Event::Writable`] reports when there is room again.
     /// - `NotConnected`: the client [reconnects](crate::Reconnect), and the connection is not established at the moment.
@@ -188,7 +188,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`Client::send`]. No event follows then.
+    /// As [`Client::send`]. No event follows.
     pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
         self.inline.worker.send_with_receipt(peer, message)
     }
@@ -198,14 +198,14 @@ impl Client {
         self.inline.worker.peers()
     }
 
-    /// Whether a connection is open: established, and not closed by either end.
+    /// Returns whether a connection is open: established, and not closed by either end.
     #[must_use]
     pub fn is_connected(&self, peer: PeerId) -> bool {
         self.inline.worker.is_open(peer)
     }
 
-    /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on. The options hold for later connections of a
-    /// client that reconnects too. Does nothing for a connection that is over.
+    /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on. A client that reconnects keeps the options for
+    /// later connections. Does nothing for a connection that is over.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         self.inline.worker.command(peer, Command::Options { peer, channel, options });
     }
@@ -255,8 +255,8 @@ impl Client {
         self.inline.worker.time()
     }
 
-    /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, because the object that it stands for is gone. A
-    /// busy connection remembers 2,048 keys. Beyond that it forgets all of them, and the newest value of each may arrive twice.
+    /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, when the object of the key no longer exists. A busy
+    /// connection remembers 2,048 keys. Beyond that it forgets all of them, and the newest value of each may arrive twice.
     pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
         self.inline.worker.command(peer, Command::Forget { peer, channel, key });
     }
@@ -266,10 +266,9 @@ impl Client {
         self.inline.worker.flush();
     }
 
-    /// Closes a connection with the next `flush` or `poll`. The server receives the application code, and the text for its log, which
-    /// is cut to 128 bytes. Messages that were sent before are sent once more as far as congestion control allows.
-    /// [`Event::Disconnected`] is the last event, and the connection is not established again. Does nothing for a connection that is
-    /// over.
+    /// Closes a connection with the next `flush` or `poll`. The server receives the application code, and the text for its log, which is
+    /// cut to 128 bytes. Messages that still wait are sent once, as far as congestion control allows, and are not retransmitted.
+    /// [`Event::Disconnected`] is the last event, and the connection is not established again. Does nothing for a connection that is over.
     pub fn close(&mut self, peer: PeerId, code: u32, text: &str) {
         self.inline.worker.close(peer, code, text);
     }
@@ -279,7 +278,7 @@ impl Client {
     /// time. Each is valid once, for ten minutes, and never longer than the session. A restarted server does not know which tokens
     /// were used before, and accepts each once more. A client with [`ClientConfig::reconnect`] uses the newest token by itself.
     ///
-    /// The token opens a new connection: messages in flight are not carried over. After the end of the connection, the token is known
+    /// The token opens a new connection: messages in flight are not carried over. After the end of the connection, the token is available
     /// until another connection ends.
     #[must_use]
     pub fn resume_token(&self, peer: PeerId) -> Option<ConnectToken> {
@@ -288,8 +287,8 @@ impl Client {
 
     /// Replaces the socket with one that has another port, because the device changed its network or woke up. A client with
     /// [`ClientConfig::follow_network`] does so by itself, but only after a second of silence or when the system refuses to send. The
-    /// servers follow, no reliable message is lost, and packets carry another connection id from then on, if the server has issued one.
-    /// An address that changes on its way, for example at a NAT, needs no call.
+    /// servers follow, no reliable message is lost, and packets carry another connection id from then on, if the server has issued one. If
+    /// a NAT changes the public address of the client, no call is needed.
     ///
     /// A socket that is connected to its server gets the IP address that the system selects now. Any other socket keeps its IP address.
     ///
@@ -320,19 +319,19 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]. The client then continues with its present socket.
+    /// [`Error::Io`]. The client continues with its present socket.
     pub fn rebind(&mut self) -> Result<(), Error> {
         Ok(self.inline.worker.rebind()?)
     }
 
     /// Ends all sessions, because a copy of this process may exist: see [`Control::invalidate_keys`](crate::Control::invalidate_keys).
     /// Connections and attempts end with `KeysInvalidated`, and the servers are not informed. A client with
-    /// [`Reconnect::Within`](crate::Reconnect::Within) connects again by itself. If two copies do as one player, the later one replaces
-    /// the earlier one.
+    /// [`Reconnect::Within`](crate::Reconnect::Within) connects again by itself. If two copies connect as the same player, the later
+    /// connection replaces the earlier one.
     ///
     /// # Errors
     ///
-    /// [`Error::Entropy`] if the system has no randomness. Nothing has changed then, and this copy must not continue.
+    /// [`Error::Entropy`] if the system has no randomness. Nothing has changed, and this copy must not continue.
     pub fn invalidate_keys(&mut self) -> Result<(), Error> {
         self.inline.invalidate_keys()
     }
@@ -373,7 +372,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed then.
+    /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed.
     pub fn set_conditioner(&mut self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
         self.inline.worker.set_conditioner(link)
     }

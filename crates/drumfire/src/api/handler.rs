@@ -1,7 +1,7 @@
 //! The handler: the code of the application, called on the worker that received the message.
 //!
-//! It has the least overhead: no other thread is involved, the payload is borrowed from the receive buffer, and replies are sent with
-//! the same flush. A slow handler delays the players of its worker, and no others.
+//! This interface has the least overhead: no other thread is involved, the payload is borrowed from the receive buffer, and replies are
+//! sent with the same flush. A slow handler delays the players of its worker, and no others.
 
 pub(crate) mod client;
 pub(crate) mod context;
@@ -53,25 +53,27 @@ pub trait Handler: Send + 'static {
     /// The notes that other threads send through a [`Remote`](crate::handler::Remote), or `()` for none.
     type Note: Send + 'static;
 
-    /// A message arrived. The payload is borrowed for the call: copy it to keep it.
+    /// Handles a message. The payload is borrowed for the call: copy it to keep it.
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, payload: &[u8]);
 
-    /// Any other event. [`Event::Message`] never comes here.
+    /// Handles any other event. [`Event::Message`] is never passed to this method.
     fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
         let _ = (context, event);
     }
 
-    /// A note of another thread arrived through a [`Remote`](crate::handler::Remote).
+    /// Handles a note that another thread sent through a [`Remote`](crate::handler::Remote).
     fn on_note(&mut self, context: &mut Context<'_>, note: Self::Note) {
         let _ = (context, note);
     }
 
-    /// Returns the interval between calls of [`Handler::on_tick`], or `None`, the default, for no calls. It is called once.
+    /// Returns the interval between calls of [`Handler::on_tick`], at least 1 ms. `None`, the default, means no calls. This method is
+    /// called once.
     fn tick_period(&self) -> Option<Duration> {
         None
     }
 
-    /// A period has passed. A worker that is late makes one call for all periods that have passed.
+    /// Handles a tick: the interval of [`Handler::tick_period`] has passed. A worker that is late makes one call for all intervals that
+    /// have passed.
     fn on_tick(&mut self, context: &mut Context<'_>) {
         let _ = context;
     }

@@ -1,4 +1,4 @@
-//! The server for a game loop: once per tick, `poll`, take the events, `send`, and `flush`.
+//! The server for a game loop. In each tick, the application calls `poll`, takes the events, calls `send`, and calls `flush`.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -146,13 +146,13 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
+    /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
     pub fn bind(config: ServerConfig) -> Result<Self, Error> {
         let is_inline = config.workers == Workers::Inline;
-        ServerCore::bind(config, |links| Self::sinks(links, is_inline)).map(Self::on)
+        ServerCore::bind(config, |links| Self::sinks(links, is_inline)).map(Self::from_core)
     }
 
-    /// Creates the sinks of the workers. With `is_inline`, there is one worker, which the calls of the server drive.
+    /// Creates the sinks of the workers. With `is_inline`, there is one worker, which runs in the calls of the server.
     pub(crate) fn sinks(links: &Arc<[Arc<WorkerChannel>]>, is_inline: bool) -> Sinks {
         let sink = |link| -> Box<dyn Sink<_>> {
             if is_inline { Box::new(Direct) } else { Box::new(EventQueue::new(link)) }
@@ -161,7 +161,7 @@ impl Server {
     }
 
     /// Creates a server over workers with the sinks of [`Server::sinks`].
-    pub(crate) fn on(core: ServerCore) -> Self {
+    pub(crate) fn from_core(core: ServerCore) -> Self {
         let app = AppSide::new(Arc::clone(&core.links), core.message_max_bytes);
         Self { core, app, events: VecDeque::new() }
     }
@@ -171,7 +171,7 @@ impl Server {
         (&mut self.app, &mut self.core)
     }
 
-    /// Returns the worker of this thread, or the application's side of the threads.
+    /// Returns the only worker of an inline server, or otherwise the application's side of the threads.
     fn actions(&mut self) -> &mut dyn Actions {
         match self.core.pool.inline() {
             Some(worker) => worker,
@@ -262,7 +262,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`SendError`]. The message was not accepted then.
+    /// [`SendError`]. The message was not accepted.
     ///
     /// - `Full`: the peer receives messages more slowly than they are sent. [`Event::Writable`] reports when there is
     ///   room again.
@@ -278,7 +278,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`Server::send`]. No event follows then.
+    /// As [`Server::send`]. No event follows.
     pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
         self.actions().send_with_receipt(peer, message)
     }
@@ -292,7 +292,7 @@ impl Server {
         KnownLength { ids: here.into_iter().flatten().chain(threads.into_iter().flatten()), left }
     }
 
-    /// Whether a peer is connected and was not closed by this server.
+    /// Returns whether a peer is connected, and this server has not closed the connection.
     #[must_use]
     pub fn is_connected(&self, peer: PeerId) -> bool {
         self.core
@@ -301,14 +301,13 @@ impl Server {
             .map_or_else(|| self.app.is_connected(peer), |worker| worker.is_connected(peer))
     }
 
-    /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on.
-    /// Does nothing for a peer that is gone.
+    /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on. Does nothing if the peer has disconnected.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         self.actions().command(peer, Command::Options { peer, channel, options });
     }
 
-    /// Adds a peer to a group, with the next `flush` or `poll`. A group exists as long as it has members. A peer leaves
-    /// its groups when it disconnects. Returns whether the peer is a member now: `false` if it is gone, or in
+    /// Adds a peer to a group, with the next `flush` or `poll`. A group exists as long as it has members. A peer leaves its groups when it
+    /// disconnects. Returns whether the peer is a member now: `false` if it has disconnected, or is in
     /// [`GROUPS_PER_PEER_MAX`](crate::config::GROUPS_PER_PEER_MAX) groups.
     ///
     /// ```
@@ -336,8 +335,8 @@ impl Server {
     /// server.broadcast(RED, Message::reliable_ordered(ChannelId(0), "red team, go"))?;
     /// server.flush();
     /// for client in &mut clients {
-    ///     let has_heard = |event| matches!(event, Event::Message { payload, .. } if payload == "red team, go");
-    ///     while !client.events().any(has_heard) {
+    ///     let is_announcement = |event| matches!(event, Event::Message { payload, .. } if payload == "red team, go");
+    ///     while !client.events().any(is_announcement) {
     ///         client.poll(Duration::from_millis(1));
     ///     }
     /// }
@@ -358,22 +357,21 @@ impl Server {
     /// the channel's [`when_full`](ChannelOptions::when_full) drops another message instead. A slow peer never delays the
     /// others.
     ///
-    /// Consecutive broadcasts to one group, or to all peers, with the same channel and the same options cost least. Each
-    /// worker encodes them once, and the peers share their memory, except in the modes
-    /// [`ReliableSequenced`](crate::Mode::ReliableSequenced) and [`ReliableLatest`](crate::Mode::ReliableLatest), and for
-    /// messages of more than [`MESSAGE_MAX_BYTES`](crate::config::MESSAGE_MAX_BYTES). A `send`, a `join`, or any other call in
-    /// between ends such a series. [`except`](Audience::except) does not. If slow peers keep 64 MiB of such messages of a
-    /// worker, each peer has copies of its own until less is kept.
+    /// Consecutive broadcasts to one group, or to all peers, with the same channel and the same options cost least. Each worker encodes
+    /// them once, and the peers share their memory, except in the modes [`ReliableSequenced`](crate::Mode::ReliableSequenced) and
+    /// [`ReliableLatest`](crate::Mode::ReliableLatest), and for messages of more than
+    /// [`MESSAGE_MAX_BYTES`](crate::config::MESSAGE_MAX_BYTES). A `send`, a `join`, or any other call in between ends such a series.
+    /// [`except`](Audience::except) does not. While slow peers hold 64 MiB of such messages of a worker, further broadcasts are copied for
+    /// each peer.
     ///
     /// # Errors
     ///
-    /// `TooLarge`, or `Full` when worker threads have not processed earlier broadcasts yet. No peer receives the message
-    /// then.
+    /// `TooLarge`, or `Full` when worker threads have not processed earlier broadcasts yet. In both cases, no peer receives the message.
     pub fn broadcast(&mut self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
         self.actions().broadcast(Broadcast { audience: to.into(), message })
     }
 
-    /// Requests the statistics of a connection and its path. [`Event::Stats`] contains them, unless the peer is gone.
+    /// Requests the statistics of a connection and its path. [`Event::Stats`] contains them, unless the peer has disconnected.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -402,8 +400,8 @@ impl Server {
         self.actions().command(peer, Command::Measure { peer });
     }
 
-    /// Requests the flight record of an open connection. [`Event::FlightRecord`] contains it, unless the peer is gone or was silent
-    /// for five seconds, or [`ServerConfig::flight_recorder`] is off.
+    /// Requests the flight record of an open connection. [`Event::FlightRecord`] contains it, unless the peer has disconnected or was
+    /// silent for five seconds, or [`ServerConfig::flight_recorder`] is off.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -440,8 +438,8 @@ impl Server {
         self.core.now()
     }
 
-    /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, because the object that it stands for is gone. A
-    /// busy connection remembers 2,048 keys. Beyond that it forgets all of them, and the newest value of each may arrive twice.
+    /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, when the object of the key no longer exists. A busy
+    /// connection remembers 2,048 keys. Beyond that it forgets all of them, and the newest value of each may arrive twice.
     pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
         self.actions().command(peer, Command::Forget { peer, channel, key });
     }
@@ -454,9 +452,10 @@ impl Server {
         }
     }
 
-    /// Closes the connection of a peer with the next `flush` or `poll`. The peer receives the application code, and the text for its
-    /// log, which is cut to 128 bytes. Messages that were sent before are sent once more as far as congestion control allows. Messages of
-    /// the peer that arrived before may still follow; [`Event::Disconnected`] is the last event. Does nothing for a peer that is gone.
+    /// Closes the connection of a peer with the next `flush` or `poll`. The peer receives the application code, and the text for its log,
+    /// which is cut to 128 bytes. Messages that still wait are sent once, as far as congestion control allows, and are not retransmitted.
+    /// Messages of the peer that arrived before may still follow; [`Event::Disconnected`] is the last event. Does nothing if the peer has
+    /// disconnected.
     pub fn close(&mut self, peer: PeerId, code: u32, text: &str) {
         self.actions().close(peer, code, text);
     }

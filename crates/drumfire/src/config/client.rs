@@ -8,8 +8,9 @@ use drumfire_proto::{ClientConfig as CoreClient, Config, Congestion};
 use super::{check_receive_buffer, core};
 use crate::base::error::Error;
 
-/// The range of [`Reconnect::Within`].
+/// The shortest time of [`Reconnect::Within`].
 const WITHIN_MIN: Duration = Duration::from_secs(1);
+/// The longest time of [`Reconnect::Within`].
 const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// Settings of a client, in all three interfaces.
@@ -48,7 +49,7 @@ pub struct ClientConfig {
     #[cfg_attr(feature = "serde", serde(with = "crate::config::text::number"))]
     pub protocol_id: u64,
     /// The largest number of connections at the same time, including attempts to connect, 1 to 4,194,304. 1 by default. The limits of
-    /// memory and of bytes in flight apply to each.
+    /// memory and of bytes in flight apply to each connection.
     ///
     /// A client with one connection and without an [`address`](Self::address) has a socket that is connected to its server. All
     /// other clients have one socket for all connections, and packets to it carry a connection id of 8 bytes.
@@ -62,9 +63,9 @@ pub struct ClientConfig {
     /// The memory in bytes for messages that wait until the connection accepts them, at least 4 KiB, 1 MiB by default. Each message is
     /// charged 64 bytes more than its length. The connection uses the same amount again for messages that are not acknowledged.
     pub send_memory_bytes: usize,
-    /// The memory in bytes for received messages that wait for the application, with the same charge per message. At least 4 KiB,
-    /// 2 MiB by default. The server begins with credit for 128 KiB of reliable messages, which grows up to half of this memory while the
-    /// application takes them.
+    /// The memory in bytes for received messages that wait for the application, with the same charge per message. At least 4 KiB, 2 MiB by
+    /// default. The server begins with credit for 128 KiB of reliable messages, or for two of the longest messages if that is more, but at
+    /// most for half of this memory. The credit grows up to that half while the application takes them.
     pub receive_memory_bytes: usize,
     /// The length in bytes of the longest reliable message, in both directions. 1 KiB to 16 MiB, and at most a quarter of either memory;
     /// `None`, the default, is 64 KiB, or a quarter of the smaller memory if that is less. The server should have the same value, because
@@ -73,9 +74,9 @@ pub struct ClientConfig {
     pub message_max_bytes: Option<usize>,
     /// The largest number of bytes in flight, even if the congestion controller allows more. At least 2,400, 4 MiB by default.
     ///
-    /// A connection begins with 128 KiB, and raises its limit up to this one while its path delivers more. `send_memory_bytes` here and
-    /// half of `receive_memory_bytes` at the server limit it too. The defaults are enough for 100 Mbit/s at a round trip of 50 ms. For
-    /// 100 ms, set both memories to 4 MiB.
+    /// A connection begins with 128 KiB, or half of `send_memory_bytes` if that is less. It raises its limit up to this one while its path
+    /// delivers more. `send_memory_bytes` here and half of `receive_memory_bytes` at the server limit it too. The defaults are enough for
+    /// 100 Mbit/s at a round trip of 50 ms. For 100 ms, set both memories to 4 MiB.
     pub in_flight_bytes: usize,
     /// The congestion controller, which determines the sending rate. [`Congestion::Delay`] by default.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "super::text::congestion"))]
@@ -182,7 +183,7 @@ impl ClientConfig {
         self.connections == 1 && self.address.is_none()
     }
 
-    /// Returns whether packets to the client carry connection ids.
+    /// Returns the configuration of the core for a client. It determines whether packets to the client carry connection ids.
     pub(crate) fn core_client(&self) -> CoreClient {
         if self.has_connected_socket() { CoreClient::default() } else { CoreClient::many() }
     }
@@ -200,7 +201,7 @@ impl ClientConfig {
     }
 }
 
-/// The setting that lets a client reconnect by itself after an end that neither application wanted.
+/// Determines whether a client reconnects by itself after an end that neither application requested.
 ///
 /// A client reconnects in these cases:
 ///
@@ -208,22 +209,23 @@ impl ClientConfig {
 ///   [`Control::shut_down_for_restart`](crate::Control::shut_down_for_restart) announced.
 /// - The path failed: [`CloseReason::Silent`](crate::CloseReason::Silent), [`CloseReason::Unacknowledged`](crate::CloseReason::Unacknowledged), or [`CloseReason::Unreachable`](crate::CloseReason::Unreachable).
 /// - The keys are used up, or were invalidated at this client.
-/// - An attempt got no answer, could not be sent, or found the server full.
-/// - A refusal that proved itself redirected the attempt to another address.
+/// - An attempt received no answer or could not be sent, or the server was full.
+/// - An authenticated refusal redirected the attempt to another address.
 ///
 /// It does not reconnect after a close by either application, a final shutdown, a protocol error, or another refusal. It also gives
 /// up when the same player connected from elsewhere.
 ///
-/// The client shows its newest resume token, otherwise the token of its first connection, otherwise none. Channel options are kept.
+/// The client presents its newest resume token. Without one, it presents the token of its first connection, if it had one. Channel options
+/// are kept.
 ///
 /// # Messages
 ///
 /// No message is carried over to another connection, and none is lost without notice:
 ///
 /// - While there is no connection, `send` returns [`SendError::NotConnected`](drumfire_proto::SendError::NotConnected), also before the
-///   first one. Send on every `Connected` event what the server has to know first, such as a login.
-/// - A message that was accepted before the client noticed the loss may or may not have arrived. Its receipt, if it has one, is
-///   answered before the `Reconnecting` event. The outcome is `Lost` if the acknowledgment did not arrive.
+///   first one. On every `Connected` event, send the messages that the server needs first, such as a login.
+/// - A message that was accepted before the client noticed the loss may or may not have arrived. If it has a receipt,
+///   [`Event::Receipt`](crate::Event::Receipt) comes before `Reconnecting`. The outcome is `Lost` if the acknowledgment did not arrive.
 ///
 /// The client waits for a random time before each attempt, so that the clients of a restarted server are spread over time. The wait is
 /// at most 100 ms before the first attempt, and its limit doubles up to 5 s. A server that is full may ask for a longer wait.
@@ -235,7 +237,7 @@ pub enum Reconnect {
     /// application that expects this can rebuild it.
     #[default]
     Never,
-    /// The client starts attempts for this long after the connection ended, or after the first attempt; 1 s to 24 h. The last attempt may
+    /// The client starts attempts for this long after the connection ended, or after the first attempt. 1 s to 24 h. The last attempt may
     /// take 5 s more.
     Within(#[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))] Duration),
 }

@@ -58,8 +58,8 @@ impl ConnectOptions {
     }
 
     /// Sets the hello, such as a user name, at most 256 bytes. The application of the server receives it with
-    /// [`Event::Connected`](crate::Event::Connected), after every reconnect too. Nothing proves it; close the connection to reject
-    /// it.
+    /// [`Event::Connected`](crate::Event::Connected), after every reconnect too. The server cannot verify the hello. To reject a client
+    /// because of it, close the connection.
     ///
     /// The hello is encrypted with the public key of the server. An attacker who records it and learns the secret key later can read
     /// it, so do not put a secret into it.
@@ -85,8 +85,8 @@ impl ConnectOptions {
         Ok(())
     }
 
-    /// Returns the request of the protocol, whose peer id is kept for further attempts. The first Hello is sent after `wait`. With
-    /// `is_ipv6`, an IPv4 address is mapped to IPv6.
+    /// Returns the request for the core. The peer id of the request is kept for further attempts. The first Hello is sent after `wait`.
+    /// With `is_ipv6`, an IPv4 address is mapped to IPv6.
     pub(crate) fn request(&self, wait: Duration, is_ipv6: bool) -> ConnectRequest<'_> {
         let server = match self.server {
             SocketAddr::V4(server) if is_ipv6 => (server.ip().to_ipv6_mapped(), server.port()).into(),
@@ -125,8 +125,8 @@ impl fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A token is a secret until it is used.
         let Self { server, key, token, hello } = self;
-        let mut shown = f.debug_struct("ConnectOptions");
-        shown.field("server", server).field("key", key).field("has_token", &token.is_some());
-        shown.field("hello", hello).finish()
+        let mut debug = f.debug_struct("ConnectOptions");
+        debug.field("server", server).field("key", key).field("has_token", &token.is_some());
+        debug.field("hello", hello).finish()
     }
 }

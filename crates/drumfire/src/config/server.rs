@@ -112,14 +112,13 @@ pub struct ServerConfig {
     pub key: ServerKey,
     /// The rule for clients that connect.
     pub access: Access,
-    /// Which of these clients are admitted at present. By default, every client for which there is room.
+    /// The limits and the hook that decide which of these clients are admitted. By default, every client for which there is room.
     pub admission: AdmissionConfig,
     /// When a client has to prove its address before the server does any work for it. [`Cookie::Always`] by default.
     pub cookie: Cookie,
-    /// Distinguishes servers with the same [`key`](ServerConfig::key). Without it, one of them could end the connections of another
-    /// and accept its resume tokens. Keep it across restarts. Empty by default, which stands for the bound address and port.
-    /// Servers with one key need different ids when they are bound to `0.0.0.0` or `[::]`, or when they have the same address in
-    /// different networks.
+    /// Distinguishes servers with the same [`key`](ServerConfig::key). Without it, one of them could end the connections of another and
+    /// accept its resume tokens. Keep it across restarts. Empty by default, which means the bound address and port. Servers with one key
+    /// need different ids when they are bound to `0.0.0.0` or `[::]`, or when they have the same address in different networks.
     pub server_id: String,
     /// The number of sockets and threads. [`Workers::Inline`] by default.
     pub workers: Workers,
@@ -131,26 +130,27 @@ pub struct ServerConfig {
     /// The number of connections of all workers together, including half-open ones; 1 to 4,194,304 for each worker,
     /// 65,536 by default.
     pub connections: u32,
-    /// Bytes of messages to a peer that wait for its worker, with a charge of 64 bytes for each message. At least 4 KiB, 1 MiB
-    /// by default. The connection holds as much again until it is acknowledged.
+    /// The memory in bytes for messages to a peer that wait for its worker, with a charge of 64 bytes for each message. At least 4 KiB, 1
+    /// MiB by default. The connection holds as much again until it is acknowledged.
     pub send_memory_bytes: usize,
-    /// Bytes of messages from a peer that wait for the application, with the same charge. At least 4 KiB, 2 MiB by default. The
-    /// peer begins with credit for 128 KiB of reliable messages, which grows up to half of this memory while the application takes them.
+    /// The memory in bytes for messages from a peer that wait for the application, with the same charge. At least 4 KiB, 2 MiB by default.
+    /// The peer begins with credit for 128 KiB of reliable messages, or for two of the longest messages if that is more, but at most for
+    /// half of this memory. The credit grows up to that half while the application takes them.
     pub receive_memory_bytes: usize,
-    /// Bytes of messages of all connections of one worker, in both directions and with the same charge. When they are exceeded, the
-    /// worker accepts no new connections: clients are refused because the server is full, and
-    /// [`MemoryFull`](crate::stats::DropReason::MemoryFull) counts them. Existing connections keep their own limits. At least 1 MiB,
-    /// 512 MiB by default.
+    /// The memory in bytes for messages of all connections of one worker, in both directions and with the same charge. When it is exceeded,
+    /// the worker accepts no new connections: clients are refused because the server is full, and
+    /// [`MemoryFull`](crate::stats::DropReason::MemoryFull) counts them. Existing connections keep their own limits. At least 1 MiB, 512
+    /// MiB by default.
     pub worker_memory_bytes: usize,
     /// The longest reliable message in bytes, in both directions: 1 KiB to 16 MiB, and at most a quarter of the memory for sending
     /// and of that for receiving. `None`, the default, is 64 KiB, or a quarter of the smaller memory if that is less. If a client has
     /// another limit, the smaller one applies.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub message_max_bytes: Option<usize>,
-    /// The limit of bytes in flight to a peer, in addition to that of the congestion controller. At least 2,400, 4 MiB by default.
-    /// A connection begins with 128 KiB, and raises its limit up to this one while its path delivers more. `send_memory_bytes` here
-    /// and half of `receive_memory_bytes` at the peer limit it too. The defaults are enough for 100 Mbit/s at a round trip of 50 ms.
-    /// For 100 ms, set both memories to 4 MiB.
+    /// The limit of bytes in flight to a peer, in addition to that of the congestion controller. At least 2,400, 4 MiB by default. A
+    /// connection begins with 128 KiB, or half of `send_memory_bytes` if that is less. It raises its limit up to this one while its path
+    /// delivers more. `send_memory_bytes` here and half of `receive_memory_bytes` at the peer limit it too. The defaults are enough for 100
+    /// Mbit/s at a round trip of 50 ms. For 100 ms, set both memories to 4 MiB.
     pub in_flight_bytes: usize,
     /// The congestion controller. [`Congestion::Delay`] by default.
     pub congestion: Congestion,
@@ -209,7 +209,7 @@ impl ServerConfig {
         }
     }
 
-    /// Sets which clients are admitted at present.
+    /// Sets the limits and the hook for new clients.
     #[must_use]
     pub fn admission(mut self, admission: AdmissionConfig) -> Self {
         self.admission = admission;
@@ -221,10 +221,9 @@ impl ServerConfig {
     /// If it panics, this client is refused with a time to try again, and [`AcceptPanicked`](crate::stats::DropReason::AcceptPanicked)
     /// counts it.
     ///
-    /// A Hello that is repeated after it was accepted leads to its connection, and the hook is not called again. After a refusal
-    /// it is called for each repetition. Decide in the same way each time: in open access a client believes only the third
-    /// refusal. An accepted client can still fail to connect, so count players by
-    /// [`Event::Connected`](crate::Event::Connected).
+    /// A Hello that is repeated after it was accepted leads to its connection, and the hook is not called again. After a refusal it is
+    /// called for each repetition. Decide in the same way each time: in open access, refusals are not authenticated, and a client accepts
+    /// only the third one. An accepted client can still fail to connect, so count players by [`Event::Connected`](crate::Event::Connected).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -309,8 +308,7 @@ impl ServerConfig {
         }
         let ip = self.address.ip().to_canonical();
         if ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
-            let problem =
-                "is for many hosts: use an address of an interface, or 0.0.0.0 or [::] for all of them";
+            let problem = "is a multicast or broadcast address: use an address of an interface, or 0.0.0.0 or [::] for all";
             return Err(Error::setting("address", problem));
         }
         self.workers.check().map_err(|problem| Error::setting("workers", problem))?;
@@ -335,41 +333,41 @@ impl ServerConfig {
         [&[0xFF], ip.octets().as_slice(), &address.port().to_be_bytes()].concat()
     }
 
-    /// Whether another server can have the same key and, because `server_id` is empty, the same id. A host in another network can
+    /// Returns whether another server can have the same key and, because `server_id` is empty, the same id. A host in another network can
     /// have the same address.
     pub(crate) fn needs_server_id(&self) -> bool {
         self.server_id.is_empty() && self.is_public()
     }
 
-    /// Whether players on other hosts can connect, or players come from a backend.
+    /// Returns whether players on other hosts can connect, or players come from a backend.
     fn is_public(&self) -> bool {
         !is_loopback(self.address.ip()) || !matches!(self.access, Access::Open)
     }
 
     /// Checks that this configuration differs from that of a running server only in settings that can change.
-    pub(crate) fn check_live(&self, bound: &Self) -> Result<(), Error> {
+    pub(crate) fn check_live(&self, running: &Self) -> Result<(), Error> {
         let Self { admission, .. } = self;
         let fixed = [
-            ("address", self.address == bound.address),
-            ("key", self.key.public() == bound.key.public()),
-            ("access", matches!(self.access, Access::Open) == matches!(bound.access, Access::Open)),
+            ("address", self.address == running.address),
+            ("key", self.key.public() == running.key.public()),
+            ("access", matches!(self.access, Access::Open) == matches!(running.access, Access::Open)),
             (
                 "admission.connections_per_source",
-                admission.connections_per_source == bound.admission.connections_per_source,
+                admission.connections_per_source == running.admission.connections_per_source,
             ),
-            ("admission.busy_max_percent", admission.busy_max_percent == bound.admission.busy_max_percent),
-            ("admission.retry_after", admission.retry_after == bound.admission.retry_after),
-            ("server_id", self.server_id == bound.server_id),
-            ("workers", self.workers == bound.workers),
-            ("wait", self.wait == bound.wait),
-            ("protocol_id", self.protocol_id == bound.protocol_id),
-            ("send_memory_bytes", self.send_memory_bytes == bound.send_memory_bytes),
-            ("receive_memory_bytes", self.receive_memory_bytes == bound.receive_memory_bytes),
-            ("message_max_bytes", self.core(1).message_max_bytes == bound.core(1).message_max_bytes),
-            ("in_flight_bytes", self.in_flight_bytes == bound.in_flight_bytes),
-            ("receive_buffer_bytes", self.receive_buffer_bytes == bound.receive_buffer_bytes),
-            ("flight_recorder", self.flight_recorder == bound.flight_recorder),
-            ("conditioner", self.conditioner == bound.conditioner),
+            ("admission.busy_max_percent", admission.busy_max_percent == running.admission.busy_max_percent),
+            ("admission.retry_after", admission.retry_after == running.admission.retry_after),
+            ("server_id", self.server_id == running.server_id),
+            ("workers", self.workers == running.workers),
+            ("wait", self.wait == running.wait),
+            ("protocol_id", self.protocol_id == running.protocol_id),
+            ("send_memory_bytes", self.send_memory_bytes == running.send_memory_bytes),
+            ("receive_memory_bytes", self.receive_memory_bytes == running.receive_memory_bytes),
+            ("message_max_bytes", self.core(1).message_max_bytes == running.core(1).message_max_bytes),
+            ("in_flight_bytes", self.in_flight_bytes == running.in_flight_bytes),
+            ("receive_buffer_bytes", self.receive_buffer_bytes == running.receive_buffer_bytes),
+            ("flight_recorder", self.flight_recorder == running.flight_recorder),
+            ("conditioner", self.conditioner == running.conditioner),
         ];
         match fixed.iter().find(|(_, is_same)| !is_same) {
             Some(("access", _)) => Err(Error::setting(

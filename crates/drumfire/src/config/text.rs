@@ -160,8 +160,8 @@ impl TryFrom<ServerForm> for ServerConfig {
     fn try_from(form: ServerForm) -> Result<Self, String> {
         let missing = |field: &str, what: &str| format!("{field}: is missing: {what}");
         let key = match (form.key, form.key_file) {
-            (Some(text), None) => secrets::of_text("key", &text)?,
-            (None, Some(path)) => secrets::of_file("key_file", &path)?,
+            (Some(text), None) => secrets::key_from_text("key", &text)?,
+            (None, Some(path)) => secrets::key_from_file("key_file", &path)?,
             (None, None) => return Err(missing("key_file", "name the file with the server's secret key")),
             (Some(_), Some(_)) => {
                 return Err("key_file: there is a key too: leave one of them out".to_owned());

@@ -48,13 +48,13 @@ pub(crate) struct ThreadCounts {
 }
 
 impl Workers {
-    /// Refuses numbers that no platform supports, with the reason.
+    /// Checks the numbers of sockets and threads. The error is the reason why a number cannot be used.
     pub(crate) const fn check(self) -> Result<(), &'static str> {
         match self {
             Self::Count(count) => check_count(count as usize),
             Self::Shards { sockets: 0 | 1_025.., .. } => Err("sockets are 1 to 1024"),
             Self::Shards { sockets, threads } if threads == 0 || threads > sockets => {
-                Err("threads are 1 to as many as there are sockets; take Inline for no thread")
+                Err("threads are 1 to the number of sockets; use Inline for no thread")
             }
             _ => Ok(()),
         }
@@ -71,29 +71,31 @@ impl Workers {
             Self::Auto => {
                 let quota = std::fs::read_to_string(QUOTA_FILE).ok().and_then(|text| cores(&text));
                 let available = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-                threads_of(quota, available)
+                threads_for(quota, available)
             }
         };
         ThreadCounts { sockets: threads.unwrap_or(NonZeroU16::MIN), threads }
     }
 }
 
-/// Some platforms do not support several sockets on one port.
+/// Checks a number of threads with a socket each. Some platforms do not support several sockets on one port.
 const fn check_count(count: usize) -> Result<(), &'static str> {
     const MOST: usize = ReuseportGroup::MAX_SOCKETS;
     match count {
         1..=MOST => Ok(()),
-        2.. if MOST == 1 => Err("this platform shares no port: a count is 1; take Inline for no thread"),
-        _ => Err("a count is 1 to 1024; take Inline for no thread"),
+        2.. if MOST == 1 => Err(
+            "several sockets cannot share a port on this platform: a count is 1; use Inline for no thread",
+        ),
+        _ => Err("a count is 1 to 1024; use Inline for no thread"),
     }
 }
 
-/// Limits the sockets to the number that can share a port.
+/// Limits the sockets to `most`, the number that can share a port.
 fn shards(sockets: u16, threads: u16, most: usize) -> ThreadCounts {
     let granted = u16::try_from(most).map_or(sockets, |most| sockets.min(most));
     if granted < sockets {
         eprintln!(
-            "drumfire: this platform shares no port: {granted} socket instead of {sockets}, and one thread"
+            "drumfire: several sockets cannot share a port on this platform: {granted} socket instead of {sockets}, and one thread"
         );
     }
     let sockets = NonZeroU16::new(granted).unwrap_or(NonZeroU16::MIN);
@@ -101,7 +103,8 @@ fn shards(sockets: u16, threads: u16, most: usize) -> ThreadCounts {
     ThreadCounts { sockets, threads: Some(threads) }
 }
 
-fn threads_of(quota: Option<usize>, available: usize) -> Option<NonZeroU16> {
+/// Returns the number of threads for a CPU quota and the cores that the process may use. `None` for one core.
+fn threads_for(quota: Option<usize>, available: usize) -> Option<NonZeroU16> {
     let most = ReuseportGroup::MAX_SOCKETS;
     let cores = quota.unwrap_or(available).min(available).min(most);
     u16::try_from(cores).ok().filter(|cores| *cores > 1).and_then(NonZeroU16::new)
@@ -137,7 +140,7 @@ mod tests {
 
     #[test]
     fn one_core_needs_no_thread_and_the_smaller_grant_counts() {
-        let threads = |quota, available| threads_of(quota, available).map(NonZeroU16::get);
+        let threads = |quota, available| threads_for(quota, available).map(NonZeroU16::get);
         assert_eq!(threads(None, 1), None);
         assert_eq!(threads(Some(1), 64), None);
         assert_eq!(threads(Some(8), 1), None);

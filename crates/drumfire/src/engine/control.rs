@@ -24,7 +24,7 @@ use crate::observe::survey::{SURVEY_PEERS_MAX, Survey, SurveyOrder, WorkerSample
 use crate::worker::channel::{REPORTS_MAX, WorkerChannel};
 use crate::worker::command::{BanOrder, Command, Query, SurveyQuery};
 
-/// Every operator action on a server, from any thread.
+/// The operator's interface to a server, for any thread.
 ///
 /// Clones control the same server. No method waits for a worker. Actions whose result comes from the workers return a [`Pending`],
 /// which can be awaited, polled, or waited for. The workers carry them out between two passes, and a server with
@@ -106,11 +106,11 @@ impl Control {
         }
     }
 
-    /// Requests the first `most` connections in this order, at most 1,024. Each worker looks at 128 connections per pass, so traffic
-    /// waits some microseconds even with 100,000 connections. Rates need two surveys within ten seconds, at least half a second
-    /// apart.
-    pub fn survey(&self, order: SurveyOrder, most: usize) -> Pending<Survey> {
-        let most = most.min(SURVEY_PEERS_MAX);
+    /// Requests the first `limit` connections in this order, at most 1,024. Each worker visits 128 connections per pass, so that a survey
+    /// delays traffic by microseconds only, even with 100,000 connections. Rates need two surveys within ten seconds, at least half a
+    /// second apart.
+    pub fn survey(&self, order: SurveyOrder, limit: usize) -> Pending<Survey> {
+        let most = limit.min(SURVEY_PEERS_MAX);
         let links = &self.server.links;
         let workers = links.iter().map(|link| {
             let events_waiting = REPORTS_MAX.saturating_sub(link.room().0);
@@ -124,14 +124,14 @@ impl Control {
         survey
     }
 
-    /// Requests the flight record of a connection. The result is `None` for a peer that is gone or was idle for five seconds, and
+    /// Requests the flight record of a connection. The result is `None` if the peer has disconnected or was idle for five seconds, and
     /// without [`ServerConfig::flight_recorder`].
     pub fn flight_record(&self, peer: PeerId) -> Pending<Option<Box<FlightRecord>>> {
         self.query(peer, None, |part| Query::FlightRecord { peer, part })
     }
 
     /// Closes the connection of a peer with an application code and a text for the log of the peer, which is cut to 128 bytes. The
-    /// application receives [`Event::Disconnected`](crate::Event::Disconnected). Does nothing for a peer that is gone.
+    /// application receives [`Event::Disconnected`](crate::Event::Disconnected). Does nothing if the peer has disconnected.
     pub fn close(&self, peer: PeerId, code: u32, text: &str) {
         if let Some(link) = self.link(peer) {
             link.command_at_once(Command::close(peer, code, text));
@@ -171,7 +171,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// The result is [`Error::UnknownPeer`] for a peer that is gone, or [`Error::TooManyBans`]. Nothing has changed then.
+    /// The result is [`Error::UnknownPeer`] if the peer has disconnected, or [`Error::TooManyBans`]. Nothing has changed.
     pub fn close_and_ban(
         &self,
         peer: PeerId,
@@ -185,10 +185,10 @@ impl Control {
         })
     }
 
-    /// Refuses new connections that match `ban` for `duration`; `Duration::MAX` is for as long as the server runs. A refused client
-    /// receives [`RefuseReason::Banned`](crate::error::RefuseReason::Banned), with the remaining time if it is at most 18 hours. The
-    /// ban holds for resume tokens too. Existing connections stay: see [`Control::close_and_ban`]. It replaces a ban of the same
-    /// kind. The bans end with the server.
+    /// Refuses new connections that match `ban` for `duration`; `Duration::MAX` is until the server ends. A refused client receives
+    /// [`RefuseReason::Banned`](crate::error::RefuseReason::Banned), with the remaining time if it is at most 18 hours. The ban holds for
+    /// resume tokens too. Existing connections stay: see [`Control::close_and_ban`]. It replaces a ban of the same kind. The bans end with
+    /// the server.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -232,9 +232,9 @@ impl Control {
         self.server.admission.bans().all(self.now())
     }
 
-    /// Refuses all new connections until [`Control::open_gate`]. Clients with a token are redirected to `redirect`, if there is one.
-    /// In open access nothing proves who sent the refusal, so clients receive no address there. Existing connections stay, and
-    /// handshakes that were answered before can still complete within five seconds.
+    /// Refuses all new connections until [`Control::open_gate`]. Clients with a token are redirected to `redirect`, if there is one. In
+    /// open access, refusals are not authenticated, so clients receive no address. Existing connections stay, and handshakes that were
+    /// answered before can still complete within five seconds.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -295,7 +295,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] with the field that cannot be used, or that differs although it cannot change. Nothing has changed then.
+    /// [`Error::Setting`] with the field that cannot be used, or that differs although it cannot change. Nothing has changed.
     pub fn reconfigure(&self, config: &ServerConfig) -> Result<(), Error> {
         config.check_live(&self.server.config)?;
         let links = &self.server.links;
@@ -333,12 +333,12 @@ impl Control {
     /// # Errors
     ///
     /// [`Error::NoThreads`], [`Error::Setting`] for a number out of range, or [`Error::Io`] if a thread cannot be started. Nothing has
-    /// changed then.
+    /// changed.
     pub fn set_threads(&self, threads: u16) -> Result<(), Error> {
         let pool = self.server.pool.as_ref().ok_or(Error::NoThreads)?;
-        let most = u16::try_from(self.server.links.len()).unwrap_or(u16::MAX);
-        if !(1..=most).contains(&threads) {
-            let problem = format!("must be 1 to {most}, at most one for each socket");
+        let socket_count = u16::try_from(self.server.links.len()).unwrap_or(u16::MAX);
+        if !(1..=socket_count).contains(&threads) {
+            let problem = format!("must be 1 to {socket_count}, at most one for each socket");
             return Err(Error::setting("threads", problem));
         }
         pool.set_threads(threads)
@@ -348,12 +348,12 @@ impl Control {
     /// resumed from too, or the process was forked. Two copies with the same keys encrypt different packets under the same nonce,
     /// which reveals their contents and allows forgeries.
     ///
-    /// Call it in each copy before the copy sends or receives again, or better before the snapshot is made. When the result is
-    /// complete, the keys of all sessions and handshakes are erased at all workers, and the workers have new randomness. Every
-    /// connection ends with [`CloseReason::KeysInvalidated`](crate::CloseReason::KeysInvalidated), and its unsent messages are lost.
-    /// The peer receives no close, because a close would need the keys. A client is informed by the answer to its next packet
-    /// ([`CloseReason::Reset`](crate::CloseReason::Reset)), and one with [`Reconnect::Within`](crate::Reconnect::Within) connects
-    /// again. The key of the server and those of tokens stay, because they encrypt no packets.
+    /// Call it in each copy before the copy sends or receives again, or better before the snapshot is made. When the result is complete,
+    /// the keys of all sessions and handshakes are erased at all workers, and the workers have new randomness. Every connection ends with
+    /// [`CloseReason::KeysInvalidated`](crate::CloseReason::KeysInvalidated), and its unsent messages are lost. The peer receives no close,
+    /// because a close would need the keys. A client is informed by the answer to its next packet
+    /// ([`CloseReason::Reset`](crate::CloseReason::Reset)), and one with [`Reconnect::Within`](crate::Reconnect::Within) connects again.
+    /// The key of the server and the keys of tokens stay, because they encrypt no packets.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -396,8 +396,8 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// The result is [`Error::Entropy`] if the system has no random bytes. Nothing has changed then, and this copy must not continue:
-    /// end the process without sending anything, by [`std::process::abort`].
+    /// The result is [`Error::Entropy`] if the system has no random bytes. Nothing has changed, and this copy must not continue: end the
+    /// process without sending anything, by [`std::process::abort`].
     pub fn invalidate_keys(&self) -> Pending<Result<(), Error>> {
         invalidate::command(&self.server.links, &mut lock(&self.server.seed_source))
     }

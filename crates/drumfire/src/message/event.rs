@@ -21,7 +21,7 @@ pub enum Event {
     Connected {
         /// The id of the connection.
         peer: PeerId,
-        /// The address of the peer, and who it is.
+        /// The address and the identity of the peer.
         info: Box<PeerInfo>,
     },
     /// Client only: there is no connection to the server, and there will be none.
@@ -37,10 +37,11 @@ pub enum Event {
         peer: PeerId,
         /// The channel of the message.
         channel: ChannelId,
-        /// The payload. It is a slice of a larger buffer: copy what is kept for long, or the whole buffer stays in memory.
+        /// The payload. It is a slice of a larger buffer, which stays in memory as long as any slice of it: copy a payload that is kept for
+        /// long.
         payload: Bytes,
     },
-    /// The outcome of a message sent with a receipt. There is exactly one for each such message, before `Disconnected` or
+    /// The outcome of a message sent with a receipt. There is exactly one event for each such message, before `Disconnected` or
     /// `Reconnecting`.
     Receipt {
         /// The receiver of the message.
@@ -69,9 +70,9 @@ pub enum Event {
         /// The number of missed messages, at least 1.
         count: u32,
     },
-    /// There is room for messages to a peer for which `send` returned [`Full`](crate::SendError::Full): half of the send memory,
-    /// or the size of the refused message if that is more. It comes once, however often `send` returned `Full` before. At a client
-    /// it never comes before `Connected`, and not for a message that was refused before `Reconnecting`.
+    /// There is room for messages to a peer for which `send` returned [`Full`](crate::SendError::Full): half of the send memory, or the
+    /// size of the refused message if that is more. It comes once, however many calls returned `Full` before. At a client it never comes
+    /// before `Connected`, and not for a message that was refused before `Reconnecting`.
     Writable {
         /// The peer.
         peer: PeerId,
@@ -119,8 +120,8 @@ pub enum Event {
         /// The time before the attempt starts.
         delay: Duration,
     },
-    /// The connection is over. The [reason](Closed::reason) is [`CloseReason::Local`] if this end closed it, so a client that quits
-    /// does not take its own close for an error.
+    /// The connection is over. The [reason](Closed::reason) is [`CloseReason::Local`] if this end closed it, so that a client that quits
+    /// does not report its own close as an error.
     Disconnected {
         /// The id of the connection, which is stale now and is never used again.
         peer: PeerId,
@@ -130,7 +131,7 @@ pub enum Event {
 }
 
 // Each event waits in a queue.
-const _: () = assert!(size_of::<Event>() <= 56, "an event is larger than it may be");
+const _: () = assert!(size_of::<Event>() <= 56, "an event has more than 56 bytes");
 
 impl Event {
     /// Returns the peer of the event.
@@ -152,9 +153,12 @@ impl Event {
         }
     }
 
-    /// Converts an event of the protocol, and returns `None` for one that this crate does not know. `copy` copies the payload of a
+    /// Converts an event of the protocol core. Returns `None` for a variant that this crate does not know. `copy` copies the payload of a
     /// message.
-    pub(crate) fn of(event: drumfire_proto::Event<'_>, copy: impl FnOnce(&[u8]) -> Bytes) -> Option<Self> {
+    pub(crate) fn from_core(
+        event: drumfire_proto::Event<'_>,
+        copy: impl FnOnce(&[u8]) -> Bytes,
+    ) -> Option<Self> {
         use drumfire_proto::Event as Core;
         Some(match event {
             Core::Connected { peer, address, player, user_data, hello } => {
@@ -185,7 +189,7 @@ impl Event {
     }
 }
 
-/// The address of a peer, and who it is.
+/// The address and the identity of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerInfo {
@@ -195,7 +199,7 @@ pub struct PeerInfo {
     pub player: Option<PlayerId>,
     /// The data that the game's backend put into the token: at most 256 bytes, and empty without a token.
     pub user_data: Bytes,
-    /// The hello of the client: at most 256 bytes, and empty at a client. Nothing proves it: see
+    /// The hello of the client: at most 256 bytes, and empty at a client. The server cannot verify it: see
     /// [`ConnectOptions::hello`](crate::ConnectOptions::hello).
     pub hello: Bytes,
 }

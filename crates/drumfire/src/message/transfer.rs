@@ -1,7 +1,7 @@
 //! Transfers of many megabytes as a series of messages on a channel of their own. They use the room that more urgent messages leave.
 //!
 //! Each message is a piece with its position, so a receiver needs memory for one piece only. The connection paces the upload:
-//! [`Upload::step`] sends the pieces that it accepts now. The bytes come from memory, and the caller decides where they go.
+//! [`Upload::step`] sends the pieces that it accepts now. The uploaded bytes are in memory. The receiver stores the bytes of each piece.
 //!
 //! ```
 //! use drumfire::transfer::{Download, Upload};
@@ -25,7 +25,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use drumfire_proto::{ChannelId, Message, Priority, SendError};
 
 /// The length of the header of each piece in bytes: the total length, and the position of the piece.
-const HEAD_BYTES: usize = 16;
+const HEADER_BYTES: usize = 16;
 
 /// The length of a piece in bytes. Several fit in a connection's memory and the peer's credit, so that one is in flight while the next
 /// one is queued.
@@ -60,7 +60,7 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Makes a transfer of these bytes with [`Priority::Bulk`]. Nothing else may use the channel until it is complete.
+    /// Creates a transfer of these bytes with [`Priority::Bulk`]. Until the transfer is complete, nothing else may be sent on the channel.
     #[must_use]
     pub const fn new(channel: ChannelId, bytes: Bytes) -> Self {
         Self { channel, bytes, sent_bytes: 0, has_begun: false, priority: Priority::Bulk }
@@ -73,8 +73,7 @@ impl Upload {
         self
     }
 
-    /// Passes pieces to `send` until the transfer is complete or the connection is full, which is not an error. Call it again after each
-    /// `poll`.
+    /// Passes pieces to `send` until the transfer is complete or `send` returns [`SendError::Full`]. Call it again after each `poll`.
     ///
     /// # Errors
     ///
@@ -85,7 +84,7 @@ impl Upload {
     ) -> Result<Progress, SendError> {
         while !self.progress().is_over() {
             let end = self.bytes.len().min(self.sent_bytes + PIECE_BYTES);
-            let mut piece = BytesMut::with_capacity(HEAD_BYTES + end - self.sent_bytes);
+            let mut piece = BytesMut::with_capacity(HEADER_BYTES + end - self.sent_bytes);
             piece.put_u64(self.bytes.len() as u64);
             piece.put_u64(self.sent_bytes as u64);
             piece.put_slice(self.bytes.get(self.sent_bytes..end).unwrap_or_default());
@@ -142,9 +141,9 @@ pub enum TransferError {
 impl fmt::Display for TransferError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAPiece => {
-                f.write_str("not the next piece of the transfer: use a channel for nothing else")
-            }
+            Self::NotAPiece => f.write_str(
+                "not the next piece of the transfer: send nothing else on the channel of a transfer",
+            ),
             Self::TooLong { total_bytes } => {
                 write!(f, "a transfer of {total_bytes} bytes is longer than allowed")
             }
@@ -157,7 +156,7 @@ impl std::error::Error for TransferError {}
 drumfire_proto::debug_with_display!(TransferError);
 
 impl Download {
-    /// Makes a download that accepts at most `limit_bytes`.
+    /// Creates a download that accepts at most `limit_bytes`.
     #[must_use]
     pub fn new(limit_bytes: u64) -> Self {
         Self { progress: Progress::default(), limit_bytes }
@@ -213,18 +212,18 @@ mod tests {
     #[test]
     fn transfers_of_any_length_arrive_unchanged() {
         for bytes in [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 200_000] {
-            let (mut download, mut got) = (Download::new(1 << 20), Vec::new());
+            let (mut download, mut received) = (Download::new(1 << 20), Vec::new());
             for piece in pieces(bytes) {
                 assert!(!download.progress().is_over());
-                got.extend_from_slice(download.take(&piece).unwrap().bytes);
+                received.extend_from_slice(download.take(&piece).unwrap().bytes);
             }
-            assert!(download.progress().is_over() && got == asset(bytes), "{bytes}");
+            assert!(download.progress().is_over() && received == asset(bytes), "{bytes}");
         }
     }
 
     #[test]
     fn a_transfer_pauses_while_the_connection_is_full() {
-        let (mut room, mut got) = (0, 0);
+        let (mut room, mut received) = (0, 0);
         let mut upload = Upload::new(ChannelId(1), asset(100_000));
         for _ in 0..7 {
             room += 1;
@@ -233,10 +232,10 @@ mod tests {
                     return Err(SendError::Full);
                 }
                 room -= 1;
-                got += message.payload.len() - HEAD_BYTES;
+                received += message.payload.len() - HEADER_BYTES;
                 Ok(())
             });
-            assert_eq!(progress.unwrap().done_bytes, got as u64);
+            assert_eq!(progress.unwrap().done_bytes, received as u64);
         }
         assert!(upload.progress().is_over());
         let closed = Upload::new(ChannelId(1), asset(1)).step(|_| Err(SendError::Closed));
@@ -253,7 +252,7 @@ mod tests {
             assert_eq!(download.take(wrong), Err(TransferError::NotAPiece));
         }
         assert!(pieces[1..].iter().all(|piece| download.take(piece).is_ok()));
-        assert_eq!(download.take(&pieces[0]), Err(TransferError::NotAPiece), "it is over");
+        assert_eq!(download.take(&pieces[0]), Err(TransferError::NotAPiece), "the transfer is complete");
         let too_long = Download::new(49_999).take(&pieces[0]);
         assert_eq!(too_long, Err(TransferError::TooLong { total_bytes: 50_000 }));
         let mut beyond = pieces[0].to_vec();

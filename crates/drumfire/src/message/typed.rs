@@ -38,7 +38,7 @@ use postcard::Postcard;
 /// # }
 /// # impl std::error::Error for WrongLength {}
 ///
-/// /// Eight bytes, whatever they are.
+/// /// Encodes a position as two big-endian numbers.
 /// #[derive(Clone, Copy)]
 /// struct Raw;
 ///

@@ -26,7 +26,7 @@ use drumfire_socket::Socket;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SocketGrants {
-    /// The requested receive buffer in bytes, or `None` if the settings name no size.
+    /// The requested receive buffer in bytes, or `None` if the settings contain no size.
     pub receive_buffer_asked_bytes: Option<usize>,
     /// The receive buffer in bytes as the system counts. Linux doubles the size for its own records, and grants at most
     /// `net.core.rmem_max`.
@@ -60,7 +60,7 @@ impl SocketGrants {
         }
     }
 
-    /// Whether the receive buffer is smaller than requested, as the system counts.
+    /// Returns whether the receive buffer is smaller than requested, as the system counts.
     #[must_use]
     pub fn is_receive_buffer_short(&self) -> bool {
         self.receive_buffer_asked_bytes.is_some_and(|asked| self.receive_buffer_bytes < asked)

@@ -31,11 +31,11 @@ pub struct Stats {
     pub sockets: Vec<SocketGrants>,
     /// The number of workers that each running thread drives at present. Empty for a server without threads.
     pub threads: Vec<u16>,
-    /// The number of sockets of other programs on the server's port. When several workers share the port, Linux lets every process of
-    /// the same user share it too. Such a process receives a part of the new clients, but no packets of existing connections where
-    /// [`SocketGrants::has_filter`](crate::stats::SocketGrants::has_filter). The server looks every 5 s, and prints each change on standard error.
-    /// `None` before the first look, on platforms that do not list sockets, and for a server with one socket, whose port cannot
-    /// be shared on Linux.
+    /// The number of sockets of other programs on the server's port. When several workers share the port, Linux lets every process of the
+    /// same user share it too. Such a process receives a part of the new clients, but no packets of existing connections where
+    /// [`SocketGrants::has_filter`](crate::stats::SocketGrants::has_filter) is true. The server checks every 5 s, and prints each change on
+    /// standard error. `None` before the first check, on platforms that do not list sockets, and for a server with one socket, whose port
+    /// cannot be shared on Linux.
     ///
     /// ```
     /// # use drumfire::*;
@@ -88,9 +88,9 @@ pub struct WorkerStats {
     pub protocol: drumfire_proto::Stats,
     /// The datagrams that the socket received, and those that it dropped before the protocol.
     pub received: ReceiveCounts,
-    /// Datagrams that the kernel dropped because the receive buffer was full. With GRO a train of datagrams counts once. More threads
-    /// or a larger [`receive_buffer_bytes`](crate::ServerConfig::receive_buffer_bytes) help. Read at most once per second, and
-    /// when the server ends. 0 on platforms without such a counter.
+    /// Datagrams that the kernel dropped because the receive buffer was full. With GRO, a train of joined datagrams counts once. More
+    /// threads or a larger [`receive_buffer_bytes`](crate::ServerConfig::receive_buffer_bytes) help. Read at most once per second, and when
+    /// the server ends. 0 on platforms without such a counter.
     pub kernel_dropped: u64,
     /// Kernel memory in bytes of the datagrams that waited in the socket after a pass, when `kernel_dropped` was last read. It is more
     /// than the size of the datagrams. Usually 0 for a worker that keeps up, and always on platforms that do not report it.
@@ -120,14 +120,14 @@ pub struct WorkerStats {
     pub notices_left_out: u64,
     /// Panics that were caught, in the application's code or in drumfire.
     pub panics: u64,
-    /// How often the worker restarted, which closes all its connections: after panics in consecutive passes, or after one outside of
-    /// a pass.
+    /// The number of restarts of the worker. A restart closes all its connections. It happens after panics in consecutive passes, or after
+    /// one outside of a pass.
     pub restarts: u64,
     /// Waits that failed.
     pub wait_faults: u64,
-    /// How often the descriptor of the worker's socket turned out to be closed, and the worker continued with another descriptor of
-    /// the same socket. No connection and no datagram is lost. The cause is code in this process that closes descriptors that it
-    /// does not own. If it happens again within a second, the worker ends with all its connections.
+    /// The number of times that the descriptor of the worker's socket was found closed, and the worker continued with another descriptor of
+    /// the same socket. No connection and no datagram is lost. The cause is code in this process that closes descriptors that it does not
+    /// own. If it happens again within a second, the worker ends with all its connections.
     pub sockets_reopened: u64,
     /// The simulated link from the socket to the protocol, with the setting
     /// [`conditioner`](crate::ServerConfig::conditioner). The link is between the two counts of received datagrams: `received`

@@ -56,7 +56,7 @@ pub struct PeerSample {
     pub round_trip: Duration,
     /// The number of packets sent that ask for an ack.
     pub packets_sent: u64,
-    /// The number of those packets that were found lost.
+    /// The number of these packets that were declared lost.
     pub packets_lost: u64,
     /// The number of packets received.
     pub packets_received: u64,

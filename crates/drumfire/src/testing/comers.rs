@@ -36,8 +36,7 @@ impl<S: WorldServer> World<S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors
-    /// [`Error`], which names the setting that cannot be used. Only the port has changed then.
+    /// # Errors An [`Error`] that names the invalid setting. The client is then not replaced, but its port has changed.
     ///
     /// # Panics
     /// If there is no such client.

@@ -67,8 +67,7 @@ impl<N> driven::Driven for handler::Server<N> {
 impl World {
     /// Creates a world with a server with these settings and no clients. The server binds no socket, and port 0 becomes 7777.
     ///
-    /// # Errors
-    /// [`Error`], which names the setting that cannot be used. `workers` must be `Inline` or `Count`.
+    /// # Errors An [`Error`] that names the invalid setting. `workers` must be `Inline` or `Count`.
     pub fn new(config: ServerConfig, seed: u64) -> Result<Self, Error> {
         Self::with_sockets(config, Sockets::default(), seed)
     }
@@ -100,7 +99,7 @@ impl World {
         let make = |config: &Arc<ServerConfig>, since, ports: Vec<NetworkPort>, random: &mut Random| {
             let is_inline = ports.len() == 1;
             let sinks = |links: &_| Server::sinks(links, is_inline);
-            ServerCore::in_memory(config, since, ports, random, sinks).map(Server::on)
+            ServerCore::in_memory(config, since, ports, random, sinks).map(Server::from_core)
         };
         Self::made(config, sockets, seed, Box::new(make))
     }
@@ -131,14 +130,13 @@ impl<N: Send + 'static> World<handler::Server<N>> {
     /// let server = world.clients[client].peers().next().ok_or("the connection is over")?;
     /// world.clients[client].send(server, Message::reliable_ordered(ChannelId(0), "hello"))?;
     /// world.advance(Duration::from_secs(1));
-    /// let heard = |event| matches!(event, Event::Message { payload, .. } if payload == "HELLO");
+    /// let is_reply = |event| matches!(event, Event::Message { payload, .. } if payload == "HELLO");
     /// world.clients[client].poll(Duration::ZERO);
-    /// assert!(world.clients[client].events().any(heard));
+    /// assert!(world.clients[client].events().any(is_reply));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors
-    /// [`Error`], which names the setting that cannot be used. `workers` must be `Inline` or `Count`.
+    /// # Errors An [`Error`] that names the invalid setting. `workers` must be `Inline` or `Count`.
     pub fn serving<H: Handler<Note = N>>(
         config: ServerConfig,
         seed: u64,

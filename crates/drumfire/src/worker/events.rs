@@ -115,7 +115,7 @@ impl<P: Placement> Core<P> {
         while let Some(event) = self.endpoint.poll_event() {
             // A noted event can wait for long. In an arena, its payload would keep a whole piece of memory, so it
             // gets its own copy.
-            if let Some(event) = Event::of(event, Bytes::copy_from_slice) {
+            if let Some(event) = Event::from_core(event, Bytes::copy_from_slice) {
                 self.note_later(event);
             }
         }
@@ -141,7 +141,7 @@ impl<P: Placement> Core<P> {
             if let CoreEvent::Message { peer, channel, payload } = event {
                 return Some(Event::Message { peer, channel, payload: arena.copy(payload) });
             }
-            if let Some(event) = Event::of(event, Bytes::copy_from_slice) {
+            if let Some(event) = Event::from_core(event, Bytes::copy_from_slice) {
                 let EventResult { lost, event, .. } = self.note(event);
                 // The receipts of a connection precede its end, and this call returns one event. The others wait as
                 // noted events.

@@ -43,7 +43,7 @@ impl EventQueue {
             return true;
         }
         let Some(event) = core.endpoint.poll_event() else { return false };
-        if let Some(event) = Event::of(event, |payload| self.arena.copy(payload)) {
+        if let Some(event) = Event::from_core(event, |payload| self.arena.copy(payload)) {
             let EventResult { lost, event, edge } = core.note(event);
             debug_assert!(lost.is_empty(), "the application's thread has the receipts");
             self.batch.push(event, edge);

@@ -1,4 +1,4 @@
-//! The client for tasks. It connects; everything else is up to the connection.
+//! The client for tasks. It creates connections, which have all other methods.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::config::connect::ConnectOptions;
 use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 
-/// A client for tasks, with one connection or several: see [`ClientConfig::connections`]. One thread does the I/O of all.
+/// A client for tasks, with one connection or several: see [`ClientConfig::connections`]. One thread does the I/O of all connections.
 ///
-/// Connections stay open when the client is dropped. The thread ends with the last of both. With [`ClientConfig::reconnect`], a
-/// connection outlives the loss of its path or a restart of the server: see [`Connection`].
+/// Connections stay open when the client is dropped. The thread ends when the client and all connections are dropped. With
+/// [`ClientConfig::reconnect`], a connection outlives the loss of its path or a restart of the server: see [`Connection`].
 ///
 /// ```
 /// # use drumfire::*;
@@ -43,7 +43,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
+    /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
     pub fn new(config: ClientConfig) -> Result<Self, Error> {
         let protocol_id = config.protocol_id;
         Ok(Self { driver: ClientDriver::start(config)?, protocol_id })
@@ -68,8 +68,8 @@ impl Client {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: if the future is dropped, the attempt ends, and its place is free for the next call. The server may have accepted
-    /// it: a token may be used up, and the server closes such a connection when its client stays silent.
+    /// Cancel-safe: if the future is dropped, the attempt ends, and no longer counts against [`ClientConfig::connections`]. The server may
+    /// have accepted the attempt before. Then the token is used up, and the server closes the connection when the client stays silent.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]. The client then continues with its present socket.
+    /// [`Error::Io`]. The client continues with its present socket.
     pub fn rebind(&self) -> Result<(), Error> {
         self.driver.rebind()
     }
@@ -118,17 +118,17 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Entropy`] if the system has no randomness. Nothing has changed then, and this copy must not continue.
+    /// [`Error::Entropy`] if the system has no randomness. Nothing has changed, and this copy must not continue.
     pub fn invalidate_keys(&self) -> Result<(), Error> {
         self.driver.invalidate_keys()
     }
 
-    /// Changes the simulated links of the socket in both directions, as
-    /// [`Client::set_conditioner`](crate::Client::set_conditioner) does. The thread does it before its next pass.
+    /// Changes the simulated links of the socket in both directions, as [`Client::set_conditioner`](crate::Client::set_conditioner) does.
+    /// The thread does so before its next pass.
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed then.
+    /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed.
     pub fn set_conditioner(&self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
         self.driver.set_conditioner(link)
     }

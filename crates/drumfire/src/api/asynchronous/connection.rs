@@ -25,8 +25,8 @@ use crate::message::event::{Closed, Event, PeerInfo};
 /// `Connected` too. A send while there is no connection returns [`SendError::NotConnected`], and receipts of the last one are
 /// [`Lost`](crate::Outcome::Lost): see [`Reconnect`](crate::Reconnect).
 ///
-/// When the last handle is dropped, the connection is closed with code 0, as by [`Connection::close`]. Messages that were sent before
-/// are sent once more as far as congestion control allows, and are not repeated if they are lost. If that matters, wait for a
+/// When the last handle is dropped, the connection is closed with code 0, as by [`Connection::close`]. Messages that still wait are sent
+/// once, as far as congestion control allows, and are not retransmitted. To be sure that the peer has received a message, wait for a
 /// [`Receipt`] first.
 ///
 /// ```
@@ -69,9 +69,10 @@ pub struct Connection {
     thread: Option<Arc<dyn ClientThread>>,
 }
 
-/// The thread that does the I/O of a client's connection. The connection knows it by this trait, because the thread makes connections.
+/// The thread that does the I/O of a client's connection. A trait breaks the circle of modules: the thread creates connections, and a
+/// connection holds its thread.
 pub(super) trait ClientThread: Debug + Send + Sync {
-    /// Asks for the newest resume token of a connection. Returns `None` when the thread has ended or has too many requests.
+    /// Requests the newest resume token of a connection. Returns `None` when the thread has ended or has too many requests.
     fn request_resume_token(&self, peer: PeerId) -> Option<oneshot::Receiver<Option<ConnectToken>>>;
 
     /// Changes the simulated links of the socket.
@@ -108,7 +109,7 @@ impl Connection {
         self.shared().peer
     }
 
-    /// Returns the address of the peer when the connection began, and who it is.
+    /// Returns the address of the peer when the connection began, and the identity of the peer.
     #[must_use]
     pub fn info(&self) -> &PeerInfo {
         &self.shared().info
@@ -119,8 +120,8 @@ impl Connection {
     ///
     /// Messages stay in the connection's receive memory until a task takes them. When it is full, the peer cannot send more reliable
     /// messages, and unreliable ones are dropped and counted as `unreliable_overflows` of
-    /// [`WorkerStats::protocol`](crate::stats::WorkerStats::protocol). Other connections are not affected. Several tasks can wait
-    /// at the same time; each message goes to one of them. A task that always finds a message yields after 128 of them.
+    /// [`WorkerStats::protocol`](crate::stats::WorkerStats::protocol). Other connections are not affected. Several tasks can wait at the
+    /// same time; each message goes to one of them. A task that always finds a message yields to the executor after 128 messages.
     ///
     /// # Cancel safety
     ///
@@ -156,9 +157,10 @@ impl Connection {
     }
 
     /// Waits for the next event: [`Message`](Event::Message), [`Skipped`](Event::Skipped), [`Missed`](Event::Missed),
-    /// [`PathChanged`](Event::PathChanged), or the [`FlightRecord`](Event::FlightRecord) of a connection that broke, which is the last
-    /// one. A client that reconnects also has [`Reconnecting`](Event::Reconnecting) and [`Connected`](Event::Connected). At most 256 events other than messages wait; more are
-    /// dropped and counted as [`WorkerStats::notices_left_out`](crate::stats::WorkerStats::notices_left_out).
+    /// [`PathChanged`](Event::PathChanged), or the [`FlightRecord`](Event::FlightRecord) of a connection that broke, which is the last one.
+    /// A client that reconnects also has [`Reconnecting`](Event::Reconnecting) and [`Connected`](Event::Connected). At most 256 events
+    /// other than messages wait. Further ones are dropped and counted as
+    /// [`WorkerStats::notices_left_out`](crate::stats::WorkerStats::notices_left_out).
     ///
     /// # Cancel safety
     ///
@@ -208,12 +210,12 @@ impl Connection {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: a future that is dropped before it is ready has sent nothing. It loses its turn.
+    /// Cancel-safe: a future that is dropped before it is ready has sent nothing. The task loses its place in the queue.
     ///
     /// # Errors
     ///
-    /// [`SendError`], except `Full` and `UnknownPeer`. The message was not accepted then. `Closed`: the connection has ended or is
-    /// closing. `NotConnected`: the client reconnects at the moment.
+    /// [`SendError`], except `Full` and `UnknownPeer`. The message was not accepted. `Closed`: the connection has ended or is closing.
+    /// `NotConnected`: the client is reconnecting.
     pub async fn send(&self, message: Message) -> Result<(), SendError> {
         self.shared().send(message).await
     }
@@ -271,7 +273,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`SendError`]. The message was not accepted then. `Full`: [`Connection::send`] would wait.
+    /// [`SendError`]. The message was not accepted. `Full`: [`Connection::send`] would wait.
     pub fn try_send(&self, message: Message) -> Result<(), SendError> {
         self.shared().try_send(message)
     }
@@ -336,7 +338,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::Entropy`] if the system has no randomness. Nothing has changed then, and this copy must not continue.
+    /// [`Error::Entropy`] if the system has no randomness. Nothing has changed, and this copy must not continue.
     pub fn invalidate_keys(&self) -> Result<(), Error> {
         self.shared().invalidate_keys()
     }
@@ -347,22 +349,22 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a configuration that cannot be used, without
-    /// [`ClientConfig::conditioner`](crate::ClientConfig::conditioner), or at a server. Nothing has changed then.
+    /// [`Error::Setting`] for a configuration that cannot be used, without [`ClientConfig::conditioner`](crate::ClientConfig::conditioner),
+    /// or at a server. Nothing has changed.
     pub fn set_conditioner(&self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
         let at_server =
             || Error::setting("conditioner", "is changed by `Control::set_conditioner` at a server");
         self.thread.as_ref().ok_or_else(at_server)?.set_conditioner(link)
     }
 
-    /// Closes the connection with an application code and a text for the log of the peer, which is cut to 128 bytes. Messages that were
-    /// sent before are sent once more as far as congestion control allows. [`Connection::recv`] returns [`Closed`] after the messages
-    /// that arrived. Does nothing once the connection is over.
+    /// Closes the connection with an application code and a text for the log of the peer, which is cut to 128 bytes. Messages that still
+    /// wait are sent once, as far as congestion control allows, and are not retransmitted. [`Connection::recv`] returns [`Closed`] after
+    /// the messages that arrived. Does nothing once the connection is over.
     pub fn close(&self, code: u32, text: &str) {
         self.shared().close(code, text);
     }
 
-    /// Waits for the end of the connection. Messages that were not taken stay.
+    /// Waits for the end of the connection, and returns its reason. Messages that were not taken stay available.
     ///
     /// # Cancel safety
     ///

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 /// The outcome of a message that was sent with a receipt, as a future.
 ///
-/// It completes even if all handles of the connection are gone. A message whose outcome is unknown when the connection ends is
+/// It completes even after all handles of the connection were dropped. A message whose outcome is unknown when the connection ends is
 /// [`Outcome::Lost`]. Awaiting `&mut receipt` is cancel-safe. Dropping it does not affect the message.
 #[derive(Debug)]
 pub struct Receipt(oneshot::Receiver<Outcome>);

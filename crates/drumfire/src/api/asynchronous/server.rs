@@ -1,4 +1,4 @@
-//! The server for tasks. It accepts connections and sends to groups; everything else is up to the connections.
+//! The server for tasks. It accepts connections and sends to groups. Connections have all other methods.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
+    /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
     pub fn bind(mut config: ServerConfig) -> Result<Self, Error> {
         if matches!(config.workers, Workers::Inline | Workers::Auto)
             && config.workers.counts().threads.is_none()
@@ -119,8 +119,8 @@ impl Server {
 
     /// Waits for the next connection, in the order in which they were established. Returns `None` when the server has ended.
     ///
-    /// A connection that ended before it was accepted is returned too, with its messages and its end. The server keeps at most 256 of
-    /// those. It drops the oldest one for another, and counts it in
+    /// A connection that ended before it was accepted is returned too, with its messages and its end. The server keeps at most 256 such
+    /// connections. Beyond that, it drops the oldest one, and counts it in
     /// [`connections_unaccepted`](crate::stats::WorkerStats::connections_unaccepted).
     ///
     /// # Cancel safety
@@ -131,7 +131,7 @@ impl Server {
     }
 
     /// Adds the peer of a connection to a group. A group exists as long as it has members. A peer leaves its groups when it disconnects.
-    /// Returns whether the peer is a member now: `false` if it is gone, or in
+    /// Returns whether the peer is a member now: `false` if it has disconnected, or is in
     /// [`GROUPS_PER_PEER_MAX`](crate::config::GROUPS_PER_PEER_MAX) groups.
     ///
     /// ```
@@ -175,8 +175,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `TooLarge`, or `Full` when the workers have not processed earlier broadcasts yet. No peer receives the message
-    /// then.
+    /// `TooLarge`, or `Full` when the workers have not processed earlier broadcasts yet. In both cases, no peer receives the message.
     pub fn broadcast(&self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
         let broadcast = Broadcast { audience: to.into(), message };
         broadcast.check(self.message_max_bytes)?;
@@ -215,7 +214,7 @@ impl Server {
         link.is_some_and(|link| Arc::ptr_eq(link, &connection.shared().queues.link))
     }
 
-    /// Returns the time of the server's clock, the one whose offset clients know.
+    /// Returns the time of the server's clock. Clients know its offset: see [`PeerStats::clock_offset`](crate::PeerStats::clock_offset).
     #[must_use]
     pub fn now(&self) -> Moment {
         self.control.now()

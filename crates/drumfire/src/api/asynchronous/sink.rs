@@ -193,7 +193,7 @@ impl ConnectionTable {
         if let Some((peer, bytes)) = event.held() {
             core.endpoint.release(peer, bytes);
         }
-        let Some(event) = Event::of(event, Bytes::copy_from_slice) else { return };
+        let Some(event) = Event::from_core(event, Bytes::copy_from_slice) else { return };
         let EventResult { event, edge, .. } = core.note(event);
         match event {
             Event::Connected { peer, .. } if self.entries.get(peer).is_some() => {

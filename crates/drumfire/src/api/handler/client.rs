@@ -73,7 +73,7 @@ impl<N: Send + 'static> Client<N> {
     ///
     /// # Errors
     ///
-    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
+    /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
     pub fn new<H: Handler<Note = N>>(config: ClientConfig, handler: H) -> Result<Self, Error> {
         let (link, ring) = single_link()?;
         let (links, mailbox) = (Arc::from([Arc::clone(&link)]), Arc::new(Mailbox::default()));
@@ -97,19 +97,19 @@ impl<N> Client<N> {
     ///
     /// # Errors
     ///
-    /// As [`Client::connect`](crate::Client::connect). Nothing was started then.
+    /// As [`Client::connect`](crate::Client::connect). No attempt was started.
     pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, Error> {
-        let begun = self.inline.connect(&to.into());
+        let attempt = self.inline.connect(&to.into());
         // The Hello is sent immediately, and the attempt counts as a connection.
         self.inline.worker.flush();
-        begun
+        attempt
     }
 
     /// Replaces the socket, as [`Client::rebind`](crate::Client::rebind) does.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]. The client then continues with its present socket.
+    /// [`Error::Io`]. The client continues with its present socket.
     pub fn rebind(&mut self) -> Result<(), Error> {
         Ok(self.inline.worker.rebind()?)
     }
@@ -120,7 +120,7 @@ impl<N> Client<N> {
         self.remote.clone()
     }
 
-    /// Receives, calls the handler, and sends for this long.
+    /// Receives, calls the handler, and sends until `timeout` has passed.
     pub fn poll(&mut self, timeout: Duration) {
         let start = clock::instant();
         loop {
@@ -138,7 +138,7 @@ impl<N> Client<N> {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed then.
+    /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed.
     pub fn set_conditioner(&mut self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
         self.inline.worker.set_conditioner(link)
     }

@@ -13,7 +13,8 @@ use crate::worker::channel::WorkerChannel;
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::core::Core;
 
-/// The worker, as its handler sees it. It knows the peers of this worker; a [`Remote`](crate::handler::Remote) reaches all.
+/// The actions of a handler during a call. They reach the peers of this worker. A [`Remote`](crate::handler::Remote) reaches the peers of
+/// all workers.
 pub struct Context<'a>(pub(super) &'a mut dyn HandlerActions);
 
 impl Context<'_> {
@@ -21,8 +22,8 @@ impl Context<'_> {
     ///
     /// # Errors
     ///
-    /// [`SendError`], as [`Server::send`](crate::Server::send) says. The message was not accepted then. The error is
-    /// `UnknownPeer` for the peers of other workers too.
+    /// [`SendError`], as [`Server::send`](crate::Server::send) says. The message was not accepted. The error is `UnknownPeer` for the peers
+    /// of other workers too.
     pub fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
         self.0.send(peer, message)
     }
@@ -37,16 +38,14 @@ impl Context<'_> {
         self.0.send_with_receipt(peer, message)
     }
 
-    /// Copies a payload that is only borrowed, such as the one of `on_message`, so that it can be sent. The copy is in
-    /// memory that the worker reuses.
+    /// Copies a borrowed payload, such as the one of `on_message`, so that it can be sent. The copy is in memory that the worker reuses.
     #[must_use]
     pub fn copy(&self, payload: &[u8]) -> Bytes {
         self.0.copy(payload)
     }
 
-    /// Adds a peer of this worker to a group. Groups have members at all workers. Returns whether the peer is a member
-    /// now: `false` if it is gone, of another worker, or in [`GROUPS_PER_PEER_MAX`](crate::config::GROUPS_PER_PEER_MAX)
-    /// groups.
+    /// Adds a peer of this worker to a group. Groups have members at all workers. Returns whether the peer is a member now: `false` if it
+    /// has disconnected, belongs to another worker, or is in [`GROUPS_PER_PEER_MAX`](crate::config::GROUPS_PER_PEER_MAX) groups.
     pub fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
         self.0.join(peer, group)
     }
@@ -66,19 +65,19 @@ impl Context<'_> {
         self.0.broadcast(Broadcast { audience: to.into(), message })
     }
 
-    /// Sets how the messages of a channel are sent. Does nothing for a peer that is gone.
+    /// Sets how the messages of a channel are sent. Does nothing if the peer has disconnected.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
         self.0.command(peer, Command::Options { peer, channel, options });
     }
 
-    /// Requests the statistics of a peer's connection and its path. [`Event::Stats`](crate::Event::Stats) returns them, unless the
-    /// peer is gone.
+    /// Requests the statistics of a peer's connection and its path. [`Event::Stats`](crate::Event::Stats) contains them, unless the peer
+    /// has disconnected.
     pub fn request_stats(&mut self, peer: PeerId) {
         self.0.command(peer, Command::Measure { peer });
     }
 
-    /// Requests the flight record of a peer's connection. [`Event::FlightRecord`](crate::Event::FlightRecord) returns it, unless the
-    /// peer is gone or was silent for five seconds.
+    /// Requests the flight record of a peer's connection. [`Event::FlightRecord`](crate::Event::FlightRecord) contains it, unless the peer
+    /// has disconnected or was silent for five seconds.
     pub fn request_flight_record(&mut self, peer: PeerId) {
         self.0.command(peer, Command::Record { peer });
     }
@@ -89,8 +88,8 @@ impl Context<'_> {
     }
 
     /// Closes the connection of a peer with an application code and a text for the log of the peer, which is cut to 128 bytes. Messages
-    /// that were sent before are sent once more as far as congestion control allows.
-    /// [`Event::Disconnected`](crate::Event::Disconnected) follows. Does nothing for a peer that is gone.
+    /// that still wait are sent once, as far as congestion control allows, and are not retransmitted.
+    /// [`Event::Disconnected`](crate::Event::Disconnected) follows. Does nothing if the peer has disconnected.
     pub fn close(&mut self, peer: PeerId, code: u32, text: &str) {
         self.0.close(peer, code, text);
     }
@@ -101,7 +100,7 @@ impl Context<'_> {
         self.0.now()
     }
 
-    /// The index of this worker.
+    /// Returns the index of this worker, from 0.
     #[must_use]
     pub fn worker(&self) -> usize {
         self.0.worker()
@@ -114,14 +113,14 @@ impl std::fmt::Debug for Context<'_> {
     }
 }
 
-/// A worker as its handler sees it, for endpoints of servers and of clients.
+/// The actions of [`Context`] without the type of the endpoint, which differs between servers and clients.
 pub(super) trait HandlerActions: Actions {
     fn copy(&self, payload: &[u8]) -> Bytes;
     fn now(&self) -> Moment;
     fn worker(&self) -> usize;
 }
 
-/// The core of a worker, and what only handlers use.
+/// The core of a worker, its memory for payloads, and the channels to all workers.
 pub(super) struct HandlerContext<'a, P> {
     pub(super) core: &'a mut Core<P>,
     pub(super) arena: &'a RefCell<Arena>,

@@ -11,10 +11,10 @@ use crate::worker::channel::WorkerChannel;
 use crate::worker::command::{Broadcast, Command};
 use crate::worker::send_edge::check_length;
 
-/// Reaches the handlers of a server and all peers from any thread. Clones reach the same server.
+/// A handle that sends to the handlers and to all peers of a server, from any thread. Clones belong to the same server.
 ///
-/// A message goes to the worker that owns the peer. A `Remote` does not know whether the peer is still connected: messages to other
-/// peers are counted as [`messages_undelivered`](crate::stats::WorkerStats::messages_undelivered).
+/// A message goes to the worker that owns the peer. A `Remote` does not know whether the peer is still connected. A message to a peer that
+/// has disconnected is counted as [`messages_undelivered`](crate::stats::WorkerStats::messages_undelivered).
 ///
 /// ```
 /// # use std::time::Duration;
@@ -86,8 +86,9 @@ impl<N> Remote<N> {
     ///
     /// # Errors
     ///
-    /// [`SendError`]. The message was not accepted then. The error is `Full` when the worker is behind. Whether the
-    /// peer itself has room is known only at the worker. It is `UnknownPeer` for a peer of another server.
+    /// [`SendError`]. The message was not accepted. `TooLarge`: the message is longer than its mode or the configuration allows. `Full`:
+    /// too many messages wait for the worker. `UnknownPeer`: the id names a worker that this server does not have. Only the worker knows
+    /// whether the peer itself exists and has room, so those errors are counted there and not returned.
     pub fn send(&self, peer: PeerId, message: Message) -> Result<(), SendError> {
         let link = self.links.get(peer.worker()).ok_or(SendError::UnknownPeer)?;
         let payload_bytes = message.payload.len();
@@ -110,8 +111,8 @@ impl<N> Remote<N> {
         WorkerChannel::broadcast_elsewhere(&self.links, usize::MAX, &broadcast)
     }
 
-    /// Closes the connection of a peer with an application code and a text for the log of the peer, which is cut to 128 bytes. Does
-    /// nothing for a peer that is gone.
+    /// Closes the connection of a peer with an application code and a text for the log of the peer, which is cut to 128 bytes. Does nothing
+    /// if the peer has disconnected.
     pub fn close(&self, peer: PeerId, code: u32, text: &str) {
         if let Some(link) = self.links.get(peer.worker()) {
             link.command_at_once(Command::close(peer, code, text));

@@ -33,7 +33,7 @@ impl<N: Send + 'static> Server<N> {
     ///
     /// # Errors
     ///
-    /// [`Error`], which names the setting that cannot be used, or has the error of the system.
+    /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
     pub fn bind<H: Handler<Note = N>>(
         config: ServerConfig,
         mut make: impl FnMut(usize) -> H,
@@ -49,11 +49,11 @@ impl<N: Send + 'static> Server<N> {
         let mut mailboxes = Arc::default();
         let core = core(&mut |links| {
             mailboxes = links.iter().map(|_| Arc::new(Mailbox::default())).collect::<Arc<[_]>>();
-            let engines = mailboxes.iter().enumerate().map(|(index, mailbox)| {
-                let engine = HandlerSink::new(make(index), Arc::clone(mailbox), Arc::clone(links));
-                Box::new(engine) as Box<dyn Sink<_>>
+            let sinks = mailboxes.iter().enumerate().map(|(index, mailbox)| {
+                let sink = HandlerSink::new(make(index), Arc::clone(mailbox), Arc::clone(links));
+                Box::new(sink) as Box<dyn Sink<_>>
             });
-            engines.collect()
+            sinks.collect()
         })?;
         let remote = Remote::new(Arc::clone(&core.links), mailboxes, core.message_max_bytes);
         Ok(Self { core, remote })
@@ -84,8 +84,8 @@ impl<N> Server<N> {
         self.remote.clone()
     }
 
-    /// With [`Workers::Inline`](crate::Workers::Inline), receives, calls the handlers, and sends for this long. With threads it only
-    /// waits.
+    /// With [`Workers::Inline`](crate::Workers::Inline), receives, calls the handlers, and sends until `timeout` has passed. With threads
+    /// it only waits.
     pub fn poll(&mut self, timeout: Duration) {
         let start = clock::instant();
         loop {

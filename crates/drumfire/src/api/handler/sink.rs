@@ -56,7 +56,7 @@ impl<H: Handler> HandlerSink<H> {
     }
 
     /// Delivers all notes and events, and a due tick. If the handler panics, the remaining ones stay queued.
-    fn tell<P: Placement>(&mut self, core: &mut Core<P>) {
+    fn deliver_all<P: Placement>(&mut self, core: &mut Core<P>) {
         self.mailbox.take(&mut self.notes);
         while let Some(note) = self.notes.pop_front() {
             self.call(core, |handler, context| handler.on_note(context, note));
@@ -119,7 +119,7 @@ impl<H: Handler> HandlerSink<H> {
             self.current = None;
             return;
         }
-        let Some(event) = Event::of(event, Bytes::copy_from_slice) else { return };
+        let Some(event) = Event::from_core(event, Bytes::copy_from_slice) else { return };
         core.note_later(event);
         self.deliver_noted(core);
     }
@@ -168,7 +168,7 @@ impl<P: Placement, H: Handler> Sink<P> for HandlerSink<H> {
 
     fn deliver(&mut self, core: &mut Core<P>) -> bool {
         for _ in 0..PANICS_PER_PASS {
-            if catch_unwind(AssertUnwindSafe(|| self.tell(core))).is_ok() {
+            if catch_unwind(AssertUnwindSafe(|| self.deliver_all(core))).is_ok() {
                 return false;
             }
             core.stats.panics += 1;
@@ -185,7 +185,7 @@ impl<P: Placement, H: Handler> Sink<P> for HandlerSink<H> {
     }
 
     fn abandon(&mut self, core: &mut Core<P>) {
-        // Their peers are gone. the core queues the last event of each peer.
+        // The peers of these events have disconnected. The core queues the last event of each peer.
         while self.batch.pop().is_some() {}
         core.abandon_later();
         for _ in 0..PANICS_PER_PASS {

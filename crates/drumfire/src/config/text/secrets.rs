@@ -25,12 +25,12 @@ const FILE_MAX_BYTES: u64 = 4_096;
 const FILE_ROOM_BYTES: usize = 2 * 4_096;
 
 /// Returns the key that a text encodes. The error names the field.
-pub(super) fn of_text<T: FromStr<Err = KeyTextError>>(field: &str, text: &str) -> Result<T, String> {
+pub(super) fn key_from_text<T: FromStr<Err = KeyTextError>>(field: &str, text: &str) -> Result<T, String> {
     text.parse().map_err(|error| format!("{field}: {error}"))
 }
 
 /// Returns the key that a file contains. The error names the field and the file.
-pub(super) fn of_file<T: FromStr<Err = KeyTextError>>(field: &str, path: &Path) -> Result<T, String> {
+pub(super) fn key_from_file<T: FromStr<Err = KeyTextError>>(field: &str, path: &Path) -> Result<T, String> {
     let failure = |problem: &dyn Display| format!("{field}: {}: {problem}", path.display());
     let mut text = Zeroizing::new(String::with_capacity(FILE_ROOM_BYTES));
     let file = File::open(path).map_err(|error| failure(&error))?;
@@ -136,8 +136,8 @@ impl TryFrom<TokenForm> for TokenAccess {
     type Error = String;
 
     fn try_from(form: TokenForm) -> Result<Self, String> {
-        let texts = form.keys.iter().map(|text| of_text("access.token.keys", text));
-        let files = form.key_files.iter().map(|path| of_file("access.token.key_files", path));
+        let texts = form.keys.iter().map(|text| key_from_text("access.token.keys", text));
+        let files = form.key_files.iter().map(|path| key_from_file("access.token.key_files", path));
         let keys: Vec<TokenKey> = texts.chain(files).collect::<Result<_, _>>()?;
         if keys.is_empty() {
             return Err("access.token: names no key: put one into keys or key_files".to_owned());

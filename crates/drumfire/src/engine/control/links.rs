@@ -26,7 +26,7 @@ impl Control {
     /// # Errors
     ///
     /// [`Error::Setting`] for a configuration that cannot be used, or without
-    /// [`ServerConfig::conditioner`](crate::ServerConfig::conditioner). Nothing has changed then.
+    /// [`ServerConfig::conditioner`](crate::ServerConfig::conditioner). Nothing has changed.
     pub fn set_conditioner(&self, link: &LinkConfig) -> Result<(), Error> {
         let ControlState { links: channels, config, .. } = &*self.server;
         live_links::command(channels, config.conditioner.is_some(), link)

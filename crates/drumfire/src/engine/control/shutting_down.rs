@@ -13,7 +13,7 @@ impl Control {
     /// the peer has acknowledged everything, at the latest after `deadline`. The result lists the messages that were not acknowledged
     /// by then. A later call replaces the deadline. Drop the server when the result is complete.
     ///
-    /// To let players finish, call [`Control::close_gate`] first, tell the players, and wait until they have left.
+    /// To let players finish, call [`Control::close_gate`] first, announce the shutdown to the players, and wait until they have left.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -51,7 +51,7 @@ impl Control {
         self.shut_down_with(deadline, 0)
     }
 
-    /// Does the same as [`Control::shut_down`], and informs the clients that the server comes back. Clients with
+    /// Shuts down as [`Control::shut_down`] does, and notifies the clients that the server will restart. Clients with
     /// [`Reconnect::Within`](crate::Reconnect::Within) then connect again.
     ///
     /// ```

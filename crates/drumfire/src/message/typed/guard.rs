@@ -22,37 +22,37 @@ pub(super) struct Limits {
     depth: Cell<u32>,
     /// The number of elements that can still follow.
     elements: Cell<usize>,
-    is_broken: Cell<bool>,
+    is_exceeded: Cell<bool>,
 }
 
 impl Limits {
     /// Returns the limits for a message of this length.
     pub(super) const fn of(bytes: usize) -> Self {
-        Self { depth: Cell::new(DEPTH_MAX), elements: Cell::new(bytes), is_broken: Cell::new(false) }
+        Self { depth: Cell::new(DEPTH_MAX), elements: Cell::new(bytes), is_exceeded: Cell::new(false) }
     }
 
     /// Whether a limit ended the decoding.
-    pub(super) const fn is_broken(&self) -> bool {
-        self.is_broken.get()
+    pub(super) const fn is_exceeded(&self) -> bool {
+        self.is_exceeded.get()
     }
 
-    fn broken<E: Error>(&self) -> E {
-        self.is_broken.set(true);
+    fn exceeded<E: Error>(&self) -> E {
+        self.is_exceeded.set(true);
         E::custom("out of bounds")
     }
 
-    /// Runs `work` one level deeper.
-    fn deeper<T, E: Error>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    /// Decodes a nested value with `decode`.
+    fn nested<T, E: Error>(&self, decode: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let left = self.depth.get();
-        self.depth.set(left.checked_sub(1).ok_or_else(|| self.broken())?);
-        let result = work();
+        self.depth.set(left.checked_sub(1).ok_or_else(|| self.exceeded())?);
+        let result = decode();
         self.depth.set(left);
         result
     }
 
     /// Counts an element.
     fn take_element<E: Error>(&self) -> Result<(), E> {
-        self.elements.set(self.elements.get().checked_sub(1).ok_or_else(|| self.broken())?);
+        self.elements.set(self.elements.get().checked_sub(1).ok_or_else(|| self.exceeded())?);
         Ok(())
     }
 
@@ -110,17 +110,17 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Guard<'_, D> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         let visitor = Guard::counted(visitor, self.limits);
-        self.limits.deeper(|| self.inner.deserialize_any(visitor))
+        self.limits.nested(|| self.inner.deserialize_any(visitor))
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         let visitor = Guard::counted(visitor, self.limits);
-        self.limits.deeper(|| self.inner.deserialize_ignored_any(visitor))
+        self.limits.nested(|| self.inner.deserialize_ignored_any(visitor))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         let visitor = Guard::new(visitor, self.limits);
-        self.limits.deeper(|| self.inner.deserialize_option(visitor))
+        self.limits.nested(|| self.inner.deserialize_option(visitor))
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -129,17 +129,17 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Guard<'_, D> {
         visitor: V,
     ) -> Result<V::Value, D::Error> {
         let visitor = Guard::new(visitor, self.limits);
-        self.limits.deeper(|| self.inner.deserialize_newtype_struct(name, visitor))
+        self.limits.nested(|| self.inner.deserialize_newtype_struct(name, visitor))
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         let visitor = Guard::counted(visitor, self.limits);
-        self.limits.deeper(|| self.inner.deserialize_seq(visitor))
+        self.limits.nested(|| self.inner.deserialize_seq(visitor))
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, D::Error> {
         let visitor = Guard::new(visitor, self.limits);
-        self.limits.deeper(|| self.inner.deserialize_tuple(len, visitor))
+        self.limits.nested(|| self.inner.deserialize_tuple(len, visitor))
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -149,12 +149,12 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Guard<'_, D> {
         visitor: V,
     ) -> Result<V::Value, D::Error> {
         let visitor = Guard::new(visitor, self.limits);
-        self.limits.deeper(|| self.inner.deserialize_tuple_struct(name, len, visitor))
+        self.limits.nested(|| self.inner.deserialize_tuple_struct(name, len, visitor))
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         let visitor = Guard::counted(visitor, self.limits);
-        self.limits.deeper(|| self.inner.deserialize_map(visitor))
+        self.limits.nested(|| self.inner.deserialize_map(visitor))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -164,7 +164,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Guard<'_, D> {
         visitor: V,
     ) -> Result<V::Value, D::Error> {
         let visitor = Guard::new(visitor, self.limits);
-        self.limits.deeper(|| self.inner.deserialize_struct(name, fields, visitor))
+        self.limits.nested(|| self.inner.deserialize_struct(name, fields, visitor))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -174,7 +174,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Guard<'_, D> {
         visitor: V,
     ) -> Result<V::Value, D::Error> {
         let visitor = Guard::new(visitor, self.limits);
-        self.limits.deeper(|| self.inner.deserialize_enum(name, variants, visitor))
+        self.limits.nested(|| self.inner.deserialize_enum(name, variants, visitor))
     }
 
     fn is_human_readable(&self) -> bool {

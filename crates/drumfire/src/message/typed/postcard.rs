@@ -81,7 +81,7 @@ pub(crate) mod codec {
             let limits = Limits::of(bytes.len());
             let value = T::deserialize(Guard::new(&mut format, &limits));
             let problem = |error| {
-                PostcardError(if limits.is_broken() {
+                PostcardError(if limits.is_exceeded() {
                     PostcardProblem::OutOfBounds
                 } else {
                     PostcardProblem::Format(error)
