@@ -1,7 +1,7 @@
 //! Admission control: limits for new connections, the accept hook of the application, bans, and the gate.
 //!
-//! All workers of a server share it. It decides once per handshake, before any key is computed. The token of the client has been checked
-//! before.
+//! All workers of a server share it. The decision is made once per handshake, after the token of the client was checked and before any key
+//! is computed.
 
 pub(crate) mod bans;
 pub(crate) mod gate;
@@ -57,14 +57,15 @@ pub struct AdmissionConfig {
     /// is no hook.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub accept: Option<AcceptHook>,
-    /// The number of connections, including half-open ones, that one IPv4 address or one IPv6 /64 can have at a time. At least 1.
-    /// `None`, the default, is no limit, because a school or a mobile network can share one address. The rate of attempts of a
-    /// source is limited in any case. Set it for open access, where a connection needs no token. Loopback is exempt.
+    /// The number of connections, including half-open ones, that one IPv4 address or one IPv6 /64 can have at a time. At least 1. `None`,
+    /// the default, is no limit, because a school or a mobile network can share one address. The rate of attempts of a source is limited in
+    /// any case. Set a limit for open access, where a connection needs no token. Loopback addresses are exempt.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub connections_per_source: Option<u32>,
-    /// A worker that was busy for a greater share of the last second accepts no new connections: 1 to 100 percent, 90 by default;
-    /// 100 is no limit. Existing connections stay. A worker is busy with datagrams, timers, and commands. The application's own
-    /// thread does not count. Time in which a thread waits for a core counts as busy, except on Linux, which reports it.
+    /// A worker that was busy for a greater share of the last second accepts no new connections: 1 to 100 percent, 90 by default; 100 is no
+    /// limit. Existing connections stay. A worker is busy with datagrams, timers, and commands. The application's own thread does not
+    /// count. On Linux, time in which a thread waits for a core does not count. Other platforms do not report this time, so it counts as
+    /// busy.
     pub busy_max_percent: u8,
     /// The time after which a client can try again when there is no room: 1 s to 65,535 s, 10 s by default.
     #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
@@ -133,19 +134,19 @@ pub(crate) struct AdmissionControl {
     bans: Bans,
     gate: Gate,
     /// The load of each worker.
-    busy: Vec<Arc<LoadMeter>>,
+    load_meters: Vec<Arc<LoadMeter>>,
 }
 
 impl AdmissionControl {
     /// Returns the admission control of a server whose workers have these loads.
-    pub(crate) fn new(config: &AdmissionConfig, busy: Vec<Arc<LoadMeter>>) -> Arc<Self> {
-        Arc::new(Self { config: config.clone(), bans: Bans::default(), gate: Gate::default(), busy })
+    pub(crate) fn new(config: &AdmissionConfig, load_meters: Vec<Arc<LoadMeter>>) -> Arc<Self> {
+        Arc::new(Self { config: config.clone(), bans: Bans::default(), gate: Gate::default(), load_meters })
     }
 
-    /// Whether this worker has time for another connection.
+    /// Returns whether this worker has time for another connection.
     pub(crate) fn has_headroom(&self, now: Moment, worker: u16) -> bool {
-        let busy = self.busy.get(usize::from(worker));
-        busy.is_none_or(|busy| busy.percent(now) <= self.config.busy_max_percent)
+        let meter = self.load_meters.get(usize::from(worker));
+        meter.is_none_or(|meter| meter.percent(now) <= self.config.busy_max_percent)
     }
 
     pub(crate) fn bans(&self) -> &Bans {
@@ -161,11 +162,11 @@ impl AdmissionControl {
         SourceLimits::new(self.config.connections_per_source)
     }
 
-    /// Checks the gate and the bans, before the application is asked.
-    pub(crate) fn judge(&self, now: Now, claim: &Claim<'_>) -> Result<(), Rejection> {
+    /// Checks the gate and the bans, before the hook of the application is called.
+    pub(crate) fn check_gate_and_bans(&self, now: Now, claim: &Claim<'_>) -> Result<(), Rejection> {
         self.check_gate()?;
         let player = claim.token.map(|token| token.player);
-        match self.bans.left(now.monotonic, claim.address.ip(), player) {
+        match self.bans.remaining(now.monotonic, claim.address.ip(), player) {
             None => Ok(()),
             Some(left) => Err(Rejection {
                 counted_as: DropReason::Banned,
@@ -177,7 +178,7 @@ impl AdmissionControl {
     }
 
     fn check_gate(&self) -> Result<(), Rejection> {
-        let GateState { is_closed, redirect } = self.gate.look();
+        let GateState { is_closed, redirect } = self.gate.snapshot();
         if !is_closed {
             return Ok(());
         }
@@ -188,22 +189,22 @@ impl AdmissionControl {
         })
     }
 
-    /// Whether a client was banned after it was admitted.
+    /// Returns whether a client was banned after it was admitted.
     pub(crate) fn is_unwelcome(&self, now: Moment, address: IpAddr, player: Option<PlayerId>) -> bool {
-        self.bans.left(now, address, player).is_some()
+        self.bans.remaining(now, address, player).is_some()
     }
 
-    /// The answer when no worker has room.
+    /// Returns the decision for a Hello when no worker has room.
     pub(crate) fn full(&self) -> PlacementDecision {
         PlacementDecision::Full { retry_after: Some(self.config.retry_after) }
     }
 
     /// Calls the application's hook, if there is one. Returns the key of the worker that it chooses, if any. The caller must not
     /// hold a lock, because the hook can take long and can panic.
-    pub(crate) fn ask(&self, claim: &Claim<'_>) -> Result<Option<u64>, Rejection> {
+    pub(crate) fn call_hook(&self, claim: &Claim<'_>) -> Result<Option<u64>, Rejection> {
         let key = claim.key.map(|key| key.0);
         let Some(hook) = &self.config.accept else { return Ok(key) };
-        let Some(verdict) = hook.ask(claim) else { return Err(self.try_later(DropReason::AcceptPanicked)) };
+        let Some(verdict) = hook.call(claim) else { return Err(self.try_later(DropReason::AcceptPanicked)) };
         let counted_as = DropReason::Declined;
         match verdict {
             Verdict::Accept => Ok(key),
@@ -300,10 +301,14 @@ mod tests {
             assert!(sources.add(own, true));
             for &(other_source, other) in &addresses {
                 let is_same = source == other_source;
-                assert_eq!(bans.left(now, other, None).is_some(), is_same, "{own} is banned, and {other}");
-                let is_let_in = sources.add(other, true);
-                assert_eq!(is_let_in, !is_same, "{own} is there, and {other}");
-                if is_let_in {
+                assert_eq!(
+                    bans.remaining(now, other, None).is_some(),
+                    is_same,
+                    "{own} is banned, and {other}"
+                );
+                let is_admitted = sources.add(other, true);
+                assert_eq!(is_admitted, !is_same, "{own} is there, and {other}");
+                if is_admitted {
                     sources.remove(other, true);
                 }
             }

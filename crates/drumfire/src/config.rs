@@ -142,8 +142,8 @@ pub(crate) fn check_conditioner(conditioner: Option<&crate::conditioner::LinkCon
     checked.map_err(|error| Error::setting("conditioner", error.to_string()))
 }
 
-/// Creates the configuration of the core from the settings that servers and clients have in common: the protocol id, the connections, the
-/// memory for sending, for receiving, and for the longest message, and the two timeouts.
+/// Creates the configuration of the core from the settings that servers and clients have in common. The first tuple is the memory for
+/// sending, the memory for receiving, and the longest message. The second tuple is the two timeouts.
 pub(crate) fn core(
     protocol_id: u64,
     connections: u32,

@@ -233,12 +233,12 @@ impl<S: WorldServer> World<S> {
     /// [`IssueError`] if the request is invalid.
     pub fn issue(&mut self, request: &TokenRequest, key: &TokenKey) -> Result<ConnectToken, IssueError> {
         let [id, nonce] = [self.random.bytes(), self.random.bytes()];
-        let drawn = RandomTokenFields {
+        let random_fields = RandomTokenFields {
             id: std::array::from_fn(|at| id[at]),
             psk: secret(&mut self.random),
             nonce: std::array::from_fn(|at| nonce[at]),
         };
-        request.issue_drawn(key, self.wall(), drawn)
+        request.issue_with(key, self.wall(), random_fields)
     }
 
     /// Returns the time since 1970 by a correct wall clock.

@@ -179,7 +179,12 @@ impl Bans {
     }
 
     /// Returns how long this address or player remains banned, or `None` if there is no ban of either.
-    pub(crate) fn left(&self, now: Moment, address: IpAddr, player: Option<PlayerId>) -> Option<Duration> {
+    pub(crate) fn remaining(
+        &self,
+        now: Moment,
+        address: IpAddr,
+        player: Option<PlayerId>,
+    ) -> Option<Duration> {
         let list = self.list(now);
         let address = address.to_canonical();
         let networks = list.lengths.keys().filter_map(|length| length.around(address)).map(Key::Network);
@@ -237,7 +242,7 @@ mod tests {
     }
 
     fn is_banned(bans: &Bans, text: &str) -> bool {
-        bans.left(at(1), ip(text), None).is_some()
+        bans.remaining(at(1), ip(text), None).is_some()
     }
 
     #[test]
@@ -270,7 +275,7 @@ mod tests {
                         }
                     };
                     let is_inside = flipped >= bits;
-                    assert_eq!(bans.left(at(1), other, None).is_some(), is_inside, "{other} /{bits}");
+                    assert_eq!(bans.remaining(at(1), other, None).is_some(), is_inside, "{other} /{bits}");
                 }
             }
             let long = Ban::Prefix { address, bits: most + 1 };
@@ -315,7 +320,7 @@ mod tests {
     #[test]
     fn a_ban_ends_on_time_and_a_newer_ban_replaces_it() {
         let (bans, player) = (Bans::default(), PlayerId(7));
-        let left = |seconds| bans.left(at(seconds), ip("192.0.2.1"), Some(player));
+        let left = |seconds| bans.remaining(at(seconds), ip("192.0.2.1"), Some(player));
         bans.add(at(10), Ban::Player(player), MINUTE).unwrap();
         assert_eq!(left(10), Some(MINUTE));
         assert_eq!(left(69), Some(Duration::from_secs(1)));

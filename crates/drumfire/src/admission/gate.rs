@@ -37,7 +37,7 @@ impl Gate {
     }
 
     /// Returns the state under one lock.
-    pub(super) fn look(&self) -> GateState {
+    pub(super) fn snapshot(&self) -> GateState {
         *self.state()
     }
 

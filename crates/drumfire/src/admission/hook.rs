@@ -1,6 +1,6 @@
-//! The application's hook for admission: its input, and its answers.
+//! The application's hook for admission, its input, and its verdicts.
 //!
-//! The module above decides when it is called, and applies the answer.
+//! [`AdmissionControl`](super::AdmissionControl) decides when the hook is called, and applies the verdict.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,14 +16,14 @@ use drumfire_proto::{Claim, PlayerId, RefuseReason};
 pub struct Applicant<'a> {
     /// The address of the client. An IPv4 address is never mapped to IPv6.
     pub address: SocketAddr,
-    /// Whether the client has proved its address. It has, except with [`Cookie::UnderLoad`](crate::config::Cookie::UnderLoad) while the
-    /// server is not under load: then the address may be forged. A client that is refused then has to prove its address, and
-    /// the hook is called once more.
+    /// Whether the client has proved its address. False only with [`Cookie::UnderLoad`](crate::config::Cookie::UnderLoad) while the server
+    /// is not under load. The address may then be forged. If such a client is refused, it has to prove its address, and the hook is called
+    /// once more.
     pub is_address_proved: bool,
     /// The player of the token. `None` in open access.
     pub player: Option<ApplicantPlayer<'a>>,
-    /// The key of the worker, as [`TokenRequest::placement_key`](crate::tokens::TokenRequest::placement_key) set it in the token. `None`
-    /// for any worker.
+    /// The placement key, as [`TokenRequest::placement_key`](crate::tokens::TokenRequest::placement_key) set it in the token. `None` for
+    /// any worker.
     pub placement_key: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ pub enum Verdict {
     /// Accepts the client at the worker of its token, or else at the worker with the fewest connections.
     #[default]
     Accept,
-    /// Accepts the client at this worker, whatever its token says.
+    /// Accepts the client at this worker, and ignores the placement key of its token.
     AcceptAt(Placement),
     /// Refuses the client.
     Refuse {
@@ -87,7 +87,7 @@ impl AcceptHook {
     }
 
     /// Returns the verdict, or `None` if the function panicked.
-    pub(super) fn ask(&self, claim: &Claim<'_>) -> Option<Verdict> {
+    pub(super) fn call(&self, claim: &Claim<'_>) -> Option<Verdict> {
         let user_data = claim.user_data;
         let applicant = Applicant {
             address: claim.address,

@@ -21,7 +21,7 @@ const WINDOW_NANOS: u64 = 1_000_000_000;
 /// The age at which a published load expires. A worker that publishes nothing in this time is idle.
 const STALE: Duration = Duration::from_secs(2);
 
-/// The number of low bits of `LoadMeter::shown` that contain the percentage. The higher bits contain the time in milliseconds.
+/// The number of low bits of `LoadMeter::published` that contain the percentage. The higher bits contain the time in milliseconds.
 const PERCENT_BITS: u32 = 8;
 
 /// The load of one worker. Only the thread of the worker writes it, and all threads may read it.
@@ -36,83 +36,84 @@ pub(crate) struct LoadMeter {
     /// The number of datagrams received and sent up to the last pass.
     progress: AtomicU64,
     /// The published load and its time. See [`PERCENT_BITS`].
-    shown: AtomicU64,
+    published: AtomicU64,
     /// The number of other workers on the same thread.
-    beside: AtomicU64,
+    other_workers: AtomicU64,
 }
 
 impl LoadMeter {
     /// Records a pass that started at `began` and ended now. `counted` has the counters of the worker after the pass.
     pub(crate) fn on_pass(&self, began: &ClockSample, counted: &Stats, clock: &mut dyn Clock) {
         let progress = counted.datagrams_received.wrapping_add(counted.datagrams_sent);
-        if self.progress.swap_alone(progress) == progress {
+        if self.progress.replace(progress) == progress {
             return;
         }
         let (began, end) = (began.now.monotonic.as_nanos(), clock.monotonic().as_nanos());
-        let spent = self.spent_nanos.load_alone().saturating_add(end.saturating_sub(began));
-        let window = end.saturating_sub(self.window_start_nanos.load_alone());
+        let spent = self.spent_nanos.load_relaxed().saturating_add(end.saturating_sub(began));
+        let window = end.saturating_sub(self.window_start_nanos.load_relaxed());
         if window < WINDOW_NANOS {
-            self.spent_nanos.store_alone(spent);
+            self.spent_nanos.store_relaxed(spent);
             return;
         }
         let spent = self.cpu_limit(clock).map_or(spent, |limit| spent.min(limit));
         // A window ends with a pass, so it can be much longer than `WINDOW_NANOS`.
         let percent = u128::from(spent) * 100 / u128::from(window);
         let percent = u64::try_from(percent.min(100)).unwrap_or(100);
-        self.shown.store_alone((end / 1_000_000) << PERCENT_BITS | percent);
-        self.window_start_nanos.store_alone(end);
-        self.spent_nanos.store_alone(0);
+        self.published.store_relaxed((end / 1_000_000) << PERCENT_BITS | percent);
+        self.window_start_nanos.store_relaxed(end);
+        self.spent_nanos.store_relaxed(0);
     }
 
     /// Returns the CPU time that this worker can have used since the last call, in nanoseconds: an equal part of the CPU time of
     /// its thread. `None` if it is unknown.
     fn cpu_limit(&self, clock: &mut dyn Clock) -> Option<u64> {
         let used = nanos(clock.thread_cpu_time()?);
-        let before = self.cpu_start_nanos.swap_alone(used);
+        let before = self.cpu_start_nanos.replace(used);
         // A smaller value comes from another thread, because the CPU time of one thread never decreases.
-        used.checked_sub(before)?.checked_div(self.beside.load_alone().saturating_add(1))
+        used.checked_sub(before)?.checked_div(self.other_workers.load_relaxed().saturating_add(1))
     }
 
     /// Returns the load of the worker's thread in percent, from 0 to 100. All workers of the thread count like this one.
     pub(crate) fn percent(&self, now: Moment) -> u8 {
-        let shown = self.shown.load_alone();
-        let at = Moment::from_nanos((shown >> PERCENT_BITS).saturating_mul(1_000_000));
-        let percent = u8::try_from(shown & ((1 << PERCENT_BITS) - 1)).unwrap_or(u8::MAX);
+        let published = self.published.load_relaxed();
+        let at = Moment::from_nanos((published >> PERCENT_BITS).saturating_mul(1_000_000));
+        let percent = u8::try_from(published & ((1 << PERCENT_BITS) - 1)).unwrap_or(u8::MAX);
         if now.since(at) > STALE {
             return 0;
         }
-        let on_thread = u64::from(percent).saturating_mul(self.beside.load_alone().saturating_add(1));
+        let on_thread =
+            u64::from(percent).saturating_mul(self.other_workers.load_relaxed().saturating_add(1));
         u8::try_from(on_thread.min(100)).unwrap_or(100)
     }
 
     /// Sets the number of workers on the thread of this one.
     pub(crate) fn share_thread(&self, workers: usize) {
         // The worker may have moved to another thread, and the CPU time of the old thread does not apply to it.
-        self.cpu_start_nanos.store_alone(0);
+        self.cpu_start_nanos.store_relaxed(0);
         // The other workers are assumed to be equally busy, because new connections go to the least loaded worker.
-        self.beside.store_alone(u64::try_from(workers.saturating_sub(1)).unwrap_or(u64::MAX));
+        self.other_workers.store_relaxed(u64::try_from(workers.saturating_sub(1)).unwrap_or(u64::MAX));
     }
 }
 
-/// Relaxed loads and stores: each number is valid by itself, so they need no ordering.
-trait SingleWorker {
-    fn load_alone(&self) -> u64;
-    fn store_alone(&self, number: u64);
+/// Relaxed loads and stores. Each number is valid by itself, so the accesses need no ordering.
+trait RelaxedAccess {
+    fn load_relaxed(&self) -> u64;
+    fn store_relaxed(&self, number: u64);
 
-    /// Stores `number` and returns the value before. Two separate steps suffice, because there is one writer.
-    fn swap_alone(&self, number: u64) -> u64 {
-        let before = self.load_alone();
-        self.store_alone(number);
+    /// Stores `number` and returns the previous value. Two separate steps suffice, because there is one writer.
+    fn replace(&self, number: u64) -> u64 {
+        let before = self.load_relaxed();
+        self.store_relaxed(number);
         before
     }
 }
 
-impl SingleWorker for AtomicU64 {
-    fn load_alone(&self) -> u64 {
+impl RelaxedAccess for AtomicU64 {
+    fn load_relaxed(&self) -> u64 {
         self.load(Ordering::Relaxed)
     }
 
-    fn store_alone(&self, number: u64) {
+    fn store_relaxed(&self, number: u64) {
         self.store(number, Ordering::Relaxed);
     }
 }
@@ -130,21 +131,21 @@ pub(crate) mod tests {
         Moment::ORIGIN.after(Duration::from_millis(milliseconds))
     }
 
-    fn reading(milliseconds: u64) -> ClockSample {
+    fn sample_at(milliseconds: u64) -> ClockSample {
         let now = Now { monotonic: at(milliseconds), wall: Duration::ZERO };
         ClockSample { instant: crate::base::clock::instant(), now }
     }
 
     /// A clock with fixed readings, which panics if it is read at the wrong time.
     #[derive(Default)]
-    struct Shows {
+    struct FixedClock {
         milliseconds: Option<u64>,
         cpu_milliseconds: Option<u64>,
     }
 
-    impl Clock for Shows {
+    impl Clock for FixedClock {
         fn read(&mut self) -> ClockSample {
-            reading(self.milliseconds.expect("an empty pass reads no clock"))
+            sample_at(self.milliseconds.expect("an empty pass reads no clock"))
         }
 
         fn thread_cpu_time(&mut self) -> Option<Duration> {
@@ -166,11 +167,11 @@ pub(crate) mod tests {
     /// Records passes with datagrams. Each has a start and an end in milliseconds.
     pub(crate) fn passes(busy: &LoadMeter, passes: &[(u64, u64)]) {
         for (began, end) in passes {
-            let counted = received(busy.progress.load_alone() + 1);
+            let counted = received(busy.progress.load_relaxed() + 1);
             busy.on_pass(
-                &reading(*began),
+                &sample_at(*began),
                 &counted,
-                &mut Shows { milliseconds: Some(*end), ..Shows::default() },
+                &mut FixedClock { milliseconds: Some(*end), ..FixedClock::default() },
             );
         }
     }
@@ -193,9 +194,9 @@ pub(crate) mod tests {
     /// Records passes with datagrams. Each has a start, an end, and the CPU time of the thread after it, in milliseconds.
     fn passes_of_a_thread(busy: &LoadMeter, passes: &[(u64, u64, u64)]) {
         for (began, end, cpu) in passes {
-            let counted = received(busy.progress.load_alone() + 1);
-            let mut clock = Shows { milliseconds: Some(*end), cpu_milliseconds: Some(*cpu) };
-            busy.on_pass(&reading(*began), &counted, &mut clock);
+            let counted = received(busy.progress.load_relaxed() + 1);
+            let mut clock = FixedClock { milliseconds: Some(*end), cpu_milliseconds: Some(*cpu) };
+            busy.on_pass(&sample_at(*began), &counted, &mut clock);
         }
     }
 
@@ -259,7 +260,7 @@ pub(crate) mod tests {
         passes(&busy, &[(0, 2_000)]);
         let counted = received(1);
         for began in 2_000..4_000 {
-            busy.on_pass(&reading(began), &counted, &mut Shows::default());
+            busy.on_pass(&sample_at(began), &counted, &mut FixedClock::default());
         }
         assert_eq!((busy.percent(at(4_000)), busy.percent(at(4_001))), (100, 0));
         passes(&busy, &[(10_000, 10_400)]);

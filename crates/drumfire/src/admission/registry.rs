@@ -30,9 +30,9 @@ struct RegistryTable {
     /// The number of connections of each worker, by index. Promised places count, undecided Hellos do not.
     loads: Vec<u32>,
     /// The maximum number of connections of one worker.
-    most: u32,
+    max_per_worker: u32,
     /// The maximum number of entries for all workers together.
-    most_in_all: u32,
+    max_total: u32,
     tokens: UsedTokens,
     sources: SourceLimits,
 }
@@ -111,29 +111,40 @@ impl RegistryEntry {
 }
 
 impl ConnectionRegistry {
-    /// Creates a registry for `workers` workers with at most `most` connections each. It uses the default admission control.
-    pub fn new(workers: u16, most: u32) -> Arc<Self> {
-        Self::behind(Arc::default(), workers, most, most.saturating_mul(workers.into()))
+    /// Creates a registry for `workers` workers with at most `max_per_worker` connections each. It uses the default admission control.
+    pub fn new(workers: u16, max_per_worker: u32) -> Arc<Self> {
+        Self::with_admission(
+            Arc::default(),
+            workers,
+            max_per_worker,
+            max_per_worker.saturating_mul(workers.into()),
+        )
     }
 
-    /// Creates a registry that uses `admission`, with at most `most_in_all` connections for all workers together.
-    pub(crate) fn behind(
+    /// Creates a registry that uses `admission`, with at most `max_total` connections for all workers together.
+    pub(crate) fn with_admission(
         admission: Arc<AdmissionControl>,
         workers: u16,
-        most: u32,
-        most_in_all: u32,
+        max_per_worker: u32,
+        max_total: u32,
     ) -> Arc<Self> {
         let loads = vec![0; usize::from(workers)];
-        let tokens = UsedTokens::new(most_in_all);
+        let tokens = UsedTokens::new(max_total);
         let sources = admission.sources();
-        let table =
-            Mutex::new(RegistryTable { entries: HashMap::new(), loads, most, most_in_all, tokens, sources });
+        let table = Mutex::new(RegistryTable {
+            entries: HashMap::new(),
+            loads,
+            max_per_worker,
+            max_total,
+            tokens,
+            sources,
+        });
         Arc::new(Self { table, admission })
     }
 
     /// Returns the view of the worker with this index.
     pub fn of_worker(self: &Arc<Self>, index: u16) -> RegistryView {
-        RegistryView { owners: Arc::clone(self), index }
+        RegistryView { registry: Arc::clone(self), index }
     }
 
     /// Removes all connections of a worker that restarts, and all Hellos that are on their way from it or to it.
@@ -155,20 +166,20 @@ impl ConnectionRegistry {
 /// The placement of one worker, which uses the table of all workers.
 #[derive(Clone, Debug)]
 pub struct RegistryView {
-    owners: Arc<ConnectionRegistry>,
+    registry: Arc<ConnectionRegistry>,
     index: u16,
 }
 
 impl Placement for RegistryView {
     fn place(&mut self, now: Now, claim: &Claim<'_>) -> PlacementDecision {
-        let ConnectionRegistry { admission, .. } = &*self.owners;
-        if let Err(answer) = self.owners.table().begin(now, claim, self.index, admission) {
+        let ConnectionRegistry { admission, .. } = &*self.registry;
+        if let Err(answer) = self.registry.table().begin(now, claim, self.index, admission) {
             return answer;
         }
         // The hook can take long, so the table is not locked while it runs. Other workers that receive the same Hello in that
         // time get `Undecided`.
-        let decided = admission.ask(claim);
-        let mut table = self.owners.table();
+        let decided = admission.call_hook(claim);
+        let mut table = self.registry.table();
         let placed = match decided {
             Ok(key) => table.reserve(now, claim.hello, key, self.index, admission),
             Err(rejection) => Err(PlacementDecision::Rejected(rejection)),
@@ -180,7 +191,7 @@ impl Placement for RegistryView {
     }
 
     fn take(&mut self, hello: HelloHash) -> bool {
-        let mut table = self.owners.table();
+        let mut table = self.registry.table();
         let is_ours = |entry: &&mut RegistryEntry| entry.owner.worker() == Some(self.index);
         let Some(entry) = table.entries.get_mut(&hello).filter(is_ours) else { return false };
         entry.owner = Owner::Worker(self.index);
@@ -189,15 +200,15 @@ impl Placement for RegistryView {
 
     fn set_limits(&mut self, connections: u32, in_all: u32) {
         // Every worker sets the same limits, so the order of their calls has no effect.
-        let mut table = self.owners.table();
-        (table.most, table.most_in_all) = (connections, in_all);
+        let mut table = self.registry.table();
+        (table.max_per_worker, table.max_total) = (connections, in_all);
         table.tokens.set_connections(in_all);
     }
 
     fn confirm(&mut self, now: Now, hello: HelloHash) -> ConfirmDecision {
-        let mut table = self.owners.table();
+        let mut table = self.registry.table();
         table.prove(hello);
-        if table.is_unwelcome(now, hello, &self.owners.admission) {
+        if table.is_unwelcome(now, hello, &self.registry.admission) {
             // The token counts as used although the connection is closed.
             table.tokens.confirm(now.wall, hello);
             return ConfirmDecision::Unwelcome;
@@ -210,7 +221,7 @@ impl Placement for RegistryView {
     }
 
     fn release(&mut self, hello: HelloHash) {
-        let mut table = self.owners.table();
+        let mut table = self.registry.table();
         // The Hello may have been repeated and placed on another worker since this worker released it.
         let owner = table.entries.get(&hello).map(|entry| entry.owner);
         if owner.is_some_and(|owner| owner.is_released_by(self.index)) {
@@ -238,8 +249,8 @@ impl RegistryTable {
                 .worker()
                 .map_or(PlacementDecision::Undecided, |worker| entry.place(worker, here)));
         }
-        admission.judge(now, claim).map_err(PlacementDecision::Rejected)?;
-        if u32::try_from(self.entries.len()).is_ok_and(|count| count >= self.most_in_all) {
+        admission.check_gate_and_bans(now, claim).map_err(PlacementDecision::Rejected)?;
+        if u32::try_from(self.entries.len()).is_ok_and(|count| count >= self.max_total) {
             return Err(admission.full());
         }
         // If no worker has room, the application is not asked, and the token stays unused.
@@ -312,7 +323,7 @@ impl RegistryTable {
 
     /// Checks that this worker has a free place, and CPU time for another connection.
     fn check(&self, now: Now, worker: u16, admission: &AdmissionControl) -> Result<(), PlacementDecision> {
-        if self.load(worker) >= self.most {
+        if self.load(worker) >= self.max_per_worker {
             return Err(admission.full());
         }
         if !admission.has_headroom(now.monotonic, worker) {
@@ -388,7 +399,7 @@ mod tests {
     }
 
     /// Returns the claim of a Hello without a token.
-    fn plain(number: u32) -> Claim<'static> {
+    fn without_token(number: u32) -> Claim<'static> {
         let address = SocketAddr::from(([192, 0, 2, 1], 5_000));
         Claim {
             hello: hash(number),
@@ -411,46 +422,46 @@ mod tests {
 
     #[test]
     fn the_same_hello_has_the_same_owner_wherever_it_arrives() {
-        let owners = ConnectionRegistry::new(4, 100);
+        let registry = ConnectionRegistry::new(4, 100);
         for number in 0..100 {
             let first = u16::try_from(number % 4).unwrap();
-            let owner = owner_of(owners.of_worker(first).place(NOW, &plain(number)), first);
+            let owner = owner_of(registry.of_worker(first).place(NOW, &without_token(number)), first);
             for here in 0..4 {
-                let again = owners.of_worker(here).place(NOW, &plain(number));
+                let again = registry.of_worker(here).place(NOW, &without_token(number));
                 assert_eq!(owner_of(again, here), owner);
             }
         }
-        assert_eq!(owners.table().loads, [25; 4]);
+        assert_eq!(registry.table().loads, [25; 4]);
     }
 
     #[test]
     fn a_hello_stays_where_it_came_unless_another_worker_has_less() {
-        let owners = ConnectionRegistry::new(3, 100);
-        assert_eq!(owners.of_worker(2).place(NOW, &plain(1)), PlacementDecision::Here);
-        assert_eq!(owners.of_worker(2).place(NOW, &plain(2)), PlacementDecision::Elsewhere(0));
-        assert_eq!(owners.of_worker(2).place(NOW, &plain(3)), PlacementDecision::Elsewhere(1));
-        assert_eq!(owners.of_worker(2).place(NOW, &plain(4)), PlacementDecision::Here);
+        let registry = ConnectionRegistry::new(3, 100);
+        assert_eq!(registry.of_worker(2).place(NOW, &without_token(1)), PlacementDecision::Here);
+        assert_eq!(registry.of_worker(2).place(NOW, &without_token(2)), PlacementDecision::Elsewhere(0));
+        assert_eq!(registry.of_worker(2).place(NOW, &without_token(3)), PlacementDecision::Elsewhere(1));
+        assert_eq!(registry.of_worker(2).place(NOW, &without_token(4)), PlacementDecision::Here);
     }
 
     #[test]
     fn a_released_place_is_free_again_and_only_once() {
-        let owners = ConnectionRegistry::new(2, 1);
-        let mut here = owners.of_worker(0);
-        assert_eq!(here.place(NOW, &plain(1)), PlacementDecision::Here);
-        assert_eq!(here.place(NOW, &plain(2)), PlacementDecision::Elsewhere(1));
-        assert_eq!(here.place(NOW, &plain(3)), FULL);
-        assert!(owners.of_worker(1).take(hash(2)));
-        owners.of_worker(1).release(hash(2));
-        owners.of_worker(1).release(hash(2));
-        assert_eq!(here.place(NOW, &plain(3)), PlacementDecision::Elsewhere(1));
-        assert_eq!(here.place(NOW, &plain(4)), FULL);
-        assert_eq!(owners.table().entries.len(), 2);
+        let registry = ConnectionRegistry::new(2, 1);
+        let mut here = registry.of_worker(0);
+        assert_eq!(here.place(NOW, &without_token(1)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &without_token(2)), PlacementDecision::Elsewhere(1));
+        assert_eq!(here.place(NOW, &without_token(3)), FULL);
+        assert!(registry.of_worker(1).take(hash(2)));
+        registry.of_worker(1).release(hash(2));
+        registry.of_worker(1).release(hash(2));
+        assert_eq!(here.place(NOW, &without_token(3)), PlacementDecision::Elsewhere(1));
+        assert_eq!(here.place(NOW, &without_token(4)), FULL);
+        assert_eq!(registry.table().entries.len(), 2);
     }
 
     #[test]
     fn a_worker_releases_only_what_it_owns() {
-        let owners = ConnectionRegistry::new(2, 10);
-        let (mut first, mut second) = (owners.of_worker(0), owners.of_worker(1));
+        let registry = ConnectionRegistry::new(2, 10);
+        let (mut first, mut second) = (registry.of_worker(0), registry.of_worker(1));
         let claim = with_token(1, None);
         assert_eq!(first.place(NOW, &claim), PlacementDecision::Here);
         first.release(hash(1));
@@ -460,68 +471,83 @@ mod tests {
         assert_eq!(second.confirm(NOW, hash(1)), ConfirmDecision::Alone);
         let again = Claim { hello: hash(2), ..claim };
         assert_eq!(first.place(NOW, &again), PlacementDecision::Used, "one token, one session");
-        assert_eq!(owners.table().loads, [0, 1]);
+        assert_eq!(registry.table().loads, [0, 1]);
     }
 
     #[test]
     fn a_promised_place_is_released_by_the_worker_that_promised_it() {
-        let owners = ConnectionRegistry::new(2, 1);
-        let (mut first, mut second) = (owners.of_worker(0), owners.of_worker(1));
-        assert_eq!(first.place(NOW, &plain(1)), PlacementDecision::Here);
+        let registry = ConnectionRegistry::new(2, 1);
+        let (mut first, mut second) = (registry.of_worker(0), registry.of_worker(1));
+        assert_eq!(first.place(NOW, &without_token(1)), PlacementDecision::Here);
         for is_taken in [false, true] {
-            assert_eq!(first.place(NOW, &plain(2)), PlacementDecision::Elsewhere(1));
+            assert_eq!(first.place(NOW, &without_token(2)), PlacementDecision::Elsewhere(1));
             assert!(!is_taken || second.take(hash(2)));
             first.release(hash(2));
-            assert_eq!(owners.table().loads, [1, u32::from(is_taken)]);
+            assert_eq!(registry.table().loads, [1, u32::from(is_taken)]);
         }
     }
 
     #[test]
     fn a_worker_that_restarts_owns_no_connection() {
-        let owners = ConnectionRegistry::new(2, 4);
+        let registry = ConnectionRegistry::new(2, 4);
         for number in 0..8 {
-            owners.of_worker(0).place(NOW, &plain(number));
+            registry.of_worker(0).place(NOW, &without_token(number));
         }
-        owners.forget(1);
-        assert_eq!(owners.table().loads, [4, 0]);
-        assert_eq!(owners.of_worker(0).place(NOW, &plain(9)), PlacementDecision::Elsewhere(1));
+        registry.forget(1);
+        assert_eq!(registry.table().loads, [4, 0]);
+        assert_eq!(registry.of_worker(0).place(NOW, &without_token(9)), PlacementDecision::Elsewhere(1));
     }
 
     #[test]
     fn a_restart_drops_forwarded_hellos_from_and_to_the_worker() {
         for restarted in 0..2 {
-            let owners = ConnectionRegistry::new(2, 1);
-            assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), PlacementDecision::Here);
-            assert_eq!(owners.of_worker(0).place(NOW, &with_token(2, None)), PlacementDecision::Elsewhere(1));
-            owners.forget(restarted);
+            let registry = ConnectionRegistry::new(2, 1);
+            assert_eq!(registry.of_worker(0).place(NOW, &without_token(1)), PlacementDecision::Here);
+            assert_eq!(
+                registry.of_worker(0).place(NOW, &with_token(2, None)),
+                PlacementDecision::Elsewhere(1)
+            );
+            registry.forget(restarted);
             let is_kept = restarted == 1;
-            assert_eq!(owners.table().loads, [u32::from(is_kept), 0]);
-            assert!(!owners.of_worker(1).take(hash(2)));
+            assert_eq!(registry.table().loads, [u32::from(is_kept), 0]);
+            assert!(!registry.of_worker(1).take(hash(2)));
             // The token is free again for another Hello.
             let again = Claim { hello: hash(3), ..with_token(2, None) };
-            assert_eq!(owners.of_worker(1).place(NOW, &again), PlacementDecision::Here);
+            assert_eq!(registry.of_worker(1).place(NOW, &again), PlacementDecision::Here);
         }
     }
 
     #[test]
     fn a_taken_hello_outlives_the_worker_that_forwarded_it() {
-        let owners = ConnectionRegistry::new(3, 1);
-        assert_eq!(owners.of_worker(0).place(NOW, &plain(1)), PlacementDecision::Here);
+        let registry = ConnectionRegistry::new(3, 1);
+        assert_eq!(registry.of_worker(0).place(NOW, &without_token(1)), PlacementDecision::Here);
         let (forwarded, repeated) = (2, 3);
-        assert_eq!(owners.of_worker(0).place(NOW, &plain(forwarded)), PlacementDecision::Elsewhere(1));
-        assert!(!owners.of_worker(2).take(hash(forwarded)), "it is promised to another worker");
-        assert!(owners.of_worker(1).take(hash(forwarded)));
-        assert_eq!(owners.of_worker(0).place(NOW, &plain(repeated)), PlacementDecision::Elsewhere(2));
-        assert_eq!(owners.of_worker(2).place(NOW, &plain(repeated)), PlacementDecision::Here);
+        assert_eq!(
+            registry.of_worker(0).place(NOW, &without_token(forwarded)),
+            PlacementDecision::Elsewhere(1)
+        );
+        assert!(!registry.of_worker(2).take(hash(forwarded)), "it is promised to another worker");
+        assert!(registry.of_worker(1).take(hash(forwarded)));
+        assert_eq!(
+            registry.of_worker(0).place(NOW, &without_token(repeated)),
+            PlacementDecision::Elsewhere(2)
+        );
+        assert_eq!(registry.of_worker(2).place(NOW, &without_token(repeated)), PlacementDecision::Here);
         // A repeated Hello that arrives at another worker does not move the connection.
-        assert_eq!(owners.of_worker(0).place(NOW, &plain(forwarded)), PlacementDecision::Elsewhere(1));
-        owners.forget(0);
-        assert_eq!(owners.table().loads, [0, 1, 1]);
+        assert_eq!(
+            registry.of_worker(0).place(NOW, &without_token(forwarded)),
+            PlacementDecision::Elsewhere(1)
+        );
+        registry.forget(0);
+        assert_eq!(registry.table().loads, [0, 1, 1]);
         for (worker, number) in [(1, forwarded), (2, repeated)] {
-            assert_eq!(owners.of_worker(worker).place(NOW, &plain(number)), PlacementDecision::Here);
-            owners.of_worker(worker).release(hash(number));
+            assert_eq!(
+                registry.of_worker(worker).place(NOW, &without_token(number)),
+                PlacementDecision::Here
+            );
+            registry.of_worker(worker).release(hash(number));
         }
-        assert_eq!(owners.table().loads, [0, 0, 0]);
+        assert_eq!(registry.table().loads, [0, 0, 0]);
     }
 
     fn with_token(number: u32, key: Option<u64>) -> Claim<'static> {
@@ -532,30 +558,30 @@ mod tests {
             issued_at: Duration::from_secs(40),
             expires_at: Duration::from_secs(100),
         };
-        Claim { key: key.map(PlacementKey), token: Some(token), ..plain(number) }
+        Claim { key: key.map(PlacementKey), token: Some(token), ..without_token(number) }
     }
 
     #[test]
     fn players_with_the_same_key_share_a_worker_while_it_has_room() {
-        let owners = ConnectionRegistry::new(4, 2);
+        let registry = ConnectionRegistry::new(4, 2);
         let placed = |number: u32, key| {
-            let claim = Claim { key: Some(PlacementKey(key)), ..plain(number) };
-            owners.of_worker(0).place(NOW, &claim)
+            let claim = Claim { key: Some(PlacementKey(key)), ..without_token(number) };
+            registry.of_worker(0).place(NOW, &claim)
         };
         let first = placed(1, 77);
         assert_eq!(placed(2, 77), first);
         assert_eq!(placed(3, 77), FULL);
         let spread: std::collections::HashSet<_> =
-            (0..64).map(|key| owners.table().worker_of(key).unwrap()).collect();
+            (0..64).map(|key| registry.table().worker_of(key).unwrap()).collect();
         assert_eq!(spread.len(), 4);
     }
 
     /// Presents every token on every worker, each time with another Hello. Returns the accepted pairs of token and Hello, sorted.
-    fn race(owners: &Arc<ConnectionRegistry>, tokens: u32) -> Vec<(u32, HelloHash)> {
+    fn race(registry: &Arc<ConnectionRegistry>, tokens: u32) -> Vec<(u32, HelloHash)> {
         let barrier = std::sync::Barrier::new(4);
         let mut taken = std::thread::scope(|scope| {
-            let racers = (0..4).map(|worker| {
-                let (mut placement, barrier) = (owners.of_worker(worker), &barrier);
+            let threads = (0..4).map(|worker| {
+                let (mut placement, barrier) = (registry.of_worker(worker), &barrier);
                 scope.spawn(move || {
                     barrier.wait();
                     let tries = (0..tokens).map(|token| (token, hash(token << 8 | u32::from(worker))));
@@ -566,8 +592,8 @@ mod tests {
                     tries.filter(is_taken).collect::<Vec<_>>()
                 })
             });
-            let racers: Vec<_> = racers.collect();
-            racers.into_iter().flat_map(|racer| racer.join().unwrap()).collect::<Vec<_>>()
+            let threads: Vec<_> = threads.collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
         taken.sort_unstable();
         taken
@@ -576,23 +602,23 @@ mod tests {
     #[test]
     fn each_token_opens_one_session_despite_races_and_replays() {
         const TOKENS: u32 = 25_000;
-        let owners = ConnectionRegistry::new(4, TOKENS);
-        let taken = race(&owners, TOKENS);
+        let registry = ConnectionRegistry::new(4, TOKENS);
+        let taken = race(&registry, TOKENS);
         assert!(
             taken.iter().map(|(token, _)| *token).eq(0..TOKENS),
             "each token opens one session in 100,000 tries"
         );
         for (_, hello) in &taken {
-            owners.of_worker(0).confirm(NOW, *hello);
+            registry.of_worker(0).confirm(NOW, *hello);
         }
         // The Hello that opened a session still finds it, and all other Hellos are refused.
-        assert_eq!(race(&owners, TOKENS), taken, "sessions are open");
-        assert_eq!(owners.table().entries.len(), taken.len());
+        assert_eq!(race(&registry, TOKENS), taken, "sessions are open");
+        assert_eq!(registry.table().entries.len(), taken.len());
         for (_, hello) in &taken {
-            (0..4).for_each(|worker| owners.of_worker(worker).release(*hello));
+            (0..4).for_each(|worker| registry.of_worker(worker).release(*hello));
         }
-        assert!(race(&owners, TOKENS).is_empty(), "sessions are closed");
-        assert_eq!(owners.table().entries.len(), 0);
+        assert!(race(&registry, TOKENS).is_empty(), "sessions are closed");
+        assert_eq!(registry.table().entries.len(), 0);
     }
 
     /// Returns a claim with a token of this player. Tokens with the same number have the same id.
@@ -600,15 +626,15 @@ mod tests {
         let (token, player) = (TokenId(hash(number).0), PlayerId(player));
         let expires_at = now.wall + Duration::from_secs(600);
         let token = TokenClaim { kind, token, player, issued_at: now.wall, expires_at };
-        Claim { token: Some(token), ..plain(0) }
+        Claim { token: Some(token), ..without_token(0) }
     }
 
     #[test]
     fn one_player_that_reconnects_fills_no_table() {
         const OTHERS: u32 = 1_000_000;
         for kind in [TokenKind::Resume, TokenKind::Connect] {
-            let owners = ConnectionRegistry::new(1, drumfire_proto::limits::CONNECTIONS);
-            let mut here = owners.of_worker(0);
+            let registry = ConnectionRegistry::new(1, drumfire_proto::limits::CONNECTIONS);
+            let mut here = registry.of_worker(0);
             let mut now = NOW;
             let waiting = token_of(2, TokenKind::Resume, OTHERS, now);
             // 67 sessions per second for 590 s, each with the resume token of the session before, or with a new connect token.
@@ -626,15 +652,15 @@ mod tests {
             for (number, claim) in [(OTHERS + 2, waiting), (OTHERS + 3, fresh)] {
                 assert_eq!(here.place(now, &Claim { hello: hash(number), ..claim }), PlacementDecision::Here);
             }
-            assert_eq!(owners.table().tokens.counts().1, 1, "one record of the player");
+            assert_eq!(registry.table().tokens.counts().1, 1, "one record of the player");
         }
     }
 
     #[test]
     fn all_players_of_a_full_server_reconnect_after_a_restart() {
         const PLAYERS: u32 = drumfire_proto::limits::CONNECTIONS;
-        let owners = ConnectionRegistry::new(1, PLAYERS);
-        let mut here = owners.of_worker(0);
+        let registry = ConnectionRegistry::new(1, PLAYERS);
+        let mut here = registry.of_worker(0);
         for number in 0..PLAYERS {
             // The process before the restart issued these tokens.
             let token = token_of(number.into(), TokenKind::Resume, number, NOW);
@@ -654,17 +680,17 @@ mod tests {
 
     #[test]
     fn an_older_session_is_closed_on_the_worker_that_owns_it() {
-        let owners = ConnectionRegistry::new(2, 100);
-        let mut here = owners.of_worker(0);
+        let registry = ConnectionRegistry::new(2, 100);
+        let mut here = registry.of_worker(0);
         assert_eq!(here.place(NOW, &with_token(1, None)), PlacementDecision::Here);
         assert_eq!(here.confirm(NOW, hash(1)), ConfirmDecision::Alone);
         assert_eq!(here.place(NOW, &with_token(2, None)), PlacementDecision::Elsewhere(1));
         assert_eq!(
-            owners.of_worker(1).confirm(NOW, hash(2)),
+            registry.of_worker(1).confirm(NOW, hash(2)),
             ConfirmDecision::Replaces(ReplacedConnection { shard: 0, hello: hash(1) })
         );
         here.release(hash(1));
-        owners.forget(1);
+        registry.forget(1);
         assert_eq!(
             here.place(NOW, &with_token(2, None)),
             PlacementDecision::Used,
@@ -673,7 +699,7 @@ mod tests {
     }
 
     /// Returns a registry that asks `hook`, and the number of its calls.
-    fn asking(
+    fn registry_with_hook(
         workers: u16,
         hook: impl Fn(&Applicant<'_>) -> Verdict + Send + Sync + 'static,
     ) -> (Arc<ConnectionRegistry>, Arc<AtomicU32>) {
@@ -683,32 +709,35 @@ mod tests {
             counter.fetch_add(1, Ordering::Relaxed);
             hook(applicant)
         }));
-        (ConnectionRegistry::behind(AdmissionControl::new(&config, Vec::new()), workers, 100, 100), count)
+        (
+            ConnectionRegistry::with_admission(AdmissionControl::new(&config, Vec::new()), workers, 100, 100),
+            count,
+        )
     }
 
     #[test]
     fn the_hook_is_called_once_per_hello_and_chooses_the_worker() {
-        let (owners, count) = asking(4, |applicant| match applicant.placement_key {
+        let (registry, count) = registry_with_hook(4, |applicant| match applicant.placement_key {
             Some(_) => Verdict::AcceptAt(WantedPlacement::LeastLoaded),
             None => Verdict::AcceptAt(WantedPlacement::Key(applicant.address.port().into())),
         });
         for (number, port) in [(1, 5_000), (2, 5_000), (3, 6_001)] {
-            let claim = Claim { address: SocketAddr::from(([192, 0, 2, 1], port)), ..plain(number) };
-            let worker = owner_of(owners.of_worker(0).place(NOW, &claim), 0);
-            assert_eq!(Some(worker), owners.table().worker_of(port.into()));
+            let claim = Claim { address: SocketAddr::from(([192, 0, 2, 1], port)), ..without_token(number) };
+            let worker = owner_of(registry.of_worker(0).place(NOW, &claim), 0);
+            assert_eq!(Some(worker), registry.table().worker_of(port.into()));
             for here in 0..4 {
                 assert_eq!(
-                    owner_of(owners.of_worker(here).place(NOW, &claim), here),
+                    owner_of(registry.of_worker(here).place(NOW, &claim), here),
                     worker,
                     "repeated Hello"
                 );
             }
             assert_eq!(count.load(Ordering::Relaxed), number);
         }
-        let keyed = Claim { key: Some(PlacementKey(5_000)), ..plain(4) };
-        let busy = owners.table().worker_of(5_000);
+        let keyed = Claim { key: Some(PlacementKey(5_000)), ..without_token(4) };
+        let busy = registry.table().worker_of(5_000);
         assert_ne!(
-            Some(owner_of(owners.of_worker(0).place(NOW, &keyed), 0)),
+            Some(owner_of(registry.of_worker(0).place(NOW, &keyed), 0)),
             busy,
             "the key of the token is ignored"
         );
@@ -718,11 +747,11 @@ mod tests {
     fn a_declined_hello_holds_no_place_and_can_be_repeated() {
         let is_panicking = Arc::new(AtomicBool::new(false));
         let panics = Arc::clone(&is_panicking);
-        let (owners, count) = asking(1, move |_| {
+        let (registry, count) = registry_with_hook(1, move |_| {
             assert!(!panics.load(Ordering::Relaxed), "a fault in the application");
             Verdict::TryThere { address: SocketAddr::from(([192, 0, 2, 9], 7_777)), retry_after: None }
         });
-        let mut here = owners.of_worker(0);
+        let mut here = registry.of_worker(0);
         let there = Rejection {
             counted_as: DropReason::Declined,
             reason: RefuseReason::TryThere,
@@ -747,7 +776,7 @@ mod tests {
             }
         }
         assert_eq!(count.load(Ordering::Relaxed), 4);
-        let table = owners.table();
+        let table = registry.table();
         assert_eq!((table.entries.len(), table.tokens.counts(), &table.loads[..]), (0, (0, 0), &[0][..]));
     }
 
@@ -755,51 +784,51 @@ mod tests {
     fn an_undecided_hello_blocks_no_other_hello() {
         let other: Arc<OnceLock<RegistryView>> = Arc::default();
         let seen = Arc::downgrade(&other);
-        let (owners, count) = asking(2, move |applicant| {
+        let (registry, count) = registry_with_hook(2, move |applicant| {
             if applicant.address.port() == 1 {
                 // Another worker receives the same Hello, and a different one.
                 let other = seen.upgrade().expect("it outlives the workers");
                 let mut other = other.get().expect("set below").clone();
-                let same = Claim { address: applicant.address, ..plain(1) };
+                let same = Claim { address: applicant.address, ..without_token(1) };
                 assert_eq!(other.place(NOW, &same), PlacementDecision::Undecided);
-                assert_eq!(other.place(NOW, &plain(2)), PlacementDecision::Here);
+                assert_eq!(other.place(NOW, &without_token(2)), PlacementDecision::Here);
             }
             Verdict::Accept
         });
-        assert!(other.set(owners.of_worker(1)).is_ok());
-        let claim = Claim { address: SocketAddr::from(([192, 0, 2, 1], 1)), ..plain(1) };
-        assert_eq!(owners.of_worker(0).place(NOW, &claim), PlacementDecision::Here);
-        assert_eq!((count.load(Ordering::Relaxed), &owners.table().loads[..]), (2, &[1, 1][..]));
+        assert!(other.set(registry.of_worker(1)).is_ok());
+        let claim = Claim { address: SocketAddr::from(([192, 0, 2, 1], 1)), ..without_token(1) };
+        assert_eq!(registry.of_worker(0).place(NOW, &claim), PlacementDecision::Here);
+        assert_eq!((count.load(Ordering::Relaxed), &registry.table().loads[..]), (2, &[1, 1][..]));
     }
 
     #[test]
     fn the_hook_is_not_called_for_a_full_server_or_a_used_token() {
-        let (owners, count) = asking(1, |_| Verdict::Accept);
-        let mut here = owners.of_worker(0);
+        let (registry, count) = registry_with_hook(1, |_| Verdict::Accept);
+        let mut here = registry.of_worker(0);
         assert_eq!(here.place(NOW, &with_token(1, None)), PlacementDecision::Here);
         assert_eq!(
             here.place(NOW, &Claim { hello: hash(2), ..with_token(1, None) }),
             PlacementDecision::Used
         );
-        owners.table().most = 1;
-        assert_eq!(here.place(NOW, &plain(3)), FULL);
+        registry.table().max_per_worker = 1;
+        assert_eq!(here.place(NOW, &without_token(3)), FULL);
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 
     #[test]
     fn the_limit_of_the_server_bounds_the_sum_over_all_workers() {
-        let owners = ConnectionRegistry::behind(Arc::default(), 3, 4, 10);
-        let placed = (0..12).map(|number| owners.of_worker(0).place(NOW, &plain(number)));
+        let registry = ConnectionRegistry::with_admission(Arc::default(), 3, 4, 10);
+        let placed = (0..12).map(|number| registry.of_worker(0).place(NOW, &without_token(number)));
         assert_eq!(placed.filter(|placed| *placed == FULL).count(), 2);
     }
 
     #[test]
     fn a_ban_refuses_all_tokens_and_half_open_connections() {
         let admission = AdmissionControl::new(&AdmissionConfig::default(), Vec::new());
-        let owners = ConnectionRegistry::behind(Arc::clone(&admission), 1, 10, 10);
-        let mut here = owners.of_worker(0);
+        let registry = ConnectionRegistry::with_admission(Arc::clone(&admission), 1, 10, 10);
+        let mut here = registry.of_worker(0);
         assert_eq!(here.place(NOW, &with_token(1, None)), PlacementDecision::Here);
-        assert_eq!(here.place(NOW, &plain(2)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &without_token(2)), PlacementDecision::Here);
         let day = Duration::from_secs(86_400);
         admission.bans().add(NOW.monotonic, Ban::Player(PlayerId(1)), day).unwrap();
         let banned = Rejection {
@@ -834,17 +863,24 @@ mod tests {
     }
 
     /// Returns a registry for one worker with a limit per source.
-    fn limited(most: u32, per_source: u32) -> Arc<ConnectionRegistry> {
+    fn limited(max_per_worker: u32, per_source: u32) -> Arc<ConnectionRegistry> {
         let config = AdmissionConfig::default().connections_per_source(per_source);
-        ConnectionRegistry::behind(AdmissionControl::new(&config, Vec::new()), 1, most, most)
+        ConnectionRegistry::with_admission(
+            AdmissionControl::new(&config, Vec::new()),
+            1,
+            max_per_worker,
+            max_per_worker,
+        )
     }
 
     #[test]
     fn a_source_at_its_limit_gets_a_place_when_a_connection_ends() {
-        let owners = limited(100, 2);
-        let mut here = owners.of_worker(0);
-        let from =
-            |address: [u8; 4], number| Claim { address: SocketAddr::from((address, 1)), ..plain(number) };
+        let registry = limited(100, 2);
+        let mut here = registry.of_worker(0);
+        let from = |address: [u8; 4], number| Claim {
+            address: SocketAddr::from((address, 1)),
+            ..without_token(number)
+        };
         let full = Rejection {
             counted_as: DropReason::SourceFull,
             reason: RefuseReason::Full,
@@ -857,42 +893,42 @@ mod tests {
         assert_eq!(here.place(NOW, &from(one, 1)), PlacementDecision::Here, "a repeated Hello counts once");
         let token = Claim { address: SocketAddr::from((one, 1)), ..with_token(3, None) };
         assert_eq!(here.place(NOW, &token), PlacementDecision::Rejected(full));
-        assert_eq!(owners.table().tokens.counts(), (0, 0), "a refused Hello does not use its token");
+        assert_eq!(registry.table().tokens.counts(), (0, 0), "a refused Hello does not use its token");
         assert_eq!(here.place(NOW, &from(other, 4)), PlacementDecision::Here);
         here.release(hash(1));
         here.release(hash(1));
         assert_eq!(here.place(NOW, &token), PlacementDecision::Here);
         assert_eq!(here.place(NOW, &from(one, 5)), PlacementDecision::Rejected(full));
-        owners.forget(0);
-        assert_eq!(owners.table().sources.size().0, 0);
+        registry.forget(0);
+        assert_eq!(registry.table().sources.size().0, 0);
     }
 
     #[test]
     fn forged_source_addresses_use_no_places_of_the_proved_address() {
-        let owners = limited(100, 2);
-        let mut here = owners.of_worker(0);
-        let unproved = |number| Claim { is_address_proved: false, ..plain(number) };
+        let registry = limited(100, 2);
+        let mut here = registry.of_worker(0);
+        let unproved = |number| Claim { is_address_proved: false, ..without_token(number) };
         assert_eq!(here.place(NOW, &unproved(1)), PlacementDecision::Here);
         assert_eq!(here.place(NOW, &unproved(2)), PlacementDecision::Here);
         assert!(
             matches!(here.place(NOW, &unproved(3)), PlacementDecision::Rejected(_)),
             "unproved addresses have a limit of their own"
         );
-        assert_eq!(here.place(NOW, &plain(4)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &without_token(4)), PlacementDecision::Here);
         // A confirmed connection counts for the proved address from now on.
         assert_eq!(here.confirm(NOW, hash(1)), ConfirmDecision::Alone);
-        assert!(matches!(here.place(NOW, &plain(5)), PlacementDecision::Rejected(_)));
+        assert!(matches!(here.place(NOW, &without_token(5)), PlacementDecision::Rejected(_)));
         for number in [1, 2, 4] {
             here.release(hash(number));
         }
-        assert_eq!(owners.table().sources.size().0, 0);
+        assert_eq!(registry.table().sources.size().0, 0);
     }
 
     #[test]
     fn the_limit_of_connections_bounds_the_memory_for_sources() {
         const MOST: usize = 1_000;
-        let owners = limited(1_000, 4);
-        let mut here = owners.of_worker(0);
+        let registry = limited(1_000, 4);
+        let mut here = registry.of_worker(0);
         let from = |number: u32| {
             let bits = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c834);
             let address: IpAddr = if number.is_multiple_of(2) {
@@ -900,10 +936,10 @@ mod tests {
             } else {
                 Ipv6Addr::from_bits(bits | 0x2000 << 112).into()
             };
-            Claim { address: SocketAddr::new(address, 1), ..plain(number) }
+            Claim { address: SocketAddr::new(address, 1), ..without_token(number) }
         };
-        let is_bounded = |owners: &ConnectionRegistry| {
-            let table = owners.table();
+        let is_bounded = |registry: &ConnectionRegistry| {
+            let table = registry.table();
             let (count, capacity) = table.sources.size();
             count <= MOST && capacity <= 4 * MOST && table.entries.capacity() <= 4 * MOST
         };
@@ -912,7 +948,7 @@ mod tests {
         for number in 0..half {
             taken += usize::from(here.place(NOW, &from(number)) == PlacementDecision::Here);
         }
-        assert!(taken == MOST && is_bounded(&owners), "{taken}");
+        assert!(taken == MOST && is_bounded(&registry), "{taken}");
         for number in 0..half {
             here.release(hash(number));
         }
@@ -920,41 +956,49 @@ mod tests {
             assert_eq!(here.place(NOW, &from(number)), PlacementDecision::Here);
             here.release(hash(number));
         }
-        assert!(is_bounded(&owners));
-        assert_eq!(owners.table().sources.size().0, 0);
+        assert!(is_bounded(&registry));
+        assert_eq!(registry.table().sources.size().0, 0);
     }
 
     #[test]
     fn overloaded_workers_accept_no_connections_and_keep_theirs() {
         let loads: Vec<Arc<LoadMeter>> = (0..3).map(|_| Arc::default()).collect();
         let admission = AdmissionControl::new(&AdmissionConfig::default(), loads.clone());
-        let owners = ConnectionRegistry::behind(admission, 3, 2, 6);
-        let mut here = owners.of_worker(0);
-        assert_eq!(here.place(NOW, &plain(1)), PlacementDecision::Here);
+        let registry = ConnectionRegistry::with_admission(admission, 3, 2, 6);
+        let mut here = registry.of_worker(0);
+        assert_eq!(here.place(NOW, &without_token(1)), PlacementDecision::Here);
         let seconds = |seconds| Now { monotonic: NOW.monotonic.after(Duration::from_secs(seconds)), ..NOW };
         // The loads are 91 percent, 90 percent, and idle.
         passes(&loads[0], &[(0, 909), (999, 1_000)]);
         passes(&loads[1], &[(0, 900), (1_000, 1_000)]);
         let now = seconds(1);
-        assert_eq!(here.place(now, &plain(2)), PlacementDecision::Elsewhere(1));
-        assert_eq!(here.place(now, &plain(3)), PlacementDecision::Elsewhere(2));
+        assert_eq!(here.place(now, &without_token(2)), PlacementDecision::Elsewhere(1));
+        assert_eq!(here.place(now, &without_token(3)), PlacementDecision::Elsewhere(2));
         assert_eq!(
-            here.place(now, &plain(4)),
+            here.place(now, &without_token(4)),
             PlacementDecision::Elsewhere(1),
             "worker 0 has the same number of connections, but is overloaded"
         );
-        assert_eq!(here.place(now, &plain(1)), PlacementDecision::Here, "an existing connection stays");
-        let room = (0..).find(|key| owners.table().worker_of(*key) == Some(0)).map(PlacementKey);
+        assert_eq!(
+            here.place(now, &without_token(1)),
+            PlacementDecision::Here,
+            "an existing connection stays"
+        );
+        let room = (0..).find(|key| registry.table().worker_of(*key) == Some(0)).map(PlacementKey);
         let overloaded = PlacementDecision::Rejected(Rejection {
             counted_as: DropReason::Overloaded,
             reason: RefuseReason::Full,
             retry_after: Some(FULL_RETRY_AFTER),
             address: None,
         });
-        assert_eq!(here.place(now, &Claim { key: room, ..plain(5) }), overloaded);
-        assert_eq!(here.place(now, &plain(6)), PlacementDecision::Elsewhere(2));
-        assert_eq!(here.place(now, &plain(7)), overloaded, "the other workers are full");
-        assert_eq!(here.place(seconds(4), &plain(7)), PlacementDecision::Here, "worker 0 was idle since");
-        assert_eq!(here.place(seconds(4), &plain(8)), FULL);
+        assert_eq!(here.place(now, &Claim { key: room, ..without_token(5) }), overloaded);
+        assert_eq!(here.place(now, &without_token(6)), PlacementDecision::Elsewhere(2));
+        assert_eq!(here.place(now, &without_token(7)), overloaded, "the other workers are full");
+        assert_eq!(
+            here.place(seconds(4), &without_token(7)),
+            PlacementDecision::Here,
+            "worker 0 was idle since"
+        );
+        assert_eq!(here.place(seconds(4), &without_token(8)), FULL);
     }
 }

@@ -11,11 +11,11 @@ use std::net::IpAddr;
 #[derive(Debug)]
 pub(crate) struct SourceLimits {
     /// The largest number of connections of one source. `None` is no limit.
-    most: Option<u32>,
+    limit: Option<u32>,
     counts: HashMap<Source, SourceCounts>,
 }
 
-/// A source address without the bits that do not count.
+/// A source address without the bits that limits ignore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Source {
     V4(u32),
@@ -34,25 +34,27 @@ struct SourceCounts {
 }
 
 impl SourceLimits {
-    pub(crate) fn new(most: Option<u32>) -> Self {
-        Self { most, counts: HashMap::new() }
+    pub(crate) fn new(limit: Option<u32>) -> Self {
+        Self { limit, counts: HashMap::new() }
     }
 
     /// Counts a new connection from this address. Returns false, without counting it, if its source is at the limit.
     pub(crate) fn add(&mut self, address: IpAddr, is_proved: bool) -> bool {
-        let Some((source, most)) = self.limited(address) else { return true };
+        let Some((source, limit)) = self.source_and_limit(address) else { return true };
         let SourceCounts { proved, unproved } = self.counts.get(&source).copied().unwrap_or_default();
         let before = if is_proved { proved } else { proved.saturating_add(unproved) };
-        if before >= most {
+        if before >= limit {
             return false;
         }
-        *self.counts.entry(source).or_default().of(is_proved) += 1;
+        *self.counts.entry(source).or_default().count_mut(is_proved) += 1;
         true
     }
 
     /// Records that a counted connection has proved its address.
     pub(crate) fn prove(&mut self, address: IpAddr) {
-        if let Some(count) = self.limited(address).and_then(|(source, _)| self.counts.get_mut(&source)) {
+        if let Some(count) =
+            self.source_and_limit(address).and_then(|(source, _)| self.counts.get_mut(&source))
+        {
             count.unproved = count.unproved.saturating_sub(1);
             count.proved += 1;
         }
@@ -60,9 +62,9 @@ impl SourceLimits {
 
     /// Removes a connection that ended from the counts.
     pub(crate) fn remove(&mut self, address: IpAddr, is_proved: bool) {
-        let Some((source, _)) = self.limited(address) else { return };
+        let Some((source, _)) = self.source_and_limit(address) else { return };
         if let Some(count) = self.counts.get_mut(&source) {
-            let left = count.of(is_proved);
+            let left = count.count_mut(is_proved);
             *left = left.saturating_sub(1);
             if *count == SourceCounts::default() {
                 self.counts.remove(&source);
@@ -71,14 +73,14 @@ impl SourceLimits {
     }
 
     /// Returns the source of an address and its limit, or `None` if there is no limit.
-    fn limited(&self, address: IpAddr) -> Option<(Source, u32)> {
-        let most = self.most?;
+    fn source_and_limit(&self, address: IpAddr) -> Option<(Source, u32)> {
+        let limit = self.limit?;
         match address.to_canonical() {
             address if address.is_loopback() => None,
-            IpAddr::V4(address) => Some((Source::V4(address.to_bits()), most)),
+            IpAddr::V4(address) => Some((Source::V4(address.to_bits()), limit)),
             IpAddr::V6(address) => {
                 let [a, b, c, d, e, f, g, h, ..] = address.octets();
-                Some((Source::V6(u64::from_be_bytes([a, b, c, d, e, f, g, h])), most))
+                Some((Source::V6(u64::from_be_bytes([a, b, c, d, e, f, g, h])), limit))
             }
         }
     }
@@ -91,7 +93,7 @@ impl SourceLimits {
 }
 
 impl SourceCounts {
-    fn of(&mut self, is_proved: bool) -> &mut u32 {
+    fn count_mut(&mut self, is_proved: bool) -> &mut u32 {
         if is_proved { &mut self.proved } else { &mut self.unproved }
     }
 }

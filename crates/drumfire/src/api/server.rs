@@ -199,7 +199,7 @@ impl Server {
         self.app.flush();
         let start = clock::instant();
         while self.events.is_empty() {
-            self.events.extend(self.app.gather());
+            self.events.extend(self.app.take_events());
             let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
             if left.is_zero() {
                 break;

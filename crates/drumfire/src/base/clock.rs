@@ -31,7 +31,7 @@ pub(crate) trait Clock: Send {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SystemClock {
     origin: Instant,
-    /// The time at which the wall clock was last read, and what it showed.
+    /// The time at which the wall clock was last read, and the reading.
     wall_read: (Moment, Duration),
 }
 

@@ -1,4 +1,4 @@
-//! The error of everything that sets up or changes a server or a client.
+//! The error of the creation of a server or a client, and of changes to it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -29,7 +29,7 @@ pub enum Error {
         /// The address given for the server.
         address: SocketAddr,
     },
-    /// Another program, or an earlier run of this one, has the port.
+    /// Another program, or an earlier run of this one, uses the port.
     AddressInUse {
         /// The address given for the server.
         address: SocketAddr,
@@ -55,7 +55,7 @@ pub enum Error {
     Connect(ConnectError),
     /// The system has no randomness.
     Entropy(io::Error),
-    /// Another error of the system, for example that no descriptors are left.
+    /// Another error of the operating system, for example that no descriptors are left.
     Io(io::Error),
 }
 
@@ -66,7 +66,7 @@ impl Error {
     }
 
     /// Returns the error of a server that cannot bind this address.
-    pub(crate) fn of_address(error: io::Error, address: SocketAddr) -> Self {
+    pub(crate) fn from_bind(error: io::Error, address: SocketAddr) -> Self {
         match error.kind() {
             io::ErrorKind::AddrInUse => Self::AddressInUse { address },
             io::ErrorKind::AddrNotAvailable => Self::AddressNotLocal { address },
@@ -167,12 +167,12 @@ mod tests {
     #[test]
     fn errors_about_an_address_are_distinguished() {
         let address: SocketAddr = "192.0.2.1:80".parse().unwrap();
-        let text = |kind: io::ErrorKind| Error::of_address(kind.into(), address).to_string();
+        let text = |kind: io::ErrorKind| Error::from_bind(kind.into(), address).to_string();
         assert!(text(io::ErrorKind::AddrInUse).contains("another program has 192.0.2.1:80"));
         assert!(text(io::ErrorKind::AddrNotAvailable).contains("192.0.2.1 is not an address of this host"));
         assert!(text(io::ErrorKind::PermissionDenied).contains("may not use port 80"));
         assert!(matches!(
-            Error::of_address(io::ErrorKind::OutOfMemory.into(), address),
+            Error::from_bind(io::ErrorKind::OutOfMemory.into(), address),
             Error::Io(error) if error.kind() == io::ErrorKind::OutOfMemory
         ));
     }

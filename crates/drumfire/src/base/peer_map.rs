@@ -66,8 +66,8 @@ impl<T> PeerMap<T> {
         slots.iter().zip(slot..).filter_map(|(entry, at)| entry.as_ref().map(|(id, _)| (at, *id)))
     }
 
-    /// Visits `count` slots from `from` on, and goes on with the first slot after the last one. Returns the slot
-    /// where the next call goes on.
+    /// Visits `count` slots from `from` on, and continues with the first slot after the last one. Returns the slot with which the next call
+    /// continues.
     pub(crate) fn walk(&mut self, from: usize, count: usize, mut visit: impl FnMut(PeerId, &mut T)) -> usize {
         let length = self.slots.len();
         let start = if from < length { from } else { 0 };
@@ -122,12 +122,12 @@ mod tests {
             map.insert(id(slot, 0), value);
         }
         map.remove(id(3, 0));
-        let (mut seen, mut at) = (String::new(), 0);
+        let (mut visited, mut at) = (String::new(), 0);
         for (count, expected) in [(2, 2), (2, 4), (3, 2), (99, 2)] {
-            at = map.walk(at, count, |_, value| seen.push(*value));
+            at = map.walk(at, count, |_, value| visited.push(*value));
             assert_eq!(at, expected);
         }
-        assert_eq!(seen, "abceabceab");
+        assert_eq!(visited, "abceabceab");
     }
 
     #[test]

@@ -1,23 +1,22 @@
-//! Synchronization: three small types, a mailbox, and the locks and atomics below them.
+//! Synchronization: three notification types, a mailbox, and the locks and atomics that they use.
 //!
 //! State is shared between threads in one of four ways:
 //!
-//! - Through a small type. Other threads can run between its steps, so each of them has a model of its own:
+//! - Through a notification type. Other threads can run between the steps of such a type, so each type has a model of its own:
 //!
 //! | type | between | how |
 //! | --- | --- | --- |
-//! | [`WakeFlag`] | any thread and a thread that waits for something else | a flag, set after the change that it announces; the thread that sets it wakes the other |
+//! | [`WakeFlag`] | any thread and a thread that waits in another way, such as a poll | a flag that is set after the change that it announces; the thread that sets it wakes the other thread |
 //! | [`Notifier`] | any thread and a thread that waits for it | a lock and a condition variable |
-//! | [`AsyncNotify`] | any thread and tasks | `tokio`'s `Notify`, awaited in the one correct order |
-//! | `SendEdge` | the senders to a peer and its worker | a number that the worker writes, and a waker to call when it has risen |
+//! | [`AsyncNotify`] | any thread and tasks | `tokio`'s `Notify`, registered before each check for changes |
+//! | `SendEdge` | the senders to a peer and its worker | a number that the worker raises, and a waker that it calls then |
 //!
-//! - As a value under one lock: `ConnectionRegistry`, `Bans`, `Gate`, `Attempts`, and the counters of a worker. So are the result of
-//!   `PortMonitor`, the addresses of a group in `drumfire-socket`, and the network of a world. Wake-ups follow after the lock is
-//!   free.
-//! - Through a channel of the standard library or `tokio`: `ForwardQueue`, receipts, and statistics for tasks.
-//!   The sender wakes the receiver afterward.
-//! - As a number that does not depend on others: `LoadMeter`, the sums of `metrics`, and the length of a queue of `Senders`. So are
-//!   the flags of a connection: they change only under the lock of the accept queue, or are never cleared.
+//! - As a value under one lock: `ConnectionRegistry`, `Bans`, `Gate`, `Attempts`, the counters of a worker, the result of `PortMonitor`,
+//!   the addresses of a group in `drumfire-socket`, and the network of a world. Wake-ups follow after the lock is free.
+//! - Through a channel of the standard library or `tokio`: `ForwardQueue`, receipts, and statistics for tasks. The sender wakes the
+//!   receiver afterward.
+//! - As a number that does not depend on others: `LoadMeter`, the sums of `metrics`, and the length of a queue of `Senders`. The flags of a
+//!   connection are in this group too: they change only under the lock of the accept queue, or are never cleared.
 //!
 //! Types that combine several of these have models too, without sockets and clocks:
 //!

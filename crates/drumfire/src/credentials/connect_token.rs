@@ -40,7 +40,7 @@ impl ConnectToken {
         self.server
     }
 
-    /// Returns the number of the game and its build, which the client must have too.
+    /// Returns the protocol id of the game and its build. The client needs the same one.
     #[must_use]
     pub const fn protocol_id(&self) -> u64 {
         self.protocol_id
@@ -132,7 +132,7 @@ impl Clone for ConnectToken {
 impl fmt::Display for ConnectToken {
     /// Writes the address and the expiry, and no secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "token for {}, good until {} s after 1970", self.address, self.expires_at.as_secs())
+        write!(f, "token for {}, valid until {} s after 1970", self.address, self.expires_at.as_secs())
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_printed_token_contains_no_secret() {
         let token = token("192.0.2.1:1");
-        assert_eq!(token.to_string(), "token for 192.0.2.1:1, good until 5 s after 1970");
+        assert_eq!(token.to_string(), "token for 192.0.2.1:1, valid until 5 s after 1970");
         assert!(!format!("{token:?}").contains("8, 8"), "{token:?}");
     }
 }

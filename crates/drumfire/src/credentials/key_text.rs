@@ -57,9 +57,9 @@ pub struct KeyTextError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TextProblem {
     /// The text has the label of another kind.
-    Is(KeyKind),
+    OtherKind(KeyKind),
     /// The text has no known label.
-    Unlabelled,
+    Unlabeled,
     /// The part after the label is not base64, or has the wrong length.
     Damaged,
 }
@@ -74,10 +74,10 @@ impl fmt::Display for KeyTextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (meaning, label) = (self.needed.meaning(), self.needed.text());
         match self.problem {
-            TextProblem::Is(other) => {
+            TextProblem::OtherKind(other) => {
                 write!(f, "this is {}, and {meaning} is needed: it begins with {label}", other.meaning())
             }
-            TextProblem::Unlabelled => write!(f, "this is not {meaning}, which begins with {label}"),
+            TextProblem::Unlabeled => write!(f, "this is not {meaning}, which begins with {label}"),
             TextProblem::Damaged => {
                 write!(
                     f,
@@ -113,8 +113,8 @@ const fn encoded_bytes(bytes: usize) -> usize {
 pub(crate) fn decode(label: KeyKind, text: &str) -> Result<Zeroizing<Vec<u8>>, KeyTextError> {
     let text = text.trim();
     let Some(encoded) = text.strip_prefix(label.text()) else {
-        let is = KeyKind::ALL.into_iter().find(|other| text.starts_with(other.text()));
-        let problem = is.map_or(TextProblem::Unlabelled, TextProblem::Is);
+        let kind = KeyKind::ALL.into_iter().find(|other| text.starts_with(other.text()));
+        let problem = kind.map_or(TextProblem::Unlabeled, TextProblem::OtherKind);
         return Err(KeyTextError { needed: label, problem });
     };
     // `decode_vec` is not used, because it does not wipe the decoded bytes of a damaged text.

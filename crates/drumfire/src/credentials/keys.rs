@@ -85,7 +85,7 @@ impl ServerKey {
                 }
                 eprintln!(
                     "drumfire: this server has the development key, which is public: any process can impersonate it. \
-                     Give ServerConfig a key of its own, from ServerKey::generate()"
+                     Use a key from ServerKey::generate()"
                 );
             });
         }

@@ -16,11 +16,11 @@ use crate::base::entropy::{self, EntropyError};
 /// The default lifetime of a token.
 const LIFETIME: Duration = Duration::from_secs(60);
 
-/// The contents of a [`ConnectToken`]: the player, the server, and how long it is valid.
+/// The contents of a [`ConnectToken`]: the player, the server, and the lifetime.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TokenRequest {
-    /// The player. It has one session at a time on a server: a new session replaces the old one.
+    /// The player. A player has one session at a time on a server: a new session replaces the old one.
     pub player: PlayerId,
     /// The address and UDP port at which the player reaches the server. It may differ from the address that the server binds.
     pub address: SocketAddr,
@@ -30,9 +30,9 @@ pub struct TokenRequest {
     pub protocol_id: u64,
     /// The match or instance. The default is 0.
     pub audience: u64,
-    /// How long the token is valid, 1 s to 10 min. The default is 60 s.
+    /// The lifetime of the token, 1 s to 10 min. The default is 60 s.
     pub lifetime: Duration,
-    /// How long the session may last from now. The default, `None`, is no limit.
+    /// The maximum duration of the session, from the time at which the token is issued. The default, `None`, is no limit.
     pub session: Option<Duration>,
     /// Players with the same key share a worker. The default, `None`, is the least loaded worker.
     pub placement_key: Option<u64>,
@@ -41,7 +41,7 @@ pub struct TokenRequest {
 }
 
 impl TokenRequest {
-    /// Makes a request for a token for this player on this server.
+    /// Creates a request for a token for this player on this server.
     #[must_use]
     pub fn new(player: PlayerId, address: SocketAddr, server: ServerPublicKey) -> Self {
         Self {
@@ -71,14 +71,14 @@ impl TokenRequest {
         self
     }
 
-    /// Sets how long the token is valid, 1 s to 10 min.
+    /// Sets the lifetime of the token, 1 s to 10 min.
     #[must_use]
     pub fn lifetime(mut self, lifetime: Duration) -> Self {
         self.lifetime = lifetime;
         self
     }
 
-    /// Ends the session this long from now at the latest.
+    /// Sets the maximum duration of the session, from the time at which the token is issued.
     #[must_use]
     pub fn session(mut self, session: Duration) -> Self {
         self.session = Some(session);
@@ -115,7 +115,7 @@ impl TokenRequest {
     ///
     /// [`IssueError`] names the field that is out of range.
     pub fn issue_at(&self, key: &TokenKey, now: Duration) -> Result<ConnectToken, IssueError> {
-        self.issue_drawn(
+        self.issue_with(
             key,
             now,
             RandomTokenFields { id: entropy::bytes()?, psk: entropy::secret()?, nonce: entropy::bytes()? },
@@ -123,11 +123,11 @@ impl TokenRequest {
     }
 
     /// Works like [`TokenRequest::issue_at`] with given random values.
-    pub(crate) fn issue_drawn(
+    pub(crate) fn issue_with(
         &self,
         key: &TokenKey,
         now: Duration,
-        drawn: RandomTokenFields,
+        random_fields: RandomTokenFields,
     ) -> Result<ConnectToken, IssueError> {
         if check_server(self.address).is_err() {
             return Err(IssueError::Address { address: self.address });
@@ -136,9 +136,9 @@ impl TokenRequest {
         let expires_at = issued_at.saturating_add(self.lifetime);
         let token = Token {
             kind: TokenKind::Connect,
-            id: TokenId(drawn.id),
+            id: TokenId(random_fields.id),
             player: self.player,
-            psk: drawn.psk,
+            psk: random_fields.psk,
             audience: self.audience,
             issued_at,
             expires_at,
@@ -146,7 +146,7 @@ impl TokenRequest {
             placement_key: self.placement_key,
             user_data: self.user_data.as_slice().into(),
         };
-        let issued = key.core().issue(&token, self.protocol_id, drawn.nonce)?;
+        let issued = key.core().issue(&token, self.protocol_id, random_fields.nonce)?;
         let (address, server) = (self.address, self.server);
         Ok(ConnectToken { address, server, protocol_id: self.protocol_id, expires_at, issued })
     }

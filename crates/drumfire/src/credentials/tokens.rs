@@ -74,7 +74,7 @@ impl TokenMasterKey {
         key_text::encode(KeyKind::Master, self.0.secret().expose())
     }
 
-    /// Derives the token key of one server. `server` is any name that the backend has for it. To rotate keys, increase `key_id`: a
+    /// Derives the token key of one server. `server` is any name that the backend uses for the server. To rotate keys, increase `key_id`: a
     /// server accepts several keys at the same time.
     ///
     /// # Errors
@@ -149,20 +149,20 @@ pub struct TokenAccess {
 }
 
 impl TokenAccess {
-    /// Accepts tokens that this key seals.
+    /// Creates an access rule for tokens that this key seals.
     #[must_use]
     pub fn new(key: TokenKey) -> Self {
         Self { keys: vec![key], audience: 0 }
     }
 
-    /// Accepts tokens of this key too, such as the next or the previous key of a rotation.
+    /// Adds a key, such as the next or the previous key of a rotation.
     #[must_use]
     pub fn and_key(mut self, key: TokenKey) -> Self {
         self.keys.push(key);
         self
     }
 
-    /// Accepts only tokens for this match or instance, if several servers have the same key. The backend sets the same number in
+    /// Sets the match or instance that the tokens must name, for several servers with the same key. The backend sets the same number in
     /// [`TokenRequest::audience`](crate::tokens::TokenRequest::audience).
     #[must_use]
     pub fn audience(mut self, audience: u64) -> Self {

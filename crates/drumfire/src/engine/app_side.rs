@@ -79,7 +79,7 @@ impl AppSide {
     }
 
     /// Takes the events of all workers. The caller must read all of them.
-    pub(crate) fn gather(&mut self) -> impl Iterator<Item = Event> {
+    pub(crate) fn take_events(&mut self) -> impl Iterator<Item = Event> {
         for link in self.links.iter() {
             link.take_reports(&mut self.incoming);
         }
@@ -123,7 +123,7 @@ impl Actions for AppSide {
 
     fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
         self.admit(peer, &message)?;
-        let receipt = self.receipts.draw(peer);
+        let receipt = self.receipts.issue(peer);
         self.stage(Command::Send { peer, message, receipt: Some(receipt) }, peer);
         Ok(receipt)
     }

@@ -101,7 +101,7 @@ impl Control {
         Stats {
             workers: links.iter().map(|link| link.stats()).collect(),
             sockets: sockets.clone(),
-            threads: pool.as_ref().map(|pool| pool.driven()).unwrap_or_default(),
+            threads: pool.as_ref().map(|pool| pool.shard_counts()).unwrap_or_default(),
             foreign_sockets: pool.as_ref().and_then(|pool| pool.foreign_sockets()),
         }
     }
@@ -119,7 +119,7 @@ impl Control {
         let survey = Survey { workers: workers.collect(), peers: Vec::new(), seen_count: 0 };
         let (survey, parts) = Pending::new(survey, links.len());
         for (link, part) in links.iter().zip(parts) {
-            link.command_at_once(Command::Query(Box::new(Query::Survey(SurveyQuery { order, most, part }))));
+            link.send_command(Command::Query(Box::new(Query::Survey(SurveyQuery { order, most, part }))));
         }
         survey
     }
@@ -134,7 +134,7 @@ impl Control {
     /// application receives [`Event::Disconnected`](crate::Event::Disconnected). Does nothing if the peer has disconnected.
     pub fn close(&self, peer: PeerId, code: u32, text: &str) {
         if let Some(link) = self.link(peer) {
-            link.command_at_once(Command::close(peer, code, text));
+            link.send_command(Command::close(peer, code, text));
         }
     }
 
@@ -302,7 +302,7 @@ impl Control {
         let settings = Arc::new(config.live(links.len()));
         settings.check()?;
         for link in links.iter() {
-            link.command_at_once(Command::Reconfigure(Arc::clone(&settings)));
+            link.send_command(Command::Reconfigure(Arc::clone(&settings)));
         }
         Ok(())
     }
@@ -399,14 +399,14 @@ impl Control {
     /// The result is [`Error::Entropy`] if the system has no random bytes. Nothing has changed, and this copy must not continue: end the
     /// process without sending anything, by [`std::process::abort`].
     pub fn invalidate_keys(&self) -> Pending<Result<(), Error>> {
-        invalidate::command(&self.server.links, &mut lock(&self.server.seed_source))
+        invalidate::request(&self.server.links, &mut lock(&self.server.seed_source))
     }
 
     /// Sends a query about a peer to its worker. The result is `initial` if there is no such worker.
     fn query<T>(&self, peer: PeerId, initial: T, query: impl FnOnce(PendingPart<T>) -> Query) -> Pending<T> {
         let (pending, mut parts) = Pending::new(initial, 1);
         if let Some((link, part)) = self.link(peer).zip(parts.pop()) {
-            link.command_at_once(Command::Query(Box::new(query(part))));
+            link.send_command(Command::Query(Box::new(query(part))));
         }
         pending
     }

@@ -45,11 +45,11 @@ impl Inline {
     ) -> Result<Self, Error> {
         let protocol_id = config.protocol_id;
         let (worker, granted) = worker(config, sink, link, ring)?;
-        Ok(Self::of(worker, protocol_id, Some(granted), Box::new(entropy::secret)))
+        Ok(Self::from_worker(worker, protocol_id, Some(granted), Box::new(entropy::secret)))
     }
 
     /// Creates a client from its worker.
-    pub(crate) fn of(
+    pub(crate) fn from_worker(
         worker: Worker<SingleWorker>,
         protocol_id: u64,
         granted: Option<SocketGrants>,
@@ -73,8 +73,8 @@ impl Inline {
 
     /// Sends and receives, and waits up to `timeout` while there is no event. Returns whether there is one.
     pub(crate) fn poll(&mut self, timeout: Duration) -> bool {
-        // A foreign event loop watches the poll. Linux clears the readiness of the poll when the socket is drained, but kqueue only
-        // in a call of its own, without which the loop would spin. Without datagrams this call also replaces the receive call.
+        // A foreign event loop watches the descriptor of the poll. Linux clears the readiness of the poll when the socket is drained, but
+        // kqueue only in a call of its own, without which the loop would spin. Without datagrams this call also replaces the receive call.
         if timeout.is_zero() && self.worker.has_socket() {
             self.worker.wait(Some(Duration::ZERO));
         }
@@ -120,7 +120,7 @@ pub(crate) fn worker(
     core.check()?;
     let (sockets, mut socket) = ClientSockets::new(config)?;
     let config = &sockets.config;
-    let granted = SocketGrants::of(&socket, config.receive_buffer_bytes);
+    let granted = SocketGrants::read_from(&socket, config.receive_buffer_bytes);
     // A path that fragments datagrams hides its MTU, so the endpoint must not send larger ones to discover it. Later sockets get the
     // same options on the same platform.
     if !granted.is_never_fragmented {

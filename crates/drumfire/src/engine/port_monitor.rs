@@ -1,6 +1,6 @@
-//! A thread that checks every few seconds whether other processes have sockets on a server's port, and reports that.
+//! A thread that checks every few seconds whether other processes have sockets on a server's port, and reports each change.
 //!
-//! It closes nothing: such a socket stays until its process ends. A server whose port is not shared needs no monitor.
+//! It cannot close such a socket, which stays until its process ends. A server whose port is not shared needs no monitor.
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -13,10 +13,10 @@ use drumfire_socket::PortWatch;
 use crate::base::sync::{Mutex, Notifier, lock};
 
 /// The time between two scans. A new socket is reported after this time, plus the duration of a scan.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const SCAN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The maximum number of addresses in one report.
-const NAMED_MAX: usize = 4;
+const ADDRESSES_MAX: usize = 4;
 
 /// The result of a scan for sockets on the port that do not belong to the server.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,8 +28,8 @@ enum PortScan {
 }
 
 impl PortScan {
-    fn of(look: io::Result<Vec<IpAddr>>) -> Self {
-        look.map_or_else(|error| Self::Unknown(error.to_string()), Self::Others)
+    fn from_result(result: io::Result<Vec<IpAddr>>) -> Self {
+        result.map_or_else(|error| Self::Unknown(error.to_string()), Self::Others)
     }
 
     /// Returns the number of foreign sockets, or `None` if the scan failed.
@@ -68,22 +68,22 @@ impl PortMonitor {
     /// Starts the thread, which reports to standard error.
     pub(crate) fn start(watch: PortWatch) -> io::Result<Self> {
         let address = watch.address();
-        let tell = move |before: &PortScan, now: &PortScan| report(address, before, now);
-        Self::begin(LOOK_EVERY, move || PortScan::of(watch.scan()), tell)
+        let report = move |before: &PortScan, now: &PortScan| write_report(address, before, now);
+        Self::begin(SCAN_INTERVAL, move || PortScan::from_result(watch.scan()), report)
     }
 
-    /// Starts a thread that calls `look` at the interval `every`. Passes each change of the result to `tell`, with the result
-    /// before. The initial result is "no foreign sockets".
+    /// Starts a thread that calls `scan_port` at the interval `interval`. Passes each change of the result to `report`, with the previous
+    /// result. The initial result is "no foreign sockets".
     fn begin(
-        every: Duration,
-        look: impl Fn() -> PortScan + Send + 'static,
-        tell: impl Fn(&PortScan, &PortScan) + Send + 'static,
+        interval: Duration,
+        scan_port: impl Fn() -> PortScan + Send + 'static,
+        report: impl Fn(&PortScan, &PortScan) + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(MonitorShared::default());
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("drumfire-monitor".to_owned())
-            .spawn(move || of_thread.run(every, look, tell))?;
+            .spawn(move || of_thread.run(interval, scan_port, report))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -95,7 +95,7 @@ impl PortMonitor {
     /// Stops all reports and lets the thread end. Call it before the server closes its own sockets.
     pub(crate) fn end(&self) {
         lock(&self.shared.state).is_over = true;
-        self.shared.end.ring();
+        self.shared.end.notify();
     }
 
     /// Waits until the thread has ended. Call [`PortMonitor::end`] first.
@@ -107,10 +107,15 @@ impl PortMonitor {
 }
 
 impl MonitorShared {
-    fn run(&self, every: Duration, look: impl Fn() -> PortScan, tell: impl Fn(&PortScan, &PortScan)) {
+    fn run(
+        &self,
+        interval: Duration,
+        scan_port: impl Fn() -> PortScan,
+        report: impl Fn(&PortScan, &PortScan),
+    ) {
         let mut before = PortScan::Others(Vec::new());
         loop {
-            let scan = look();
+            let scan = scan_port();
             let mut state = lock(&self.state);
             // The server closes its sockets after the end, so a scan at that time can be wrong.
             if state.is_over {
@@ -119,10 +124,10 @@ impl MonitorShared {
             state.count = scan.count();
             drop(state);
             if scan != before {
-                tell(&before, &scan);
+                report(&before, &scan);
                 before = scan;
             }
-            self.end.wait(every);
+            self.end.wait(interval);
             if lock(&self.state).is_over {
                 return;
             }
@@ -138,34 +143,34 @@ impl Drop for PortMonitor {
 }
 
 /// Writes a change to standard error.
-fn report(address: SocketAddr, before: &PortScan, now: &PortScan) {
+fn write_report(address: SocketAddr, before: &PortScan, now: &PortScan) {
     // An error is ignored, because the statistics also contain the count.
-    let _ = writeln!(io::stderr(), "drumfire: {}", line(address, before, now));
+    let _ = writeln!(io::stderr(), "drumfire: {}", report_text(address, before, now));
 }
 
 /// Returns the report of a change, without a line break.
-fn line(address: SocketAddr, before: &PortScan, now: &PortScan) -> String {
+fn report_text(address: SocketAddr, before: &PortScan, now: &PortScan) -> String {
     match now {
         PortScan::Others(others) if others.is_empty() => match before {
             PortScan::Others(_) => format!("no other process is on the UDP port of {address} any more"),
             PortScan::Unknown(_) => format!("no other process is on the UDP port of {address}"),
         },
         PortScan::Others(others) => {
-            let mut names: Vec<_> = others.iter().map(IpAddr::to_string).collect();
-            names.sort_unstable();
-            names.dedup();
-            let more = if names.len() > NAMED_MAX { ", and more" } else { "" };
-            names.truncate(NAMED_MAX);
+            let mut addresses: Vec<_> = others.iter().map(IpAddr::to_string).collect();
+            addresses.sort_unstable();
+            addresses.dedup();
+            let more = if addresses.len() > ADDRESSES_MAX { ", and more" } else { "" };
+            addresses.truncate(ADDRESSES_MAX);
             format!(
-                "ALARM: {} of others on the UDP port of {address} (bound to {}{more}), which may take new clients away: find who has them with `ss -ulnp 'sport = :{port}'`, end it, and run each server under a user \
+                "ALARM: {} of other processes on the UDP port of {address} (bound to {}{more}), which may receive new clients: find the processes with `ss -ulnp 'sport = :{port}'`, end them, and run each server under a user \
                  of its own",
                 sockets(others.len()),
-                names.join(", "),
+                addresses.join(", "),
                 port = address.port(),
             )
         }
-        PortScan::Unknown(why) => {
-            format!("it is unknown whether other processes are on the UDP port of {address}: {why}")
+        PortScan::Unknown(reason) => {
+            format!("it is unknown whether other processes are on the UDP port of {address}: {reason}")
         }
     }
 }
@@ -186,7 +191,7 @@ mod tests {
     use super::*;
 
     /// The longest time to wait for a report.
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn others(addresses: &[&str]) -> PortScan {
         PortScan::Others(addresses.iter().map(|address| address.parse().unwrap()).collect())
@@ -199,11 +204,11 @@ mod tests {
     #[test]
     fn every_change_is_reported_once_and_counted() {
         let (script, scans) = channel();
-        let (told, tells) = channel();
+        let (sender, reports) = channel();
         let monitor = PortMonitor::begin(
             Duration::ZERO,
             move || scans.recv().unwrap_or(PortScan::Others(Vec::new())),
-            move |before: &PortScan, now: &PortScan| told.send((before.count(), now.count())).unwrap(),
+            move |before: &PortScan, now: &PortScan| sender.send((before.count(), now.count())).unwrap(),
         )
         .unwrap();
         assert_eq!(monitor.count(), None, "there was no scan yet");
@@ -213,62 +218,68 @@ mod tests {
             script.send(scan).unwrap();
         }
         for change in [(Some(0), Some(1)), (Some(1), Some(2)), (Some(2), None), (None, Some(1))] {
-            assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), change);
+            assert_eq!(reports.recv_timeout(TIMEOUT).unwrap(), change);
         }
         assert_eq!(monitor.count(), Some(1));
         drop(script);
-        assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), (Some(1), Some(0)));
+        assert_eq!(reports.recv_timeout(TIMEOUT).unwrap(), (Some(1), Some(0)));
         assert_eq!(monitor.count(), Some(0));
         drop(monitor);
-        assert!(tells.recv().is_err(), "the thread ended without another report");
+        assert!(reports.recv().is_err(), "the thread ended without another report");
     }
 
     #[test]
     fn a_scan_that_completes_after_the_end_is_not_reported() {
         let (script, scans) = channel::<PortScan>();
-        let (told, tells) = channel();
-        let look = move || scans.recv().unwrap();
-        let tell = move |_: &PortScan, now: &PortScan| told.send(now.count()).unwrap();
-        let monitor = PortMonitor::begin(LOOK_EVERY, look, tell).unwrap();
+        let (sender, reports) = channel();
+        let scan_port = move || scans.recv().unwrap();
+        let report = move |_: &PortScan, now: &PortScan| sender.send(now.count()).unwrap();
+        let monitor = PortMonitor::begin(SCAN_INTERVAL, scan_port, report).unwrap();
         monitor.end();
         script.send(unknown()).unwrap();
         monitor.join();
-        assert!(tells.recv().is_err());
+        assert!(reports.recv().is_err());
         assert_eq!(monitor.count(), None);
     }
 
     #[test]
     fn the_end_interrupts_the_wait_for_the_next_scan() {
         const NEVER: Duration = Duration::from_secs(1 << 40);
-        let (told, tells) = channel();
-        let tell = move |_: &PortScan, now: &PortScan| told.send(now.count()).unwrap();
-        let monitor = PortMonitor::begin(NEVER, || others(&["::1"]), tell).unwrap();
-        assert_eq!(tells.recv_timeout(PATIENCE).unwrap(), Some(1));
+        let (sender, reports) = channel();
+        let report = move |_: &PortScan, now: &PortScan| sender.send(now.count()).unwrap();
+        let monitor = PortMonitor::begin(NEVER, || others(&["::1"]), report).unwrap();
+        assert_eq!(reports.recv_timeout(TIMEOUT).unwrap(), Some(1));
         drop(monitor);
-        assert!(tells.recv().is_err());
+        assert!(reports.recv().is_err());
     }
 
     #[test]
     fn the_report_names_the_address_the_count_and_a_remedy() {
         let address: SocketAddr = "0.0.0.0:4000".parse().unwrap();
         let none = others(&[]);
-        let alarm = line(address, &none, &others(&["127.0.0.1", "0.0.0.0", "127.0.0.1"]));
-        for part in
-            ["UDP port of 0.0.0.0:4000", "3 sockets of others", "(bound to 0.0.0.0, 127.0.0.1)", "ss -ulnp"]
-        {
+        let alarm = report_text(address, &none, &others(&["127.0.0.1", "0.0.0.0", "127.0.0.1"]));
+        for part in [
+            "UDP port of 0.0.0.0:4000",
+            "3 sockets of other processes",
+            "(bound to 0.0.0.0, 127.0.0.1)",
+            "ss -ulnp",
+        ] {
             assert!(alarm.contains(part), "{part} in {alarm}");
         }
         let five = ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"];
-        assert!(line(address, &none, &others(&five)).contains("127.0.0.4, and more)"));
-        assert!(line(address, &none, &others(&["::1"; 1])).contains("1 socket of"));
+        assert!(report_text(address, &none, &others(&five)).contains("127.0.0.4, and more)"));
+        assert!(report_text(address, &none, &others(&["::1"; 1])).contains("1 socket of"));
         assert!(
-            line(address, &none, &others(&["::1"; PortWatch::MAX_FOUND])).contains("1024 sockets or more")
+            report_text(address, &none, &others(&["::1"; PortWatch::MAX_FOUND]))
+                .contains("1024 sockets or more")
         );
-        assert!(line(address, &others(&five), &none).ends_with("any more"));
-        assert!(!line(address, &unknown(), &none).ends_with("any more"));
-        assert!(line(address, &none, &unknown()).ends_with("no list"));
-        for line in [alarm, line(address, &unknown(), &none), line(address, &none, &unknown())] {
-            assert!(!line.contains('\n'));
+        assert!(report_text(address, &others(&five), &none).ends_with("any more"));
+        assert!(!report_text(address, &unknown(), &none).ends_with("any more"));
+        assert!(report_text(address, &none, &unknown()).ends_with("no list"));
+        for report_text in
+            [alarm, report_text(address, &unknown(), &none), report_text(address, &none, &unknown())]
+        {
+            assert!(!report_text.contains('\n'));
         }
     }
 }

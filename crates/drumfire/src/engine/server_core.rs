@@ -1,4 +1,4 @@
-//! The common part of all servers: the workers with their sockets, and the control interface. The sinks of the workers decide which
+//! The common part of all servers: the workers with their sockets, and the control interface. The sinks of the workers determine which
 //! interface the application has.
 
 use std::net::SocketAddr;
@@ -54,7 +54,7 @@ impl ServerCore {
         let sinks = sinks(&links);
         let ServerThreads { pool, address, sockets, clock } =
             threads::start(&config, counts, &links, sinks, &admission)?;
-        let controlled = ControlState {
+        let control_state = ControlState {
             links: Arc::clone(&links),
             admission,
             config,
@@ -66,23 +66,23 @@ impl ServerCore {
             }),
             seed_source: Mutex::new(Box::new(entropy::secret)),
         };
-        Ok(Self::new(pool, controlled, notifier, address, message_max_bytes))
+        Ok(Self::new(pool, control_state, notifier, address, message_max_bytes))
     }
 
     /// Creates a server from its workers.
     pub(crate) fn new(
         pool: ThreadPool,
-        controlled: ControlState,
+        control_state: ControlState,
         notifier: Arc<Notifier>,
         address: SocketAddr,
         message_max_bytes: usize,
     ) -> Self {
-        let links = Arc::clone(&controlled.links);
+        let links = Arc::clone(&control_state.links);
         if pool.inline_ref().is_none() {
-            // The threads publish their statistics from the beginning, so that the first reader need not wait for a pass.
+            // The threads publish their statistics from the start, so that the first reader does not have to wait for a pass.
             links.iter().for_each(|link| link.observe());
         }
-        Self { pool, control: Control::new(controlled), notifier, links, address, message_max_bytes }
+        Self { pool, control: Control::new(control_state), notifier, links, address, message_max_bytes }
     }
 
     /// Returns the operator's interface. From now on, a worker on the application's thread publishes its statistics.

@@ -25,16 +25,16 @@ impl Steering {
     ///
     /// # Errors
     ///
-    /// The operating system gives no random numbers, the number of workers is too large, or no draw gives a balanced secret.
+    /// The operating system has no random numbers, the number of workers is too large, or no draw gives a balanced secret.
     pub(crate) fn draw(workers: NonZeroU16) -> Result<Self, Error> {
         let mut failure = None;
-        let drawn = Self::draw_from(workers, || {
+        let result = Self::draw_from(workers, || {
             entropy::bits().unwrap_or_else(|error| {
                 failure = Some(error);
                 0
             })
         });
-        failure.map_or(drawn, |error| Err(error.into()))
+        failure.map_or(result, |error| Err(error.into()))
     }
 
     /// Draws a secret from the numbers that `bits` returns.

@@ -101,7 +101,7 @@ pub(crate) fn start(
     let steering = Steering::draw(workers)?;
     let mut core = config.core(workers.get());
     let group = ReuseportGroup::bind(&group(config, workers, steering)?)
-        .map_err(|error| Error::of_address(error, config.address))?;
+        .map_err(|error| Error::from_bind(error, config.address))?;
     let address = group.local_addr();
     // A single socket does not share its port.
     let monitor = if workers.get() > 1 { Some(PortMonitor::start(group.watch()?)?) } else { None };
@@ -113,7 +113,7 @@ pub(crate) fn start(
     }
     let granted = sockets
         .iter()
-        .map(|socket| SocketGrants::of(socket, config.receive_buffer_bytes))
+        .map(|socket| SocketGrants::read_from(socket, config.receive_buffer_bytes))
         .collect::<Vec<_>>();
     // MTU discovery fails on a path that fragments datagrams, so the datagrams keep the initial size.
     if !granted.iter().all(|granted| granted.is_never_fragmented) {
@@ -121,7 +121,7 @@ pub(crate) fn start(
     }
     let server_id = config.effective_server_id(address);
     let shared = Arc::new(ServerParts {
-        owners: ConnectionRegistry::behind(
+        registry: ConnectionRegistry::with_admission(
             Arc::clone(admission),
             workers.get(),
             core.connections,
@@ -169,7 +169,7 @@ fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Resu
 struct ServerParts {
     core: Config,
     config: Arc<ServerConfig>,
-    owners: Arc<ConnectionRegistry>,
+    registry: Arc<ConnectionRegistry>,
     access: Access,
     server_id: Vec<u8>,
     process_key: Secret<32>,
@@ -189,7 +189,7 @@ impl ServerParts {
             .cookie(self.config.cookie)
             .server_id(&self.server_id)
             .shard(self.steering.shard(index));
-        let placement = self.owners.of_worker(index);
+        let placement = self.registry.of_worker(index);
         Ok(Endpoint::server(self.core.clone(), server, placement, entropy::secret()?)?)
     }
 }

@@ -47,7 +47,7 @@ pub struct SocketGrants {
 
 impl SocketGrants {
     /// Reads back the options of this socket, after disabling fragmentation.
-    pub(crate) fn of(socket: &Socket, receive_buffer_asked_bytes: Option<usize>) -> Self {
+    pub(crate) fn read_from(socket: &Socket, receive_buffer_asked_bytes: Option<usize>) -> Self {
         let granted = socket.granted();
         Self {
             receive_buffer_asked_bytes,
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn grants_are_serialized_by_name() {
         let socket = Socket::connect("127.0.0.1:9".parse().unwrap(), None).unwrap();
-        let granted = SocketGrants::of(&socket, Some(5));
+        let granted = SocketGrants::read_from(&socket, Some(5));
         let written = serde_json::to_value(granted).unwrap();
         assert_eq!(written["receive_buffer_asked_bytes"], 5);
         assert_eq!(written["has_gso"], granted.has_gso);

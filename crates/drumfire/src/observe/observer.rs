@@ -1,6 +1,6 @@
 //! The metrics and log events of a worker, published once per second, and immediately after a panic.
 //!
-//! Recorders and subscribers are foreign code. A worker does not call one again that panicked, and goes on without it.
+//! Recorders and subscribers are foreign code. After one of them panicked, a worker calls neither of them again, and continues.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -23,9 +23,9 @@ pub(crate) struct Observer {
     published_at: Option<Moment>,
     /// The number of panics and restarts at the last publication.
     published_faults: u64,
-    /// Whether a pass since the last publication is unpublished.
+    /// Whether there was a pass since the last publication.
     is_behind: bool,
-    /// A recorder or a subscriber panicked.
+    /// Whether a recorder or a subscriber panicked.
     is_broken: bool,
 }
 
@@ -43,13 +43,13 @@ impl Observer {
     }
 
     /// Logs an event before the application receives it.
-    pub(crate) fn happened(&mut self, now: Moment, peer: PeerId, event: &ConnectionEvent) {
-        self.guarded(|observer| observer.trace.happened(now, peer, event));
+    pub(crate) fn on_connection_event(&mut self, now: Moment, peer: PeerId, event: &ConnectionEvent) {
+        self.guarded(|observer| observer.trace.on_connection_event(now, peer, event));
     }
 
-    /// Logs that the application has not polled since the worker started.
-    pub(crate) fn never_polled(&mut self) {
-        self.guarded(|observer| observer.trace.never_polled());
+    /// Warns that the application has not polled since the worker started.
+    pub(crate) fn warn_never_polled(&mut self) {
+        self.guarded(|observer| observer.trace.warn_never_polled());
     }
 
     /// Registers a pass. Returns whether its counters have to be published. `faults` is the number of panics and restarts.

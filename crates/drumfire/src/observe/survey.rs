@@ -82,12 +82,12 @@ impl PeerSample {
             let share = u128::from(lost).saturating_mul(1_000_000).checked_div(u128::from(all)).unwrap_or(0);
             u64::try_from(share).unwrap_or(u64::MAX)
         };
-        let came = self.packets_received.saturating_add(self.packets_missing);
-        share(self.packets_lost, self.packets_sent).max(share(self.packets_missing, came))
+        let expected = self.packets_received.saturating_add(self.packets_missing);
+        share(self.packets_lost, self.packets_sent).max(share(self.packets_missing, expected))
     }
 
     /// Returns the value by which a survey in this order sorts.
-    pub(crate) fn weight(&self, order: SurveyOrder) -> u64 {
+    pub(crate) fn sort_key(&self, order: SurveyOrder) -> u64 {
         match order {
             SurveyOrder::RoundTrip => u64::try_from(self.round_trip.as_nanos()).unwrap_or(u64::MAX),
             SurveyOrder::Loss => self.loss_per_million(),
@@ -119,15 +119,15 @@ impl Survey {
         (worker, busy_percent): (usize, u8),
         seen_count: usize,
         peers: Vec<PeerSample>,
-        (order, most): (SurveyOrder, usize),
+        (order, limit): (SurveyOrder, usize),
     ) {
         if let Some(worker) = self.workers.get_mut(worker) {
             worker.busy_percent = Some(busy_percent);
         }
         self.seen_count = self.seen_count.saturating_add(seen_count);
         self.peers.extend(peers);
-        put_in_order(&mut self.peers, order);
-        self.peers.truncate(most);
+        sort_peers(&mut self.peers, order);
+        self.peers.truncate(limit);
     }
 }
 
@@ -152,6 +152,6 @@ pub struct WorkerSample {
 }
 
 /// Sorts the connections, highest value first. Connections with the same value are sorted by id.
-pub(crate) fn put_in_order(peers: &mut [PeerSample], order: SurveyOrder) {
-    peers.sort_unstable_by_key(|peer| (std::cmp::Reverse(peer.weight(order)), peer.peer));
+pub(crate) fn sort_peers(peers: &mut [PeerSample], order: SurveyOrder) {
+    peers.sort_unstable_by_key(|peer| (std::cmp::Reverse(peer.sort_key(order)), peer.peer));
 }

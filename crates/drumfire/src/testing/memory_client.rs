@@ -52,7 +52,7 @@ impl Client {
             client: Some(ClientParts { sessions, sockets: None }),
         });
         let seed_source = Box::new(move || Ok(secret(&mut later)));
-        Ok(Self { inline: Inline::of(worker, config.protocol_id, None, seed_source) })
+        Ok(Self { inline: Inline::from_worker(worker, config.protocol_id, None, seed_source) })
     }
 
     /// Runs one pass, and a wait that only determines when the next one is due.

@@ -49,7 +49,7 @@ impl ServerCore {
         let process_key = secret(random);
         let admission = AdmissionControl::new(&config.admission, WorkerChannel::loads(&links));
         let shared = Arc::new(WorldServerParts {
-            owners: ConnectionRegistry::behind(
+            registry: ConnectionRegistry::with_admission(
                 Arc::clone(&admission),
                 count.get(),
                 core.connections,
@@ -70,7 +70,7 @@ impl ServerCore {
         });
         let pool = ThreadPool::Inline(workers.collect::<Result<_, _>>()?);
         let mut later = Random::new(random.bits());
-        let controlled = ControlState {
+        let control_state = ControlState {
             links: Arc::clone(&links),
             admission,
             config: Arc::clone(config),
@@ -79,7 +79,7 @@ impl ServerCore {
             now,
             seed_source: Mutex::new(Box::new(move || Ok(secret(&mut later)))),
         };
-        Ok(Self::new(pool, controlled, notifier, address, message_max_bytes))
+        Ok(Self::new(pool, control_state, notifier, address, message_max_bytes))
     }
 
     /// Runs one pass of this worker, and registers when the next pass is due.
@@ -106,7 +106,7 @@ struct WorldServerParts {
     core: Config,
     since: Duration,
     process_key: Secret<32>,
-    owners: Arc<ConnectionRegistry>,
+    registry: Arc<ConnectionRegistry>,
     steering: Steering,
 }
 
@@ -123,7 +123,7 @@ impl WorldServerParts {
         let (shared, mut seeds) = (Arc::clone(self), Random::new(random.bits()));
         let mut endpoint = move || {
             // A new endpoint has no connections, so the registry must drop the entries of the endpoint before it.
-            shared.owners.forget(index);
+            shared.registry.forget(index);
             shared.endpoint(index, secret(&mut seeds))
         };
         let has_threads = self.config.workers != Workers::Inline;
@@ -157,6 +157,6 @@ impl WorldServerParts {
             .cookie(self.config.cookie)
             .server_id(&self.config.effective_server_id(self.config.address))
             .shard(self.steering.shard(index));
-        Endpoint::server(self.core.clone(), server, self.owners.of_worker(index), seed)
+        Endpoint::server(self.core.clone(), server, self.registry.of_worker(index), seed)
     }
 }

@@ -38,7 +38,7 @@ impl<P: Placement> Actions for Core<P> {
 
     fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
         // The endpoint stores the receipt with the message, so it exists before the send. A refusal closes it again.
-        let receipt = self.receipts.draw(peer);
+        let receipt = self.receipts.issue(peer);
         let sent = self.send_here(peer, message, Some(receipt));
         if sent.is_err() {
             self.receipts.close(peer, receipt);

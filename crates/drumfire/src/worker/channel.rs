@@ -136,9 +136,9 @@ impl WorkerChannel {
     /// Sets the waker of the worker, and wakes the worker if commands came before. Only the first call sets the waker.
     pub(crate) fn set_waker(&self, waker: impl Wake + Send + Sync + 'static) {
         let _ = self.waker.set(Box::new(waker));
-        // A `call` before this exchange found no waker, so it is repeated here. Every later `call` sees the waker.
-        if self.commands.take_call() {
-            self.nudge();
+        // A command before this exchange found no waker, so the wake-up is repeated here. Every later command finds the waker.
+        if self.commands.take_flag() {
+            self.notify_worker();
         }
     }
 
@@ -148,7 +148,7 @@ impl WorkerChannel {
     }
 
     /// Passes a single command to the worker and wakes it, as [`WorkerChannel::command`] does.
-    pub(crate) fn command_at_once(&self, command: Command) {
+    pub(crate) fn send_command(&self, command: Command) {
         // After `end`, the command is dropped. The mailbox has no limit of its own, because send edges and `take_room`
         // bound the commands with payloads.
         self.wake_if(self.commands.put(command, usize::MAX).unwrap_or(false));
@@ -198,13 +198,13 @@ impl WorkerChannel {
         let others = links.iter().enumerate().filter(|(index, _)| *index != here).map(|(_, link)| link);
         Self::take_room_of_all(others.clone(), broadcast.message.payload.len())?;
         // The copies share the payload.
-        others.for_each(|link| link.command_at_once(Command::Broadcast(broadcast.clone())));
+        others.for_each(|link| link.send_command(Command::Broadcast(broadcast.clone())));
         Ok(())
     }
 
     /// Wakes the worker for work outside this channel.
-    pub(crate) fn nudge(&self) {
-        self.wake_if(self.commands.call());
+    pub(crate) fn notify_worker(&self) {
+        self.wake_if(self.commands.set_flag());
     }
 
     fn wake_if(&self, is_asleep: bool) {
@@ -250,7 +250,7 @@ impl WorkerChannel {
         }
         batch.move_to(&mut lock(&self.reports).batch);
         // The lock is free again, because the woken thread needs it first.
-        self.notifier.ring();
+        self.notifier.notify();
     }
 
     /// Moves all reports to the end of `into`, and wakes the worker if it keeps events for lack of room.
@@ -386,14 +386,14 @@ pub(crate) mod tests {
     fn setting_the_waker_wakes_once_for_earlier_commands() {
         let (peer, count) = (peer(), Count::default());
         let link = WorkerChannel::new(Arc::default());
-        link.command_at_once(Command::Measure { peer });
+        link.send_command(Command::Measure { peer });
         link.set_waker(count.clone());
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
-        link.command_at_once(Command::Measure { peer });
+        link.send_command(Command::Measure { peer });
         let mut taken = VecDeque::new();
         link.take_commands(&mut taken);
         assert_eq!((taken.len(), count.0.load(Ordering::Relaxed)), (2, 1));
-        link.command_at_once(Command::Measure { peer });
+        link.send_command(Command::Measure { peer });
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
         let fresh = WorkerChannel::new(Arc::default());
         fresh.set_waker(count.clone());

@@ -54,7 +54,7 @@ impl ClientSockets {
             return Ok((sockets, either?));
         }
         let socket = match sockets.config.address {
-            Some(address) => sockets.bind_to(address).map_err(|error| Error::of_address(error, address))?,
+            Some(address) => sockets.bind_to(address).map_err(|error| Error::from_bind(error, address))?,
             // A host without IPv6 refuses the first address.
             None => sockets.bind(Ipv6Addr::UNSPECIFIED).or_else(|_| sockets.bind(Ipv4Addr::UNSPECIFIED))?,
         };

@@ -261,7 +261,7 @@ impl<P: Placement> Core<P> {
             PollWatch::New => PollWatch::Since(now),
             PollWatch::Since(begun) if now.since(begun) < POLL_EXPECTED_WITHIN => return,
             PollWatch::Since(_) => {
-                self.observer.never_polled();
+                self.observer.warn_never_polled();
                 PollWatch::Over
             }
         };
@@ -353,7 +353,7 @@ impl<P: Placement> Core<P> {
     }
 
     pub(super) fn observe(&mut self, id: PeerId, event: &ConnectionEvent) {
-        self.observer.happened(self.now.monotonic, id, event);
+        self.observer.on_connection_event(self.now.monotonic, id, event);
     }
 
     /// Closes a connection with these codes.

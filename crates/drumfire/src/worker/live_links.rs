@@ -118,7 +118,7 @@ pub(crate) fn no_links() -> Error {
 }
 
 /// Commands the workers of these channels to change their links. `has_links` is whether their sockets have any.
-pub(crate) fn command(
+pub(crate) fn request_change(
     channels: &[Arc<WorkerChannel>],
     has_links: bool,
     config: &LinkConfig,
@@ -130,7 +130,7 @@ pub(crate) fn command(
     }
     let config = Arc::new(config.clone());
     for channel in channels {
-        channel.command_at_once(Command::Condition(Arc::clone(&config)));
+        channel.send_command(Command::Condition(Arc::clone(&config)));
     }
     Ok(())
 }

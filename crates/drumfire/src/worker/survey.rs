@@ -10,7 +10,7 @@ use drumfire_proto::Moment;
 
 use super::command::SurveyQuery;
 use crate::base::peer_map::PeerMap;
-use crate::observe::survey::{PeerSample, put_in_order};
+use crate::observe::survey::{PeerSample, sort_peers};
 
 /// The number of slots that one pass visits, including empty ones.
 pub(crate) const SLOTS_PER_PASS: usize = 128;
@@ -124,7 +124,7 @@ impl Running {
 
     /// Sorts the samples, and keeps the first ones that the query asks for.
     fn cut(&mut self) {
-        put_in_order(&mut self.found, self.query.order);
+        sort_peers(&mut self.found, self.query.order);
         self.found.truncate(self.query.most);
     }
 

@@ -275,7 +275,7 @@ fn a_worker_that_has_ended_leaves_no_shutdown_waiting() {
         let (pending, mut parts) = Pending::new(Vec::new(), 1);
         let (deadline, part) = (Moment::from_nanos(u64::MAX), parts.pop().unwrap());
         let order = ShutdownOrder { deadline, application_code: 0, part };
-        world.servers[0].link.command_at_once(Command::ShutDown(order));
+        world.servers[0].link.send_command(Command::ShutDown(order));
         pending
     };
     world.servers[0].wire.0.lock().unwrap().is_blocked = true;
@@ -364,7 +364,7 @@ fn a_shutdown_in_the_pass_of_a_handshake_keeps_the_new_peer() {
     let (pending, mut parts) = Pending::new(Vec::new(), 1);
     let (deadline, part) = (Moment::from_nanos(u64::MAX), parts.pop().unwrap());
     let order = ShutdownOrder { deadline, application_code: 0, part };
-    world.servers[0].link.command_at_once(Command::ShutDown(order));
+    world.servers[0].link.send_command(Command::ShutDown(order));
     world.until("the new peer was closed", |world| world.ends().len() == 1);
     assert_eq!((world.connected().len(), world.servers[0].stats().panics), (1, 0));
     drop(pending);

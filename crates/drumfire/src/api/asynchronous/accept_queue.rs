@@ -55,7 +55,7 @@ impl AcceptQueue {
         drop(state);
         // A pass of a worker wakes only one task, so each task wakes the next while connections wait.
         if has_more {
-            self.arrivals.ring_one();
+            self.arrivals.notify_one();
         }
         Some(Some(connection))
     }
@@ -86,7 +86,7 @@ impl AcceptQueue {
 
     /// Wakes a task for the connections that [`AcceptQueue::enter`] added.
     pub(super) fn wake(&self) {
-        self.arrivals.ring_one();
+        self.arrivals.notify_one();
     }
 
     /// Unregisters a worker, which adds no further connections. The last one wakes all tasks.
@@ -96,7 +96,7 @@ impl AcceptQueue {
         let is_over = state.worker_count == 0;
         drop(state);
         if is_over {
-            self.arrivals.ring_all();
+            self.arrivals.notify_all();
         }
     }
 }

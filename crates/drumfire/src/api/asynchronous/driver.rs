@@ -63,7 +63,7 @@ impl ClientDriver {
         if !self.attempts.ask(request) {
             return Err(ConnectError::TooManyConnections.into());
         }
-        self.link.nudge();
+        self.link.notify_worker();
         match (PendingConnect { driver: self, answered }).result().await {
             Ok(answer) => answer.map(|connection| connection.with_thread(Arc::<Self>::clone(self))),
             Err(_) => Err(ConnectError::Closed.into()),
@@ -72,20 +72,20 @@ impl ClientDriver {
 
     /// Invalidates the keys of all sessions over this socket, and waits until the thread has done so.
     pub(super) fn invalidate_keys(&self) -> Result<(), Error> {
-        invalidate::at(&self.link)
+        invalidate::request_and_wait(&self.link)
     }
 
     /// Replaces the socket, and waits until the thread has done so.
     pub(super) fn rebind(&self) -> Result<(), Error> {
         let (mut pending, parts) = Pending::new(Ok(()), 1);
-        parts.into_iter().for_each(|part| self.link.command_at_once(Command::Rebind(part)));
+        parts.into_iter().for_each(|part| self.link.send_command(Command::Rebind(part)));
         // The wait has no limit, and a worker that ends completes its part.
         pending.wait(Duration::MAX).unwrap_or(Ok(()))
     }
 
     /// Changes the simulated links of the socket.
     pub(super) fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error> {
-        live_links::command(std::slice::from_ref(&self.link), self.has_links, config)
+        live_links::request_change(std::slice::from_ref(&self.link), self.has_links, config)
     }
 
     pub(super) fn stats(&self) -> WorkerStats {
@@ -113,7 +113,7 @@ impl Drop for PendingConnect<'_> {
         // The thread looks for senders whose receiver is closed, so the close comes first.
         self.answered.close();
         self.driver.attempts.cancel();
-        self.driver.link.nudge();
+        self.driver.link.notify_worker();
     }
 }
 
@@ -123,7 +123,7 @@ impl ClientThread for ClientDriver {
         if !self.attempts.ask(DriverRequest::Resume { peer, answer }) {
             return None;
         }
-        self.link.nudge();
+        self.link.notify_worker();
         Some(answered)
     }
 

@@ -89,7 +89,7 @@ impl Wake for Senders {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.room.ring_all();
+        self.room.notify_all();
     }
 }
 

@@ -127,7 +127,7 @@ impl Shared {
         }
         // A pass of the worker wakes only one task, so each task wakes the next while events wait.
         if has_more {
-            self.arrivals.ring_one();
+            self.arrivals.notify_one();
         }
         found
     }
@@ -280,7 +280,7 @@ impl Shared {
 
     /// Invalidates the keys of all sessions of this worker, and waits until the worker has done so.
     pub(super) fn invalidate_keys(&self) -> Result<(), Error> {
-        invalidate::at(&self.queues.link)
+        invalidate::request_and_wait(&self.queues.link)
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -294,7 +294,7 @@ impl Shared {
     }
 
     fn command(&self, command: Command) {
-        self.queues.link.command_at_once(command);
+        self.queues.link.send_command(command);
     }
 
     // Methods for the worker.
@@ -354,10 +354,10 @@ impl Shared {
     /// Wakes one task for the received events, or all tasks if the connection is over.
     pub(super) fn wake(&self) {
         if self.is_over() {
-            self.arrivals.ring_all();
-            self.end.ring_all();
+            self.arrivals.notify_all();
+            self.end.notify_all();
         } else {
-            self.arrivals.ring_one();
+            self.arrivals.notify_one();
         }
     }
 }

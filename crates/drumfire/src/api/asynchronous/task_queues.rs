@@ -58,7 +58,7 @@ impl TaskQueues {
     pub(super) fn give_back(&self, returned: MemoryCredit) {
         // The mailbox is never closed. Without a worker there is no memory to return.
         let _ = self.returns.put(returned, usize::MAX);
-        self.link.nudge();
+        self.link.notify_worker();
     }
 
     /// Moves all returned memory to the end of `into`.

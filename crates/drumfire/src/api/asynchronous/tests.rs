@@ -167,9 +167,9 @@ fn a_restarted_worker_ends_connections_once_and_accepts_others() {
     let Poll::Ready(Ok(receipt)) = sent else { panic!("there is room") };
     let mut stats = pin!(connection.stats());
     assert!(is_pending(stats.as_mut(), waker));
-    bench.worker().start_over();
+    bench.worker().restart_after_panic();
     assert_eq!(count.0.load(Ordering::Relaxed), 1);
-    bench.worker().start_over();
+    bench.worker().restart_after_panic();
     assert_eq!(count.0.load(Ordering::Relaxed), 1, "the connection had ended already");
 
     let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };

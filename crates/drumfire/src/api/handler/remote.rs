@@ -96,7 +96,7 @@ impl<N> Remote<N> {
         if !link.take_room(payload_bytes) {
             return Err(SendError::Full);
         }
-        link.command_at_once(Command::Post { peer, message });
+        link.send_command(Command::Post { peer, message });
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl<N> Remote<N> {
     /// if the peer has disconnected.
     pub fn close(&self, peer: PeerId, code: u32, text: &str) {
         if let Some(link) = self.links.get(peer.worker()) {
-            link.command_at_once(Command::close(peer, code, text));
+            link.send_command(Command::close(peer, code, text));
         }
     }
 
@@ -130,7 +130,7 @@ impl<N> Remote<N> {
             return Err(note);
         };
         mailbox.put(note, NOTES_MAX)?;
-        link.nudge();
+        link.notify_worker();
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! A notification for tasks of any executor.
 //!
-//! The notification carries no data. A task then looks for the changes itself.
+//! The notification carries no data. The notified task checks for changes itself.
 
 use super::Notify;
 
@@ -10,27 +10,27 @@ pub(crate) struct AsyncNotify(Notify);
 
 impl AsyncNotify {
     /// Wakes the task that has waited longest. If no task waits, the next wait returns immediately.
-    pub(crate) fn ring_one(&self) {
+    pub(crate) fn notify_one(&self) {
         self.0.notify_one();
     }
 
     /// Wakes all tasks that wait now. Later waits are unaffected.
-    pub(crate) fn ring_all(&self) {
+    pub(crate) fn notify_all(&self) {
         self.0.notify_waiters();
     }
 
-    /// Calls `look` until it returns `Some`, and waits for a notification between two calls.
+    /// Calls `check` until it returns `Some`, and waits for a notification between two calls.
     ///
-    /// Cancel-safe: no await follows a `look` that returned `Some`. A canceled task passes a notification from
-    /// [`AsyncNotify::ring_one`] on to another task.
-    pub(crate) async fn until<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
+    /// Cancel-safe: no await follows a `check` that returned `Some`. A canceled task passes a notification from
+    /// [`AsyncNotify::notify_one`] on to another task.
+    pub(crate) async fn until<T>(&self, mut check: impl FnMut() -> Option<T>) -> T {
         loop {
-            // Created before `look`: a notification during `look` then ends the `await` below, so no change is missed.
-            let ring = self.0.notified();
-            if let Some(found) = look() {
+            // Created before `check`: a notification during `check` then ends the `await` below, so no change is missed.
+            let notified = self.0.notified();
+            if let Some(found) = check() {
                 return found;
             }
-            ring.await;
+            notified.await;
         }
     }
 }

@@ -54,7 +54,7 @@ impl AtomicU32 {
     }
 }
 
-/// `loom`'s, with fences where they are needed.
+/// `AtomicU64` of `loom`, with fences for sequentially consistent accesses.
 #[derive(Debug)]
 pub(crate) struct AtomicU64(atomic::AtomicU64);
 

@@ -11,7 +11,7 @@ use super::{Mutex, MutexGuard, WakeFlag, lock};
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     state: Mutex<MailboxState<T>>,
-    call: WakeFlag,
+    wake_flag: WakeFlag,
 }
 
 #[derive(Debug)]
@@ -25,53 +25,53 @@ struct MailboxState<T> {
 impl<T> Default for Mailbox<T> {
     fn default() -> Self {
         let state = MailboxState { queue: VecDeque::new(), is_closed: false };
-        Self { state: Mutex::new(state), call: WakeFlag::default() }
+        Self { state: Mutex::new(state), wake_flag: WakeFlag::default() }
     }
 }
 
 impl<T> Mailbox<T> {
-    /// Appends an item, if fewer than `most` items wait. Returns whether the caller must wake the thread.
+    /// Appends an item, if fewer than `limit` items wait. Returns whether the caller must wake the thread.
     ///
     /// # Errors
     ///
-    /// Returns the item if `most` items wait or the mailbox is closed.
-    pub(crate) fn put(&self, thing: T, most: usize) -> Result<bool, T> {
+    /// Returns the item if `limit` items wait or the mailbox is closed.
+    pub(crate) fn put(&self, item: T, limit: usize) -> Result<bool, T> {
         let mut state = self.state();
-        if state.is_closed || state.queue.len() >= most {
-            return Err(thing);
+        if state.is_closed || state.queue.len() >= limit {
+            return Err(item);
         }
-        state.queue.push_back(thing);
+        state.queue.push_back(item);
         drop(state);
-        Ok(self.call())
+        Ok(self.set_flag())
     }
 
     /// Appends all items, or drops them if the mailbox is closed. Returns whether the caller must wake the thread.
-    pub(crate) fn put_all(&self, things: &mut Vec<T>) -> bool {
+    pub(crate) fn put_all(&self, items: &mut Vec<T>) -> bool {
         let mut state = self.state();
         if !state.is_closed {
-            state.queue.extend(things.drain(..));
+            state.queue.extend(items.drain(..));
         }
         drop(state);
         // The destructor of an item may lock this mailbox, so the items are dropped after the lock is free.
-        things.clear();
-        self.call()
+        items.clear();
+        self.set_flag()
     }
 
     /// Sets the flag of the thread, without an item. Returns whether the caller must wake the thread.
-    pub(crate) fn call(&self) -> bool {
-        self.call.set()
+    pub(crate) fn set_flag(&self) -> bool {
+        self.wake_flag.set()
     }
 
     /// Clears the flag of the thread. Returns whether it was set.
-    pub(crate) fn take_call(&self) -> bool {
-        self.call.take()
+    pub(crate) fn take_flag(&self) -> bool {
+        self.wake_flag.take()
     }
 
     /// Moves all items to the end of `into`, if the flag was set, and clears the flag.
     pub(crate) fn take(&self, into: &mut VecDeque<T>) {
         // The load avoids an exchange in each pass without items. If it misses a flag that is set at this moment, the thread is woken
         // for it. The flag is cleared before the queue is read, so an item that this call misses sets the flag again.
-        if self.call.is_set() && self.take_call() {
+        if self.wake_flag.is_set() && self.take_flag() {
             move_all(&mut self.state().queue, into);
         }
     }
@@ -121,14 +121,14 @@ mod tests {
 
     #[test]
     fn close_drops_waiting_and_later_items() {
-        let thing = std::sync::Arc::new(());
+        let item = std::sync::Arc::new(());
         let mailbox = Mailbox::default();
-        assert!(mailbox.put(thing.clone(), 9).is_ok());
+        assert!(mailbox.put(item.clone(), 9).is_ok());
         mailbox.close();
-        assert_eq!(std::sync::Arc::strong_count(&thing), 1, "the waiting item is dropped");
-        assert!(mailbox.put(thing.clone(), 9).is_err());
-        let mut things = vec![thing.clone()];
-        mailbox.put_all(&mut things);
-        assert_eq!((things.len(), std::sync::Arc::strong_count(&thing)), (0, 1), "later items are dropped");
+        assert_eq!(std::sync::Arc::strong_count(&item), 1, "the waiting item is dropped");
+        assert!(mailbox.put(item.clone(), 9).is_err());
+        let mut items = vec![item.clone()];
+        mailbox.put_all(&mut items);
+        assert_eq!((items.len(), std::sync::Arc::strong_count(&item)), (0, 1), "later items are dropped");
     }
 }

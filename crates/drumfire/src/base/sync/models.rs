@@ -1,4 +1,4 @@
-//! The runner for models of threads, with `loom` or `shuttle`, and the means by which models sleep.
+//! The runner for models of threads, with `loom` or `shuttle`, and the functions with which models sleep.
 //!
 //! Time does not pass in a model. A thread that is never woken therefore hangs, and both tools report the deadlock. Models of
 //! private items are in the module of the item.
@@ -14,12 +14,12 @@ use crate::base::wake::Wake;
 use crate::worker::channel::WorkerChannel;
 
 /// The timeout of every wait in a model, where time does not pass.
-pub(crate) const EVER: Duration = Duration::MAX;
+pub(crate) const FOREVER: Duration = Duration::MAX;
 
 /// Runs a model in every interleaving, and prints their number.
 #[cfg(loom)]
 pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
-    println!("counted: {}", tried(loom::model::Builder::new(), model));
+    println!("counter: {}", explore(loom::model::Builder::new(), model));
 }
 
 /// Runs a model in every interleaving with at most two preemptions, and prints their number.
@@ -29,17 +29,17 @@ pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
 pub(crate) fn check_in_part(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
-    println!("counted in part: {}", tried(builder, model));
+    println!("counter in part: {}", explore(builder, model));
 }
 
 #[cfg(loom)]
-fn tried(builder: loom::model::Builder, model: impl Fn() + Send + Sync + 'static) -> u64 {
+fn explore(builder: loom::model::Builder, model: impl Fn() + Send + Sync + 'static) -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     let count = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&count);
+    let counter = Arc::clone(&count);
     builder.check(move || {
-        counted.fetch_add(1, Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
         model();
     });
     count.load(Ordering::Relaxed)
@@ -66,18 +66,19 @@ pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     const DEPTH: usize = 3;
     const STACK_BYTES: usize = 256 * 1_024;
 
-    let asked = std::env::var("DRUMFIRE_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000);
-    let by_priority = asked / 2;
+    let schedules =
+        std::env::var("DRUMFIRE_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000);
+    let by_priority = schedules / 2;
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
     // `shuttle` warns that it does not model weak memory orders. `loom` covers these.
     config.silence_warnings = true;
     let model = Arc::new(model);
-    let (once, again) = (Arc::clone(&model), model);
-    let uniform = RandomScheduler::new_from_seed(SEED, asked - by_priority);
-    let count = Runner::new(uniform, config.clone()).run(move || once());
-    let slow = PctScheduler::new_from_seed(SEED, DEPTH, by_priority);
-    println!("counted: {}", count + Runner::new(slow, config).run(move || again()));
+    let (first_model, second_model) = (Arc::clone(&model), model);
+    let uniform = RandomScheduler::new_from_seed(SEED, schedules - by_priority);
+    let count = Runner::new(uniform, config.clone()).run(move || first_model());
+    let by_priority_scheduler = PctScheduler::new_from_seed(SEED, DEPTH, by_priority);
+    println!("counter: {}", count + Runner::new(by_priority_scheduler, config).run(move || second_model()));
 }
 
 /// A wake-up for a sleeping thread, like that of a socket poll: a wake-up before the wait ends it immediately.
@@ -88,7 +89,7 @@ impl Alarm {
     /// Sleeps until a wake-up, and consumes it.
     pub(crate) fn wait(&self) {
         let (is_woken, condition) = &*self.0;
-        *wait_while(condition, lock(is_woken), EVER, |is_woken| !*is_woken) = false;
+        *wait_while(condition, lock(is_woken), FOREVER, |is_woken| !*is_woken) = false;
     }
 }
 

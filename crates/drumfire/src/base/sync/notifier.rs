@@ -1,6 +1,6 @@
 //! A notification for a thread that blocks until it arrives.
 //!
-//! The notification carries no data. The thread then looks for the changes itself.
+//! The notification carries no data. The notified thread checks for changes itself.
 
 use std::time::Duration;
 
@@ -10,38 +10,38 @@ use super::{Condvar, Mutex, lock, wait_while};
 #[derive(Debug, Default)]
 pub(crate) struct Notifier {
     state: Mutex<NotifierState>,
-    rung: Condvar,
+    condition: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct NotifierState {
     /// Whether a notification came since the last wait.
-    is_rung: bool,
+    is_notified: bool,
     /// Whether the thread waits now.
-    is_waited_for: bool,
+    is_waiting: bool,
 }
 
 impl Notifier {
     /// Ends the current wait of the thread, or else its next one. Several calls before a wait count as one.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         let mut state = lock(&self.state);
-        let must_notify = !state.is_rung && state.is_waited_for;
-        state.is_rung = true;
+        let must_notify = !state.is_notified && state.is_waiting;
+        state.is_notified = true;
         // The woken thread needs the lock. Without a waiting thread, `notify_one` can still cost a system call, so it is skipped.
         drop(state);
         if must_notify {
-            self.rung.notify_one();
+            self.condition.notify_one();
             // If both threads share a core, the woken thread runs now. It can respond before this thread sleeps, which saves a
             // second wake-up.
             std::thread::yield_now();
         }
     }
 
-    /// Waits until [`Notifier::ring`] has been called since the last wait, or `timeout` has passed.
+    /// Waits until [`Notifier::notify`] has been called since the last wait, or `timeout` has passed.
     pub(crate) fn wait(&self, timeout: Duration) {
         let mut state = lock(&self.state);
-        state.is_waited_for = true;
-        *wait_while(&self.rung, state, timeout, |state| !state.is_rung) = NotifierState::default();
+        state.is_waiting = true;
+        *wait_while(&self.condition, state, timeout, |state| !state.is_notified) = NotifierState::default();
     }
 }
 
@@ -52,8 +52,8 @@ mod tests {
     #[test]
     fn a_notification_before_the_wait_ends_it() {
         let notifier = Notifier::default();
-        notifier.ring();
-        notifier.ring();
+        notifier.notify();
+        notifier.notify();
         notifier.wait(Duration::MAX);
         notifier.wait(Duration::ZERO);
     }

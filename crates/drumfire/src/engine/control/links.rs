@@ -29,6 +29,6 @@ impl Control {
     /// [`ServerConfig::conditioner`](crate::ServerConfig::conditioner). Nothing has changed.
     pub fn set_conditioner(&self, link: &LinkConfig) -> Result<(), Error> {
         let ControlState { links: channels, config, .. } = &*self.server;
-        live_links::command(channels, config.conditioner.is_some(), link)
+        live_links::request_change(channels, config.conditioner.is_some(), link)
     }
 }

@@ -97,7 +97,7 @@ impl Control {
         let deadline = self.now().after(deadline);
         let (undelivered, parts) = Pending::new(Vec::new(), links.len());
         for (link, part) in links.iter().zip(parts) {
-            link.command_at_once(Command::ShutDown(ShutdownOrder { deadline, application_code, part }));
+            link.send_command(Command::ShutDown(ShutdownOrder { deadline, application_code, part }));
         }
         undelivered
     }

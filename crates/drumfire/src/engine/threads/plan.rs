@@ -1,7 +1,7 @@
 //! Assigns shards to threads and moves them. The threads of a pool share one [`ShardPlan`] behind a lock.
 //!
 //! [`ShardPlan::spread`] records the thread that each shard belongs to, and wakes all threads. A thread that wakes up calls
-//! [`ShardPlan::settle`] between two passes. It hands over shards that belong to other threads, and takes over the shards that
+//! [`ShardPlan::update_shards`] between two passes. It hands over shards that belong to other threads, and takes over the shards that
 //! were handed to it. A thread ends when it has no shards and is not needed.
 //!
 //! A move completes without further calls. If a second `spread` comes before the first is complete, shards go where the second
@@ -35,8 +35,8 @@ pub(super) trait ThreadShard {
 
 /// The threads of a pool, and the thread that each shard belongs to.
 pub(super) struct ShardPlan<S: ThreadShard> {
-    /// The thread that each shard belongs to, by the index of the shard.
-    homes: Vec<usize>,
+    /// The thread that each shard is assigned to, by the index of the shard.
+    assignments: Vec<usize>,
     /// The number of threads that are needed. Threads with this index or a higher one end when they have no shards.
     threads: usize,
     /// The threads by index, including the ones that have ended.
@@ -47,16 +47,16 @@ pub(super) struct ShardPlan<S: ThreadShard> {
 
 /// The state of one thread.
 pub(super) struct ThreadSlot<S: ThreadShard> {
-    /// Set when the thread must call [`ShardPlan::settle`].
-    call: Arc<WakeFlag>,
+    /// Set when the thread must call [`ShardPlan::update_shards`].
+    update_flag: Arc<WakeFlag>,
     /// `None` after [`ShardPlan::stop`] has returned it.
     handle: Option<JoinHandle<()>>,
     /// Shards that were handed to the thread, and that it has not taken over yet.
     arrivals: Vec<S>,
     /// The waker of one of its shards. `None` if the thread has no shards, and is parked.
     waker: Option<Arc<S::Waker>>,
-    /// The number of its shards after its last `settle`.
-    driven: u16,
+    /// The number of its shards after its last `update_shards`.
+    shard_count: u16,
     /// Whether the thread has been allowed to end, so that a new one can replace it.
     is_over: bool,
 }
@@ -71,27 +71,27 @@ pub(super) enum PlanStep {
 }
 
 impl<S: ThreadShard> ThreadSlot<S> {
-    /// Creates the slot of a thread that has started with `driven` shards. `waker` belongs to one of them.
+    /// Creates the slot of a thread that has started with `shard_count` shards. `waker` belongs to one of them.
     pub(super) fn new(
-        call: Arc<WakeFlag>,
+        update_flag: Arc<WakeFlag>,
         handle: JoinHandle<()>,
         waker: Option<Arc<S::Waker>>,
-        driven: usize,
+        shard_count: usize,
     ) -> Self {
         Self {
-            call,
+            update_flag,
             handle: Some(handle),
             arrivals: Vec::new(),
             waker,
-            driven: count(driven),
+            shard_count: count(shard_count),
             is_over: false,
         }
     }
 
-    /// Requests that the thread calls [`ShardPlan::settle`], and ends its wait.
-    fn call(&self) {
+    /// Requests that the thread calls [`ShardPlan::update_shards`], and ends its wait.
+    fn request_update(&self) {
         // The flag is set before the wake-up, so the thread finds it when it wakes.
-        self.call.set();
+        self.update_flag.set();
         match &self.waker {
             Some(waker) => waker.wake(),
             None => self.handle.iter().for_each(|handle| handle.thread().unpark()),
@@ -102,22 +102,22 @@ impl<S: ThreadShard> ThreadSlot<S> {
 impl<S: ThreadShard> ShardPlan<S> {
     /// Creates the plan for `shards` shards on `threads` threads. The caller then adds each thread with [`ShardPlan::fill`].
     pub(super) fn new(shards: usize, threads: usize) -> Self {
-        let homes = assign(&vec![usize::MAX; shards], threads);
-        Self { homes, threads, slots: Vec::new(), is_stopping: false }
+        let assignments = assign(&vec![usize::MAX; shards], threads);
+        Self { assignments, threads, slots: Vec::new(), is_stopping: false }
     }
 
     /// Returns the thread that each shard belongs to, by the index of the shard.
-    pub(super) fn homes(&self) -> &[usize] {
-        &self.homes
+    pub(super) fn assignments(&self) -> &[usize] {
+        &self.assignments
     }
 
-    /// Adds a thread that has started, in the slot `me` or after the last slot. Returns the thread that was in the slot before.
+    /// Adds a thread that has started, in the slot `thread_index` or after the last slot. Returns the thread that was in the slot before.
     /// That thread has handed over all shards, and ends.
-    pub(super) fn fill(&mut self, me: usize, post: ThreadSlot<S>) -> Option<JoinHandle<()>> {
-        match self.slots.get_mut(me) {
-            Some(place) => std::mem::replace(place, post).handle,
+    pub(super) fn fill(&mut self, thread_index: usize, new: ThreadSlot<S>) -> Option<JoinHandle<()>> {
+        match self.slots.get_mut(thread_index) {
+            Some(slot) => std::mem::replace(slot, new).handle,
             None => {
-                self.slots.push(post);
+                self.slots.push(new);
                 None
             }
         }
@@ -137,69 +137,72 @@ impl<S: ThreadShard> ShardPlan<S> {
         if self.is_stopping {
             return Ok(());
         }
-        for me in 0..threads {
-            if self.slots.get(me).is_none_or(|post| post.is_over)
-                && let Err(error) = spawn_thread(self, me)
+        for thread_index in 0..threads {
+            if self.slots.get(thread_index).is_none_or(|slot| slot.is_over)
+                && let Err(error) = spawn_thread(self, thread_index)
             {
                 // The threads that were started have no shards and are not needed, so they end.
-                self.call();
+                self.request_updates();
                 return Err(error);
             }
         }
         self.threads = threads;
-        self.homes = assign(&self.homes, threads);
-        self.call();
+        self.assignments = assign(&self.assignments, threads);
+        self.request_updates();
         Ok(())
     }
 
-    /// Requests that all threads call [`ShardPlan::settle`].
-    fn call(&self) {
-        self.slots.iter().for_each(ThreadSlot::call);
+    /// Requests that all threads call [`ShardPlan::update_shards`].
+    fn request_updates(&self) {
+        self.slots.iter().for_each(ThreadSlot::request_update);
     }
 
     /// Ends all threads, with the shards that they have. Returns their handles, which the caller joins.
     pub(super) fn stop(&mut self) -> Vec<JoinHandle<()>> {
         self.is_stopping = true;
-        self.call();
-        self.slots.iter_mut().filter_map(|post| post.handle.take()).collect()
+        self.request_updates();
+        self.slots.iter_mut().filter_map(|slot| slot.handle.take()).collect()
     }
 
     /// Returns the number of shards of each running thread.
-    pub(super) fn driven(&self) -> Vec<u16> {
+    pub(super) fn shard_counts(&self) -> Vec<u16> {
         if self.is_stopping {
             return Vec::new();
         }
-        self.slots.iter().filter(|post| !post.is_over).map(|post| post.driven).collect()
+        self.slots.iter().filter(|slot| !slot.is_over).map(|slot| slot.shard_count).collect()
     }
 
-    /// Updates the shards of the thread `me`, and returns its next step. Takes over the shards that were handed to it, and drops
-    /// the ones that have ended. Calls `leave` on each shard that belongs to another thread, and hands it to that thread.
-    pub(super) fn settle(
+    /// Updates the shards of the thread `thread_index`, and returns its next step. Takes over the shards that were handed to it, and drops
+    /// the ones that have ended. Calls `hand_over` on each shard that belongs to another thread, and hands it to that thread.
+    pub(super) fn update_shards(
         &mut self,
-        me: usize,
+        thread_index: usize,
         shards: &mut Vec<S>,
-        mut leave: impl FnMut(&mut S),
+        mut hand_over: impl FnMut(&mut S),
     ) -> PlanStep {
-        let arrivals = self.slots.get_mut(me).map(|post| std::mem::take(&mut post.arrivals));
+        let arrivals = self.slots.get_mut(thread_index).map(|slot| std::mem::take(&mut slot.arrivals));
         shards.extend(arrivals.into_iter().flatten());
         shards.retain(|shard| !shard.is_over());
         if self.is_stopping {
             return PlanStep::End;
         }
-        for mut shard in shards.extract_if(.., |shard| self.homes.get(shard.index()) != Some(&me)) {
-            leave(&mut shard);
-            let home = self.homes.get(shard.index()).and_then(|home| self.slots.get_mut(*home));
-            if let Some(post) = home {
-                post.arrivals.push(shard);
-                post.call();
+        for mut shard in
+            shards.extract_if(.., |shard| self.assignments.get(shard.index()) != Some(&thread_index))
+        {
+            hand_over(&mut shard);
+            let assigned =
+                self.assignments.get(shard.index()).and_then(|assigned| self.slots.get_mut(*assigned));
+            if let Some(slot) = assigned {
+                slot.arrivals.push(shard);
+                slot.request_update();
             }
         }
         shards.sort_unstable_by_key(S::index);
-        let is_needed = me < self.threads || !shards.is_empty();
-        if let Some(post) = self.slots.get_mut(me) {
-            post.driven = count(shards.len());
-            post.waker = shards.first().map(S::waker);
-            post.is_over = !is_needed;
+        let is_needed = thread_index < self.threads || !shards.is_empty();
+        if let Some(slot) = self.slots.get_mut(thread_index) {
+            slot.shard_count = count(shards.len());
+            slot.waker = shards.first().map(S::waker);
+            slot.is_over = !is_needed;
         }
         if is_needed { PlanStep::Drive } else { PlanStep::End }
     }
@@ -210,34 +213,34 @@ fn count(shards: usize) -> u16 {
     u16::try_from(shards).unwrap_or(u16::MAX)
 }
 
-/// Returns the thread of each shard with `threads` threads, when `homes` is the assignment before. A thread index that is out of
+/// Returns the thread of each shard with `threads` threads, when `assignments` is the assignment before. A thread index that is out of
 /// range means that the shard has no thread yet.
 ///
 /// The numbers of shards of any two threads differ by at most one, and as few shards as possible move.
-fn assign(homes: &[usize], threads: usize) -> Vec<usize> {
+fn assign(assignments: &[usize], threads: usize) -> Vec<usize> {
     let threads = threads.max(1);
-    // `longer` threads get one shard more than the others.
-    let (least, mut longer) = (homes.len() / threads, homes.len() % threads);
+    // `larger` threads get one shard more than the others.
+    let (least, mut larger) = (assignments.len() / threads, assignments.len() % threads);
     let mut counts = vec![0; threads];
-    let mut kept: Vec<Option<usize>> = homes
+    let mut kept: Vec<Option<usize>> = assignments
         .iter()
-        .map(|home| {
-            let count = counts.get_mut(*home)?;
+        .map(|assigned| {
+            let count = counts.get_mut(*assigned)?;
             if *count == least {
-                longer = longer.checked_sub(1)?;
+                larger = larger.checked_sub(1)?;
             } else if *count > least {
                 return None;
             }
             *count += 1;
-            Some(*home)
+            Some(*assigned)
         })
         .collect();
-    for home in kept.iter_mut().filter(|home| home.is_none()) {
+    for assigned in kept.iter_mut().filter(|assigned| assigned.is_none()) {
         let fewest = (0..threads).min_by_key(|thread| counts.get(*thread).copied());
         if let Some(count) = fewest.and_then(|fewest| counts.get_mut(fewest)) {
             *count += 1;
         }
-        *home = fewest;
+        *assigned = fewest;
     }
     kept.into_iter().map(Option::unwrap_or_default).collect()
 }
@@ -246,19 +249,21 @@ fn assign(homes: &[usize], threads: usize) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    fn counts(homes: &[usize], threads: usize) -> Vec<usize> {
-        (0..threads).map(|thread| homes.iter().filter(|home| **home == thread).count()).collect()
+    fn counts(assignments: &[usize], threads: usize) -> Vec<usize> {
+        (0..threads)
+            .map(|thread| assignments.iter().filter(|assigned| **assigned == thread).count())
+            .collect()
     }
 
     #[test]
     fn threads_have_equal_numbers_of_shards_whatever_came_before() {
         for shards in 1..=40 {
-            let mut homes = assign(&vec![usize::MAX; shards], 1);
-            assert!(homes.iter().all(|home| *home == 0));
+            let mut assignments = assign(&vec![usize::MAX; shards], 1);
+            assert!(assignments.iter().all(|assigned| *assigned == 0));
             for step in 0..60 {
                 let threads = 1 + step * 17 % shards;
-                homes = assign(&homes, threads);
-                let counts = counts(&homes, threads);
+                assignments = assign(&assignments, threads);
+                let counts = counts(&assignments, threads);
                 assert_eq!(counts.iter().sum::<usize>(), shards, "{shards} on {threads}");
                 let (least, most) = (counts.iter().min(), counts.iter().max());
                 assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{counts:?}");
@@ -275,12 +280,12 @@ mod tests {
                 let from = assign(&vec![0; shards], before);
                 for after in 1..=shards {
                     let to = assign(&from, after);
-                    // The shards that each thread can keep: at most `least`, and one more on `longer` of the threads.
-                    let (least, mut longer) = (shards / after, shards % after);
+                    // The shards that each thread can keep: at most `least`, and one more on `larger` of the threads.
+                    let (least, mut larger) = (shards / after, shards % after);
                     let keeps = counts(&from, before).into_iter().take(after).map(|had| {
-                        let is_longer = had > least && longer > 0;
-                        longer -= usize::from(is_longer);
-                        had.min(least + usize::from(is_longer))
+                        let is_larger = had > least && larger > 0;
+                        larger -= usize::from(is_larger);
+                        had.min(least + usize::from(is_larger))
                     });
                     let keeps: usize = keeps.sum();
                     assert_eq!(moved(&from, &to), shards - keeps, "{shards}: {before} to {after}");

@@ -1,7 +1,6 @@
-//! The threads of a server: how they begin, ask for their shards, and end.
+//! The threads of a server: their start, the update of their shards, and their end.
 //!
-//! [`ShardPlan`] decides which shard belongs to which thread. No datagram passes through here: while a shard moves, its socket keeps
-//! them.
+//! [`ShardPlan`] decides which shard belongs to which thread. While a shard moves, its socket keeps the datagrams that arrive.
 
 use std::sync::Arc;
 
@@ -24,11 +23,11 @@ pub(crate) struct Pool {
     /// `None` for a single socket, which does not share its port.
     monitor: Option<PortMonitor>,
     #[cfg(test)]
-    pub(super) trap: super::tests::Trap,
+    pub(super) panic_injector: super::tests::PanicInjector,
 }
 
 impl Pool {
-    /// Starts `threads` threads with these shards.
+    /// Starts `threads` threads with these shards. If a thread cannot be started, the others end.
     pub(super) fn start(
         wait: Wait,
         clock: SystemClock,
@@ -38,9 +37,9 @@ impl Pool {
     ) -> Result<Arc<Self>, Error> {
         let threads = usize::from(threads);
         let plan = ShardPlan::new(shards.len(), threads);
-        let mut of_threads: Vec<Vec<Shard>> = (0..threads).map(|_| Vec::new()).collect();
-        for (shard, home) in shards.into_iter().zip(plan.homes()) {
-            if let Some(shards) = of_threads.get_mut(*home) {
+        let mut shards_by_thread: Vec<Vec<Shard>> = (0..threads).map(|_| Vec::new()).collect();
+        for (shard, assigned) in shards.into_iter().zip(plan.assignments()) {
+            if let Some(shards) = shards_by_thread.get_mut(*assigned) {
                 shards.push(shard);
             }
         }
@@ -50,10 +49,10 @@ impl Pool {
             plan: Mutex::new(plan),
             monitor,
             #[cfg(test)]
-            trap: super::tests::Trap::default(),
+            panic_injector: super::tests::PanicInjector::default(),
         });
-        for (me, shards) in of_threads.into_iter().enumerate() {
-            let spawned = pool.spawn_thread(&mut pool.plan(), me, shards);
+        for (thread_index, shards) in shards_by_thread.into_iter().enumerate() {
+            let spawned = pool.spawn_thread(&mut pool.plan(), thread_index, shards);
             if let Err(error) = spawned {
                 // Every thread ends when one cannot start.
                 pool.stop();
@@ -65,12 +64,13 @@ impl Pool {
 
     /// Spreads the shards evenly over this number of threads. Nothing moves if a thread cannot be started.
     pub(crate) fn set_threads(self: &Arc<Self>, threads: u16) -> Result<(), Error> {
-        self.plan().spread(threads.into(), |plan, me| self.spawn_thread(plan, me, Vec::new()))
+        self.plan()
+            .spread(threads.into(), |plan, thread_index| self.spawn_thread(plan, thread_index, Vec::new()))
     }
 
     /// Returns the number of shards of each running thread.
-    pub(crate) fn driven(&self) -> Vec<u16> {
-        self.plan().driven()
+    pub(crate) fn shard_counts(&self) -> Vec<u16> {
+        self.plan().shard_counts()
     }
 
     /// Returns the number of sockets of other programs on the port, if it is shared and known.
@@ -83,8 +83,8 @@ impl Pool {
         self.monitor.iter().for_each(PortMonitor::end);
         let handles = self.plan().stop();
         // One of these threads may drop the last handle of a server. It cannot join itself, and ends on its own.
-        let me = thread::current().id();
-        for handle in handles.into_iter().filter(|handle| handle.thread().id() != me) {
+        let current = thread::current().id();
+        for handle in handles.into_iter().filter(|handle| handle.thread().id() != current) {
             // The thread catches its panics. If one escaped, the thread has ended, and there is nothing left to do.
             let _ = handle.join();
         }
@@ -92,24 +92,30 @@ impl Pool {
     }
 
     /// Returns the next step of a thread after its wake-up, and updates its shards.
-    pub(super) fn settle(&self, me: usize, shards: &mut Vec<Shard>, hub: &MultiPoller) -> PlanStep {
-        self.plan().settle(me, shards, |shard| shard.leave(hub))
+    pub(super) fn update_shards(
+        &self,
+        thread_index: usize,
+        shards: &mut Vec<Shard>,
+        multi_poller: &MultiPoller,
+    ) -> PlanStep {
+        self.plan().update_shards(thread_index, shards, |shard| shard.leave(multi_poller))
     }
 
     /// Starts a thread with these shards.
     fn spawn_thread(
         self: &Arc<Self>,
         plan: &mut ShardPlan<Shard>,
-        me: usize,
+        thread_index: usize,
         shards: Vec<Shard>,
     ) -> Result<(), Error> {
-        let call = Arc::new(WakeFlag::default());
-        // A new thread looks at the plan first.
-        call.set();
-        let (waker, driven) = (shards.first().map(Shard::waker), shards.len());
-        let thread = Thread::new(me, Arc::clone(self), Arc::clone(&call), shards)?;
-        let handle = thread::Builder::new().name(format!("drumfire-{me}")).spawn(move || thread.run())?;
-        let before = plan.fill(me, ThreadSlot::new(call, handle, waker, driven));
+        let update_flag = Arc::new(WakeFlag::default());
+        // A new thread updates its shards from the plan first.
+        update_flag.set();
+        let (waker, shard_count) = (shards.first().map(Shard::waker), shards.len());
+        let thread = Thread::new(thread_index, Arc::clone(self), Arc::clone(&update_flag), shards)?;
+        let handle =
+            thread::Builder::new().name(format!("drumfire-{thread_index}")).spawn(move || thread.run())?;
+        let before = plan.fill(thread_index, ThreadSlot::new(update_flag, handle, waker, shard_count));
         let _ = before.map(JoinHandle::join);
         Ok(())
     }

@@ -46,7 +46,7 @@ pub(super) fn worker(
         send_memory_bytes: shared.core.send_memory_bytes,
         message_max_bytes: shared.core.message_max_bytes,
         make: Box::new(move || {
-            shared.owners.forget(index);
+            shared.registry.forget(index);
             shared.endpoint(index).ok()
         }),
         sink,
@@ -57,18 +57,18 @@ pub(super) fn worker(
 }
 
 /// A due time in the past: no clock reading is earlier.
-const AT_ONCE: Option<Moment> = Some(Moment::ORIGIN);
+const IMMEDIATELY: Option<Moment> = Some(Moment::ORIGIN);
 
 /// A worker, and its state on the thread that drives it.
 pub(super) struct Shard {
     pub(super) index: u16,
     pub(super) link: Arc<WorkerChannel>,
     pub(super) worker: Box<Worker<RegistryView>>,
-    /// The time of the next pass if the hub reports nothing before. `None` if no pass is due.
+    /// The time of the next pass if the multi-poller reports nothing before. `None` if no pass is due.
     due: Option<Moment>,
-    /// Whether the hub of the thread watches the worker.
+    /// Whether the multi-poller of the thread watches the worker.
     is_watched: bool,
-    /// Whether the hub has reported the worker as ready since its last pass.
+    /// Whether the multi-poller has reported the worker as ready since its last pass.
     pub(super) is_ready: bool,
     /// Whether a panic may have left the worker in an inconsistent state, so that it must restart.
     pub(super) is_broken: bool,
@@ -97,34 +97,34 @@ impl Shard {
             index,
             link,
             worker: Box::new(worker),
-            due: AT_ONCE,
+            due: IMMEDIATELY,
             is_watched: false,
             is_ready: false,
             is_broken: false,
         }
     }
 
-    /// Registers the worker with `hub`. If this fails, [`Shard::pass`] polls the worker every millisecond and tries again.
-    pub(super) fn enter(&mut self, hub: &MultiPoller) {
+    /// Registers the worker with `multi_poller`. If this fails, [`Shard::pass`] polls the worker every millisecond and tries again.
+    pub(super) fn enter(&mut self, multi_poller: &MultiPoller) {
         if !self.is_watched {
-            self.is_watched = self.worker.enter(hub).is_ok();
-            self.due = AT_ONCE;
+            self.is_watched = self.worker.enter(multi_poller).is_ok();
+            self.due = IMMEDIATELY;
         }
     }
 
-    /// Removes the worker from `hub`. The worker then waits on its own, or is registered with another hub.
-    pub(super) fn leave(&mut self, hub: &MultiPoller) {
+    /// Removes the worker from `multi_poller`. The worker then waits on its own, or is registered with another multi-poller.
+    pub(super) fn leave(&mut self, multi_poller: &MultiPoller) {
         if std::mem::take(&mut self.is_watched) {
-            // If this fails, the hub still reports the worker, and the thread ignores the report.
-            let _ = self.worker.leave(hub);
+            // If this fails, the multi-poller still reports the worker, and the thread ignores the report.
+            let _ = self.worker.leave(multi_poller);
         }
         // The worker's own poll reports the same readiness again, so no event is lost.
         self.is_ready = false;
     }
 
-    /// Returns the time of the next pass if the hub reports nothing before. `None` if no pass is due.
+    /// Returns the time of the next pass if the multi-poller reports nothing before. `None` if no pass is due.
     pub(super) fn next(&self) -> Option<Moment> {
-        if self.is_ready { AT_ONCE } else { self.due }
+        if self.is_ready { IMMEDIATELY } else { self.due }
     }
 
     /// Whether the worker needs a pass now.
@@ -133,7 +133,7 @@ impl Shard {
     }
 
     /// Runs one pass without waiting. Returns the number of datagrams that arrived, including unusable ones.
-    pub(super) fn pass(&mut self, now: Moment, hub: &MultiPoller) -> u64 {
+    pub(super) fn pass(&mut self, now: Moment, multi_poller: &MultiPoller) -> u64 {
         let before = self.worker.arrivals();
         let is_ready = std::mem::take(&mut self.is_ready);
         if self.is_watched {
@@ -144,17 +144,17 @@ impl Shard {
         self.worker.work();
         self.due = self.worker.due();
         if !self.is_watched {
-            self.is_watched = self.worker.enter(hub).is_ok();
-            let look = now.after(RETRY_AFTER);
-            self.due = Some(self.due.map_or(look, |due| due.min(look)));
+            self.is_watched = self.worker.enter(multi_poller).is_ok();
+            let retry_at = now.after(RETRY_AFTER);
+            self.due = Some(self.due.map_or(retry_at, |due| due.min(retry_at)));
         }
         self.worker.arrivals().saturating_sub(before)
     }
 
     /// Restarts the worker without connections, on the same socket.
-    pub(super) fn start_over(&mut self) {
-        self.worker.start_over();
+    pub(super) fn restart_after_panic(&mut self) {
+        self.worker.restart_after_panic();
         self.is_broken = false;
-        self.due = AT_ONCE;
+        self.due = IMMEDIATELY;
     }
 }

@@ -21,34 +21,34 @@ use crate::{Access, Client, ClientConfig, Event, PeerId, ServerConfig, ServerKey
 
 /// Injects a panic into a thread, and counts how often the threads check for one.
 #[derive(Default)]
-pub(super) struct Trap {
+pub(super) struct PanicInjector {
     /// The place of the next panic. `None` if there is none to inject.
-    spot: Mutex<Option<Spot>>,
-    /// The number of calls of [`Trap::spring`].
-    turns: AtomicU64,
+    point: Mutex<Option<PanicPoint>>,
+    /// The number of calls of [`PanicInjector::panic_if_set`].
+    checks: AtomicU64,
 }
 
 /// The place of a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spot {
+pub(super) enum PanicPoint {
     /// On the thread that is working on the shard with this index.
-    AtHand(u16),
+    DuringShard(u16),
     /// On the first thread that is between two passes.
-    Between,
+    BetweenPasses,
 }
 
-impl Trap {
-    pub(super) fn set(&self, spot: Spot) {
-        *self.spot.lock().unwrap_or_else(PoisonError::into_inner) = Some(spot);
+impl PanicInjector {
+    pub(super) fn set(&self, point: PanicPoint) {
+        *self.point.lock().unwrap_or_else(PoisonError::into_inner) = Some(point);
     }
 
-    /// Panics once at the place that [`Trap::set`] selected.
-    pub(super) fn spring(&self, at_hand: Option<u16>) {
-        self.turns.fetch_add(1, Ordering::Relaxed);
-        let mut spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner);
-        if *spot == Some(at_hand.map_or(Spot::Between, Spot::AtHand)) {
-            *spot = None;
-            drop(spot);
+    /// Panics once at the place that [`PanicInjector::set`] selected.
+    pub(super) fn panic_if_set(&self, shard: Option<u16>) {
+        self.checks.fetch_add(1, Ordering::Relaxed);
+        let mut point = self.point.lock().unwrap_or_else(PoisonError::into_inner);
+        if *point == Some(shard.map_or(PanicPoint::BetweenPasses, PanicPoint::DuringShard)) {
+            *point = None;
+            drop(point);
             panic!("an injected fault");
         }
     }
@@ -58,7 +58,7 @@ impl Trap {
 const SHARES_PORTS: bool = ReuseportGroup::MAX_SOCKETS > 1;
 
 /// The longest time to wait for a condition.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Workers on threads, and clients that have each sent their number.
 struct World {
@@ -68,13 +68,13 @@ struct World {
     address: SocketAddr,
     clients: Vec<Client>,
     /// The events of each client, by number.
-    heard: Vec<Vec<Event>>,
+    received: Vec<Vec<Event>>,
     /// The latest peer of each client, by number.
     peers: Vec<Option<PeerId>>,
     /// The peers that the server reported as disconnected.
-    gone: Vec<PeerId>,
+    disconnected: Vec<PeerId>,
     /// The number of messages from peers that were already known.
-    answered: usize,
+    reply_count: usize,
 }
 
 impl World {
@@ -96,15 +96,15 @@ impl World {
             links,
             address,
             clients: Vec::new(),
-            heard: Vec::new(),
+            received: Vec::new(),
             peers: Vec::new(),
-            gone: Vec::new(),
-            answered: 0,
+            disconnected: Vec::new(),
+            reply_count: 0,
         };
         for _ in 0..clients {
             world.join();
         }
-        world.until("all clients sent their numbers", |world| world.peers.iter().all(Option::is_some));
+        world.run_until("all clients sent their numbers", |world| world.peers.iter().all(Option::is_some));
         world
     }
 
@@ -114,40 +114,40 @@ impl World {
         let number = u16::try_from(self.clients.len()).unwrap();
         client.send(server, Message::reliable_ordered(ChannelId(0), number.to_be_bytes().to_vec())).unwrap();
         self.clients.push(client);
-        self.heard.push(Vec::new());
+        self.received.push(Vec::new());
         self.peers.push(None);
     }
 
     /// Drives the server and the clients until `is_true` returns true.
-    fn until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
-        let deadline = clock::instant() + PATIENCE;
+    fn run_until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
+        let deadline = clock::instant() + TIMEOUT;
         while !is_true(self) {
             assert!(clock::instant() < deadline, "not in time: {what}");
-            for event in self.app.gather() {
+            for event in self.app.take_events() {
                 match event {
                     Event::Message { peer, payload, .. } => {
                         let number = usize::from(u16::from_be_bytes([payload[0], payload[1]]));
-                        self.answered += usize::from(self.peers[number].replace(peer) == Some(peer));
+                        self.reply_count += usize::from(self.peers[number].replace(peer) == Some(peer));
                     }
-                    Event::Disconnected { peer, .. } => self.gone.push(peer),
+                    Event::Disconnected { peer, .. } => self.disconnected.push(peer),
                     _ => {}
                 }
             }
-            for (client, heard) in self.clients.iter_mut().zip(&mut self.heard) {
+            for (client, received) in self.clients.iter_mut().zip(&mut self.received) {
                 client.poll(Duration::from_micros(100));
-                heard.extend(client.events());
+                received.extend(client.events());
             }
         }
     }
 
-    fn trap(&self) -> &Trap {
+    fn panic_injector(&self) -> &PanicInjector {
         let ThreadPool::Threads(pool) = &self.pool else { panic!("a pool without threads") };
-        &pool.trap
+        &pool.panic_injector
     }
 
-    fn spring(&self, spot: Spot) {
-        self.trap().set(spot);
-        // A thread that waits would not reach the trap.
+    fn inject_panic(&self, point: PanicPoint) {
+        self.panic_injector().set(point);
+        // A thread that waits would not check for the panic.
         self.links.iter().for_each(|link| link.wake());
     }
 
@@ -156,19 +156,19 @@ impl World {
     }
 
     /// Whether the last event of a client is its disconnect.
-    fn is_told(&self, number: usize) -> bool {
-        matches!(self.heard[number].last(), Some(Event::Disconnected { .. }))
+    fn is_disconnected(&self, number: usize) -> bool {
+        matches!(self.received[number].last(), Some(Event::Disconnected { .. }))
     }
 
-    /// Checks the state after a restart of the workers `restarted`. Their peers are gone on both sides, and all other peers still send
-    /// messages. New clients get the free places.
+    /// Checks the state after a restart of the workers `restarted`. Their peers are disconnected on both sides, and all other peers
+    /// still send messages. New clients connect to the restarted workers.
     #[track_caller]
     fn assert_restarted(&mut self, restarted: &[usize]) {
         let before: Vec<PeerId> = self.peers.iter().copied().flatten().collect();
         let is_lost = |peer: &PeerId| restarted.contains(&peer.worker());
         let mut lost: Vec<PeerId> = before.iter().copied().filter(|peer| is_lost(peer)).collect();
         assert!(!lost.is_empty() && lost.len() < before.len());
-        self.answered = 0;
+        self.reply_count = 0;
         for (number, client) in self.clients.iter_mut().enumerate() {
             let number = u16::try_from(number).unwrap().to_be_bytes().to_vec();
             // A client of a restarted worker receives a reset in response, unless it has received one before.
@@ -176,16 +176,16 @@ impl World {
             let _ = client.send(server, Message::reliable_ordered(ChannelId(0), number));
         }
         let others = before.len() - lost.len();
-        self.until("the others send messages, and the lost clients are disconnected", |world| {
-            let mut told = (0..before.len()).filter(|number| is_lost(&before[*number]));
-            world.answered == others && told.all(|number| world.is_told(number))
+        self.run_until("the others send messages, and the lost clients are disconnected", |world| {
+            let mut disconnects = (0..before.len()).filter(|number| is_lost(&before[*number]));
+            world.reply_count == others && disconnects.all(|number| world.is_disconnected(number))
         });
-        assert!((0..before.len()).all(|number| self.is_told(number) == is_lost(&before[number])));
+        assert!((0..before.len()).all(|number| self.is_disconnected(number) == is_lost(&before[number])));
         lost.sort_unstable();
-        self.gone.sort_unstable();
-        assert_eq!(self.gone, lost, "each lost peer is reported once");
+        self.disconnected.sort_unstable();
+        assert_eq!(self.disconnected, lost, "each lost peer is reported once");
         (0..lost.len()).for_each(|_| self.join());
-        self.until("the new clients connected", |world| world.peers.iter().all(Option::is_some));
+        self.run_until("the new clients connected", |world| world.peers.iter().all(Option::is_some));
         let new = || self.peers[before.len()..].iter().flatten();
         assert!(new().all(is_lost), "the new clients are on the restarted workers");
         assert!(new().all(|peer| !before.contains(peer)));
@@ -195,7 +195,7 @@ impl World {
 impl World {
     /// Returns the number of workers of each running thread.
     fn threads(&self) -> Vec<u16> {
-        self.pool.threads().unwrap().driven()
+        self.pool.threads().unwrap().shard_counts()
     }
 }
 
@@ -212,8 +212,8 @@ fn a_panic_outside_a_pass_affects_only_the_current_worker() {
     }
     for (sockets, threads) in [(2, 2), (4, 2), (4, 1)] {
         let mut world = World::new(sockets, threads, usize::from(sockets) * 3);
-        world.spring(Spot::AtHand(1));
-        world.until("worker 1 restarted", |world| world.restarts()[1] == 1);
+        world.inject_panic(PanicPoint::DuringShard(1));
+        world.run_until("worker 1 restarted", |world| world.restarts()[1] == 1);
         assert_eq!(world.restarts().iter().sum::<u64>(), 1);
         world.assert_restarted(&[1]);
         assert_eq!(world.threads().len(), usize::from(threads));
@@ -226,8 +226,8 @@ fn a_panic_between_passes_restarts_all_workers_of_the_thread() {
         return;
     }
     let mut world = World::new(4, 2, 12);
-    world.spring(Spot::Between);
-    world.until("two workers restarted", |world| world.restarts().iter().sum::<u64>() == 2);
+    world.inject_panic(PanicPoint::BetweenPasses);
+    world.run_until("two workers restarted", |world| world.restarts().iter().sum::<u64>() == 2);
     let restarted: Vec<usize> = (0..4).filter(|worker| world.restarts()[*worker] == 1).collect();
     // The shards are assigned to the two threads in turn.
     assert!(restarted == [0, 2] || restarted == [1, 3], "{restarted:?}");
@@ -241,14 +241,14 @@ fn repeated_panics_end_no_thread_and_stop_no_move() {
     }
     let mut world = World::new(4, 4, 12);
     for round in 1..=20 {
-        world.spring(Spot::AtHand(3));
+        world.inject_panic(PanicPoint::DuringShard(3));
         let threads = [2, 3, 1, 4][round % 4];
         world.pool.threads().unwrap().set_threads(threads).unwrap();
-        world.until("worker 3 restarted, and all shards moved", |world| {
-            let driven = world.threads();
+        world.run_until("worker 3 restarted, and all shards moved", |world| {
+            let shard_counts = world.threads();
             world.restarts()[3] == round as u64
-                && driven.len() == usize::from(threads)
-                && driven.iter().sum::<u16>() == 4
+                && shard_counts.len() == usize::from(threads)
+                && shard_counts.iter().sum::<u16>() == 4
         });
     }
     assert_eq!(world.restarts(), [0, 0, 0, 20]);
@@ -263,12 +263,12 @@ fn a_thread_with_several_workers_sleeps_while_it_is_idle() {
     const QUIET: Duration = Duration::from_millis(300);
     let mut world = World::new(8, 3, 0);
     world.pool.threads().unwrap().set_threads(2).unwrap();
-    world.until("all shards moved", |world| world.threads() == [4, 4]);
-    let turns = || world.trap().turns.load(Ordering::Relaxed);
-    // The first passes of the shards and the move take some turns.
+    world.run_until("all shards moved", |world| world.threads() == [4, 4]);
+    let checks = || world.panic_injector().checks.load(Ordering::Relaxed);
+    // The first passes of the shards and the move cause some checks.
     Notifier::default().wait(QUIET);
-    let before = turns();
+    let before = checks();
     Notifier::default().wait(QUIET);
-    let more = turns() - before;
-    assert!(more < 20, "{more} turns; polling every millisecond takes {}", QUIET.as_millis());
+    let more = checks() - before;
+    assert!(more < 20, "{more} checks; polling every millisecond takes {}", QUIET.as_millis());
 }

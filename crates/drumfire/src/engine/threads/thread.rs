@@ -26,43 +26,43 @@ use crate::worker::transport::RETRY_AFTER;
 /// The state of one thread.
 pub(super) struct Thread {
     /// The index of the thread in the pool.
-    me: usize,
+    thread_index: usize,
     pool: Arc<Pool>,
     /// Set when the thread must update its shards from the pool.
-    call: Arc<WakeFlag>,
-    /// Waits for all shards together, when there are several.
-    hub: MultiPoller,
+    update_flag: Arc<WakeFlag>,
+    /// Waits for all shards together if there are several.
+    multi_poller: MultiPoller,
     waiter: Waiter,
     clock: SystemClock,
     /// The shards of the thread, sorted by index.
     shards: Vec<Shard>,
-    /// The position in `shards` of the shard that the thread is working on. Only this shard restarts after a panic.
-    at_hand: Option<usize>,
+    /// The position in `shards` of the shard that the thread is working on, if it works on one. Only this shard restarts after a panic.
+    current: Option<usize>,
 }
 
 impl Thread {
-    /// Creates a thread that drives these shards.
+    /// Creates the state of a thread that drives these shards.
     pub(super) fn new(
-        me: usize,
+        thread_index: usize,
         pool: Arc<Pool>,
-        call: Arc<WakeFlag>,
+        update_flag: Arc<WakeFlag>,
         shards: Vec<Shard>,
     ) -> Result<Self, Error> {
-        let hub = MultiPoller::new()?;
+        let multi_poller = MultiPoller::new()?;
         let (waiter, clock) = (Waiter::new(pool.wait)?, pool.clock);
-        Ok(Self { me, pool, call, hub, waiter, clock, shards, at_hand: None })
+        Ok(Self { thread_index, pool, update_flag, multi_poller, waiter, clock, shards, current: None })
     }
 
     /// Drives shards until the thread is no longer needed.
     pub(super) fn run(mut self) {
         // After a panic, the state of the thread is still valid, and shards that may be inconsistent restart.
         while catch_unwind(AssertUnwindSafe(|| self.serve())).is_err() {
-            let at_hand = self.at_hand.take();
+            let current = self.current.take();
             for (at, shard) in self.shards.iter_mut().enumerate() {
-                shard.is_broken |= at_hand.is_none_or(|at_hand| at_hand == at);
+                shard.is_broken |= current.is_none_or(|current| current == at);
             }
-            // The panic may have interrupted `settle` after it took the flag.
-            self.call.set();
+            // The panic may have interrupted `update_shards` after it took the flag.
+            self.update_flag.set();
             // Repeated panics must not use all of the core.
             std::thread::park_timeout(RETRY_AFTER);
         }
@@ -70,44 +70,44 @@ impl Thread {
 
     /// Restarts broken shards, and then drives all shards until the thread must end.
     fn serve(&mut self) {
-        self.mend();
+        self.restart_broken_shards();
         loop {
             // The flag is checked in every pass and rarely set. The load avoids an atomic exchange in most passes.
-            if self.call.is_set() && self.call.take() && self.settle() == PlanStep::End {
+            if self.update_flag.is_set() && self.update_flag.take() && self.update_shards() == PlanStep::End {
                 return self.finish();
             }
             match self.shards.as_mut_slice() {
                 [] => thread::park(),
                 [only] => {
-                    self.at_hand = Some(0);
+                    self.current = Some(0);
                     only.worker.wait(None);
                     #[cfg(test)]
-                    self.pool.trap.spring(Some(only.index));
+                    self.pool.panic_injector.panic_if_set(Some(only.index));
                     only.worker.work();
-                    self.at_hand = None;
+                    self.current = None;
                     if only.worker.is_over() {
-                        self.call.set();
+                        self.update_flag.set();
                     }
                 }
                 _ => self.round(),
             }
             #[cfg(test)]
-            self.pool.trap.spring(None);
+            self.pool.panic_injector.panic_if_set(None);
         }
     }
 
     /// Restarts the shards that a panic may have left inconsistent.
-    fn mend(&mut self) {
+    fn restart_broken_shards(&mut self) {
         for (at, shard) in self.shards.iter_mut().enumerate().filter(|(_, shard)| shard.is_broken) {
-            self.at_hand = Some(at);
-            shard.start_over();
+            self.current = Some(at);
+            shard.restart_after_panic();
         }
-        self.at_hand = None;
+        self.current = None;
     }
 
     /// Updates the shards of the thread from the pool, and returns the next step.
-    fn settle(&mut self) -> PlanStep {
-        let next = self.pool.settle(self.me, &mut self.shards, &self.hub);
+    fn update_shards(&mut self) -> PlanStep {
+        let next = self.pool.update_shards(self.thread_index, &mut self.shards, &self.multi_poller);
         if next != PlanStep::Drive {
             return next;
         }
@@ -115,9 +115,9 @@ impl Thread {
             shard.link.busy().share_thread(self.shards.len());
         }
         match self.shards.as_mut_slice() {
-            // A single shard waits on its own poller, without the hub.
-            [only] => only.leave(&self.hub),
-            several => several.iter_mut().for_each(|shard| shard.enter(&self.hub)),
+            // A single shard waits on its own poller, without the multi-poller.
+            [only] => only.leave(&self.multi_poller),
+            several => several.iter_mut().for_each(|shard| shard.enter(&self.multi_poller)),
         }
         next
     }
@@ -126,51 +126,51 @@ impl Thread {
     fn round(&mut self) {
         let is_polled = self.wait();
         let ClockSample { instant, now } = self.clock.read();
-        let (mut is_told, mut arrivals) = (!is_polled, 0);
+        let (mut has_readiness, mut arrivals) = (!is_polled, 0);
         for at in 0..self.shards.len() {
             let Some(shard) = self.shards.get_mut(at).filter(|shard| shard.has_work(now.monotonic)) else {
                 continue;
             };
-            self.at_hand = Some(at);
+            self.current = Some(at);
             #[cfg(test)]
-            self.pool.trap.spring(Some(shard.index));
-            is_told |= shard.is_ready;
-            arrivals += shard.pass(now.monotonic, &self.hub);
+            self.pool.panic_injector.panic_if_set(Some(shard.index));
+            has_readiness |= shard.is_ready;
+            arrivals += shard.pass(now.monotonic, &self.multi_poller);
             if shard.worker.is_over() {
-                self.call.set();
+                self.update_flag.set();
             }
         }
-        self.at_hand = None;
-        // Passes for timers alone say nothing about the traffic.
-        if is_told || arrivals > 0 {
+        self.current = None;
+        // Passes for timers alone give no information about the traffic.
+        if has_readiness || arrivals > 0 {
             self.waiter.on_pass(instant, arrivals);
         }
     }
 
-    /// Waits until a shard is ready or due, and marks the shards that the hub reports. Returns whether the wait was a poll of the
-    /// hub, and not a gathering time, a spin, or an error.
+    /// Waits until a shard is ready or due, and marks the shards that the multi-poller reports. Returns whether the wait was a poll of the
+    /// multi-poller, and not a gathering time, a spin, or an error.
     fn wait(&mut self) -> bool {
         let now = self.clock.monotonic();
         let until = self.shards.iter().filter_map(Shard::next).min().map(|next| next.since(now));
         let is_due = until.is_some_and(|until| until.is_zero());
-        let woken = self.waiter.wait(&mut self.hub, until, is_due);
+        let woken = self.waiter.wait(&mut self.multi_poller, until, is_due);
         let is_polled = matches!(woken, Ok(Woken::Polled(_)));
-        // After a gathering time or a spin, one poll of the hub is cheaper than a receive call on every socket.
-        let told = match woken {
-            Ok(Woken::Gathered | Woken::Spun) => self.hub.poll(Some(Duration::ZERO)).is_ok(),
+        // After a gathering time or a spin, one poll of the multi-poller is cheaper than a receive call on every socket.
+        let has_polled = match woken {
+            Ok(Woken::Gathered | Woken::Spun) => self.multi_poller.poll(Some(Duration::ZERO)).is_ok(),
             Ok(Woken::Polled(_)) => true,
             Err(_) => false,
         };
-        if !told {
-            // Without the hub, no shard is known to be ready, so all of them get a pass.
-            self.hub.sleep(RETRY_AFTER);
+        if !has_polled {
+            // Without the multi-poller, no shard is known to be ready, so all of them get a pass.
+            self.multi_poller.sleep(RETRY_AFTER);
             for shard in &mut self.shards {
                 shard.worker.set_wait_failed();
                 shard.is_ready = true;
             }
         }
-        for index in self.hub.ready() {
-            // The hub can still report a shard that this thread has just handed over.
+        for index in self.multi_poller.ready() {
+            // The multi-poller can still report a shard that this thread has just handed over.
             if let Ok(at) = self.shards.binary_search_by_key(&index, |shard| shard.index.into())
                 && let Some(shard) = self.shards.get_mut(at)
             {
@@ -183,7 +183,7 @@ impl Thread {
     /// Closes all connections of all shards.
     fn finish(&mut self) {
         while let Some(mut shard) = self.shards.pop() {
-            // A panic in one shard must not keep the others from closing theirs.
+            // A panic in one shard must not keep the other shards from closing their connections.
             let _ = catch_unwind(AssertUnwindSafe(|| shard.worker.finish(CloseCode::Shutdown)));
         }
     }

@@ -26,10 +26,10 @@ const BY_REASON: [(&str, &str); 2] = [
     (DATAGRAMS_UNUSABLE, "Datagrams that could not be read whole, by reason"),
 ];
 const ROUND_TRIPS: &str = "drumfire_round_trip_seconds";
-const ROUND_TRIPS_WHAT: &str = "Round trips, smoothed, of up to 64 connections in turn";
+const ROUND_TRIPS_DESCRIPTION: &str = "Smoothed round trips of up to 64 connections in turn";
 
 /// The largest number of connection slots sampled per publication, in turn. It bounds the cost on a worker with many players.
-const ROUND_TRIPS_AT_ONCE: u32 = 64;
+const ROUND_TRIPS_PER_SAMPLE: u32 = 64;
 
 static METADATA: Metadata<'static> = Metadata::new("drumfire", Level::INFO, Some("drumfire"));
 
@@ -43,19 +43,21 @@ static SUMS: [Sums; GAUGES.len()] = [const { [const { AtomicI64::new(0) }; WORKE
 struct Counter {
     name: &'static str,
     unit: Unit,
-    what: &'static str,
-    of: fn(&WorkerStats) -> u64,
+    description: &'static str,
+    value: fn(&WorkerStats) -> u64,
 }
 
 /// All counters except those by reason.
 const COUNTERS: [Counter; 34] = [
     count("drumfire_datagrams_received_total", "Datagrams read from the socket", |s| s.received.datagrams),
     bytes("drumfire_received_bytes_total", "Bytes of UDP payload read", |s| s.received.bytes),
-    count("drumfire_kernel_dropped_total", "Datagrams dropped in front of the socket", |s| s.kernel_dropped),
-    count("drumfire_datagrams_sent_total", "Datagrams the kernel took", |s| s.sent.datagrams),
-    bytes("drumfire_sent_bytes_total", "Bytes of UDP payload the kernel took", |s| s.sent.bytes),
+    count("drumfire_kernel_dropped_total", "Datagrams that the kernel dropped: receive buffer full", |s| {
+        s.kernel_dropped
+    }),
+    count("drumfire_datagrams_sent_total", "Datagrams that the kernel accepted", |s| s.sent.datagrams),
+    bytes("drumfire_sent_bytes_total", "Bytes of UDP payload that the kernel accepted", |s| s.sent.bytes),
     count("drumfire_packets_received_total", "Packets opened and delivered", |s| s.protocol.packets_received),
-    count("drumfire_packets_lost_total", "Packets found lost", |s| s.protocol.packets_lost),
+    count("drumfire_packets_lost_total", "Packets declared lost", |s| s.protocol.packets_lost),
     count("drumfire_acks_sent_alone_total", "Packets with nothing but an ack", |s| {
         s.protocol.acks_sent_alone
     }),
@@ -68,92 +70,98 @@ const COUNTERS: [Counter; 34] = [
     count("drumfire_messages_dropped_total", "Messages dropped unsent: memory full", |s| {
         s.protocol.messages_dropped
     }),
-    count("drumfire_messages_expired_total", "Messages whose time was over", |s| s.protocol.messages_expired),
-    count("drumfire_messages_skipped_total", "Messages their sender gave up", |s| {
+    count("drumfire_messages_expired_total", "Messages whose lifetime ended", |s| {
+        s.protocol.messages_expired
+    }),
+    count("drumfire_messages_skipped_total", "Messages that their sender gave up", |s| {
         s.protocol.messages_skipped
     }),
-    count("drumfire_messages_undelivered_total", "Messages that found no connection", |s| {
+    count("drumfire_messages_undelivered_total", "Messages whose connection had ended", |s| {
         s.messages_undelivered
     }),
-    count("drumfire_broadcasts_undelivered_total", "Broadcasts to members that were closing", |s| {
-        s.broadcasts_undelivered
-    }),
+    count(
+        "drumfire_broadcasts_undelivered_total",
+        "Broadcasts to members whose connection was closing or had ended",
+        |s| s.broadcasts_undelivered,
+    ),
     count("drumfire_notices_left_out_total", "Missed and skipped notices dropped: inbox full", |s| {
         s.notices_left_out
     }),
-    count("drumfire_unreliable_overflows_total", "Messages without memory here", |s| {
-        s.protocol.unreliable_overflows
-    }),
+    count(
+        "drumfire_unreliable_overflows_total",
+        "Unreliable messages dropped on arrival: memory full",
+        |s| s.protocol.unreliable_overflows,
+    ),
     count("drumfire_connections_opened_total", "Connections that began", |s| s.protocol.connections_opened),
     count("drumfire_connections_closed_total", "Connections that ended", |s| s.protocol.connections_closed),
-    count("drumfire_connections_unaccepted_total", "Connections over before they were accepted", |s| {
+    count("drumfire_connections_unaccepted_total", "Connections that ended before they were accepted", |s| {
         s.connections_unaccepted
     }),
     count("drumfire_handshakes_total", "Key agreements computed", |s| s.protocol.handshakes_computed),
-    count("drumfire_key_changes_total", "Changes of keys begun", |s| s.protocol.key_changes),
-    count("drumfire_paths_moved_total", "Moves to another address", |s| s.protocol.paths_moved),
-    count("drumfire_resets_sent_total", "Resets sent to forgotten connections", |s| s.protocol.resets_sent),
-    count("drumfire_flight_records_dropped_total", "Flight records beyond the limit", |s| {
+    count("drumfire_key_changes_total", "Key changes that began", |s| s.protocol.key_changes),
+    count("drumfire_paths_moved_total", "Migrations to another address", |s| s.protocol.paths_moved),
+    count("drumfire_resets_sent_total", "Resets sent for unknown connections", |s| s.protocol.resets_sent),
+    count("drumfire_flight_records_dropped_total", "Flight records dropped beyond the limit", |s| {
         s.protocol.flight_records_dropped
     }),
-    count("drumfire_forwarded_total", "Datagrams handed to another worker", |s| s.protocol.forwarded),
+    count("drumfire_forwarded_total", "Datagrams forwarded to another worker", |s| s.protocol.forwarded),
     count("drumfire_forwards_held_total", "Passes with a full ring to another worker", |s| s.forwards_held),
     count("drumfire_events_held_total", "Passes without room for events", |s| s.events_held),
     count("drumfire_panics_total", "Panics that were caught", |s| s.panics),
-    count("drumfire_restarts_total", "Times the worker restarted", |s| s.restarts),
+    count("drumfire_restarts_total", "Restarts of the worker", |s| s.restarts),
     count("drumfire_wait_faults_total", "Waits that failed", |s| s.wait_faults),
-    count("drumfire_sockets_reopened_total", "Sockets that went on with another descriptor", |s| {
+    count("drumfire_sockets_reopened_total", "Sockets that continued with another descriptor", |s| {
         s.sockets_reopened
     }),
 ];
 
-const fn count(name: &'static str, what: &'static str, of: fn(&WorkerStats) -> u64) -> Counter {
-    Counter { name, unit: Unit::Count, what, of }
+const fn count(name: &'static str, description: &'static str, value: fn(&WorkerStats) -> u64) -> Counter {
+    Counter { name, unit: Unit::Count, description, value }
 }
 
-const fn bytes(name: &'static str, what: &'static str, of: fn(&WorkerStats) -> u64) -> Counter {
-    Counter { name, unit: Unit::Bytes, what, of }
+const fn bytes(name: &'static str, description: &'static str, value: fn(&WorkerStats) -> u64) -> Counter {
+    Counter { name, unit: Unit::Bytes, description, value }
 }
 
 /// A gauge. Its value is the sum over all workers with the same label.
 struct Gauge {
     name: &'static str,
     unit: Option<Unit>,
-    what: &'static str,
+    description: &'static str,
     /// The divisor from the integer sum to the unit of the gauge.
-    parts: f64,
+    scale: f64,
     /// Returns one worker's part of the sum, from its counters and its busy time in percent.
-    of: fn(&WorkerStats, u8) -> i64,
+    value: fn(&WorkerStats, u8) -> i64,
 }
 
 const GAUGES: [Gauge; 4] = [
     Gauge {
         name: "drumfire_connections",
         unit: Some(Unit::Count),
-        what: "Connections there are, half-open and closing ones included",
-        parts: 1.0,
-        of: |stats, _| i64::try_from(stats.connections).unwrap_or(i64::MAX),
+        description: "Connections, including half-open and closing ones",
+        scale: 1.0,
+        value: |stats, _| i64::try_from(stats.connections).unwrap_or(i64::MAX),
     },
     Gauge {
         name: "drumfire_message_memory_bytes",
         unit: Some(Unit::Bytes),
-        what: "Bytes of messages that connections keep, both ways",
-        parts: 1.0,
-        of: |stats, _| i64::try_from(stats.message_memory_bytes).unwrap_or(i64::MAX),
+        description: "Bytes of messages that connections hold, in both directions",
+        scale: 1.0,
+        value: |stats, _| i64::try_from(stats.message_memory_bytes).unwrap_or(i64::MAX),
     },
     Gauge {
         name: "drumfire_receive_queue_bytes",
         unit: Some(Unit::Bytes),
-        what: "Kernel memory of datagrams that waited in the socket after a pass",
-        parts: 1.0,
-        of: |stats, _| i64::from(stats.receive_queue_bytes),
+        description: "Kernel memory of datagrams that waited in the socket after a pass",
+        scale: 1.0,
+        value: |stats, _| i64::from(stats.receive_queue_bytes),
     },
     Gauge {
         name: "drumfire_busy_ratio",
         unit: None,
-        what: "Share of the last second in passes that did something, 0 to 1",
-        parts: 100.0,
-        of: |_, busy_percent| i64::from(busy_percent),
+        description: "Share of the last second in passes with work, 0 to 1",
+        scale: 100.0,
+        value: |_, busy_percent| i64::from(busy_percent),
     },
 ];
 
@@ -173,9 +181,9 @@ pub(crate) struct Metrics {
     gauges: [(Key, i64); GAUGES.len()],
     round_trips: Key,
     /// The slot of the next connection whose round trip is sampled.
-    next_place: u32,
+    next_slot: u32,
     /// The index of this worker's label in each of [`SUMS`].
-    place: usize,
+    label_index: usize,
 }
 
 impl Metrics {
@@ -198,8 +206,8 @@ impl Metrics {
             counters: keys.map(|key| Published { key, value: 0 }).collect(),
             gauges: GAUGES.map(|gauge| (key(gauge.name), 0)),
             round_trips: key(ROUND_TRIPS),
-            next_place: 0,
-            place: worker.map_or(WORKERS_MAX, usize::from),
+            next_slot: 0,
+            label_index: worker.map_or(WORKERS_MAX, usize::from),
         }
     }
 
@@ -212,7 +220,7 @@ impl Metrics {
     ) {
         with_recorder(|recorder| {
             self.count(recorder, stats);
-            self.set_gauges(recorder, |gauge| (gauge.of)(stats, busy_percent));
+            self.set_gauges(recorder, |gauge| (gauge.value)(stats, busy_percent));
             self.sample(recorder, endpoint);
         });
     }
@@ -226,41 +234,41 @@ impl Metrics {
     }
 
     fn count(&mut self, recorder: &dyn Recorder, stats: &WorkerStats) {
-        let plain = COUNTERS.iter().map(|counter| (counter.of)(stats));
+        let plain = COUNTERS.iter().map(|counter| (counter.value)(stats));
         let dropped = DropReason::ALL.into_iter().map(|reason| stats.protocol.dropped(reason));
         let unusable = SocketDropReason::ALL.into_iter().map(|reason| stats.received.dropped(reason));
         for (counter, value) in self.counters.iter_mut().zip(plain.chain(dropped).chain(unusable)) {
             // A restarted worker counts from 0 again.
-            let more = value.checked_sub(counter.value).unwrap_or(value);
+            let increase = value.checked_sub(counter.value).unwrap_or(value);
             counter.value = value;
-            recorder.register_counter(&counter.key, &METADATA).increment(more);
+            recorder.register_counter(&counter.key, &METADATA).increment(increase);
         }
     }
 
-    fn set_gauges(&mut self, recorder: &dyn Recorder, of: impl Fn(&Gauge) -> i64) {
+    fn set_gauges(&mut self, recorder: &dyn Recorder, value: impl Fn(&Gauge) -> i64) {
         for ((gauge, sums), (key, part)) in GAUGES.iter().zip(&SUMS).zip(&mut self.gauges) {
-            let new = of(gauge);
-            let more = new - std::mem::replace(part, new);
-            if let Some(sum) = sums.get(self.place) {
-                let sum = sum.fetch_add(more, Ordering::Relaxed) + more;
+            let new = value(gauge);
+            let increase = new - std::mem::replace(part, new);
+            if let Some(sum) = sums.get(self.label_index) {
+                let sum = sum.fetch_add(increase, Ordering::Relaxed) + increase;
                 // The conversion is exact below 2^53.
-                recorder.register_gauge(key, &METADATA).set(sum as f64 / gauge.parts);
+                recorder.register_gauge(key, &METADATA).set(sum as f64 / gauge.scale);
             }
         }
     }
 
     /// Records the round trips of the next connections in turn. Free slots record nothing.
     fn sample<P: Placement>(&mut self, recorder: &dyn Recorder, endpoint: &Endpoint<P>) {
-        let places = endpoint.places();
+        let slots = endpoint.places();
         let histogram = recorder.register_histogram(&self.round_trips, &METADATA);
-        for _ in 0..places.min(ROUND_TRIPS_AT_ONCE) {
-            if self.next_place >= places {
-                self.next_place = 0;
+        for _ in 0..slots.min(ROUND_TRIPS_PER_SAMPLE) {
+            if self.next_slot >= slots {
+                self.next_slot = 0;
             }
-            if let Some(round_trip) = endpoint.round_trip_at(self.next_place) {
+            if let Some(round_trip) = endpoint.round_trip_at(self.next_slot) {
                 histogram.record(round_trip);
             }
-            self.next_place += 1;
+            self.next_slot += 1;
         }
     }
 }
@@ -268,17 +276,17 @@ impl Metrics {
 /// Registers the description and the unit of every metric with the current recorder.
 pub(super) fn describe() {
     with_recorder(|recorder| {
-        for Counter { name, unit, what, .. } in COUNTERS {
-            recorder.describe_counter(KeyName::from_const_str(name), Some(unit), what.into());
+        for Counter { name, unit, description, .. } in COUNTERS {
+            recorder.describe_counter(KeyName::from_const_str(name), Some(unit), description.into());
         }
-        for (name, what) in BY_REASON {
-            recorder.describe_counter(KeyName::from_const_str(name), Some(Unit::Count), what.into());
+        for (name, description) in BY_REASON {
+            recorder.describe_counter(KeyName::from_const_str(name), Some(Unit::Count), description.into());
         }
-        for Gauge { name, unit, what, .. } in GAUGES {
-            recorder.describe_gauge(KeyName::from_const_str(name), unit, what.into());
+        for Gauge { name, unit, description, .. } in GAUGES {
+            recorder.describe_gauge(KeyName::from_const_str(name), unit, description.into());
         }
         let name = KeyName::from_const_str(ROUND_TRIPS);
-        recorder.describe_histogram(name, Some(Unit::Seconds), ROUND_TRIPS_WHAT.into());
+        recorder.describe_histogram(name, Some(Unit::Seconds), ROUND_TRIPS_DESCRIPTION.into());
     });
 }
 

@@ -14,9 +14,15 @@ impl Trace {
         Self
     }
 
-    pub(crate) const fn happened(&mut self, _now: Moment, _peer: PeerId, _event: &ConnectionEvent) {}
+    pub(crate) const fn on_connection_event(
+        &mut self,
+        _now: Moment,
+        _peer: PeerId,
+        _event: &ConnectionEvent,
+    ) {
+    }
 
-    pub(crate) const fn never_polled(&mut self) {}
+    pub(crate) const fn warn_never_polled(&mut self) {}
 
     pub(crate) const fn counters(&mut self, _now: Moment, _stats: &WorkerStats) {}
 

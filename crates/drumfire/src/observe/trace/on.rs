@@ -55,7 +55,7 @@ const CAUSES: usize = SINGLE_CAUSES + CLOSE_REASONS + REFUSALS.len();
 
 impl Cause {
     /// Returns the index of the cause in [`Trace::limits`].
-    const fn place(self) -> usize {
+    const fn index(self) -> usize {
         match self {
             Self::Connected => 0,
             Self::ConnectFailed => 1,
@@ -87,37 +87,37 @@ impl Cause {
 #[derive(Debug, Clone, Copy, Default)]
 struct Limit {
     /// The time of the last line. `None` before the first line.
-    said_at: Option<Moment>,
+    logged_at: Option<Moment>,
     /// For an event: the number of events since the last line. For a counter: its value at the last line.
-    rest: u64,
+    count: u64,
 }
 
 impl Limit {
     /// Returns whether a line is allowed now. If so, the next interval starts now.
-    fn may_speak(&mut self, now: Moment) -> bool {
-        let may = self.said_at.is_none_or(|at| now.since(at) >= INTERVAL);
-        if may {
-            self.said_at = Some(now);
+    fn may_log(&mut self, now: Moment) -> bool {
+        let is_allowed = self.logged_at.is_none_or(|at| now.since(at) >= INTERVAL);
+        if is_allowed {
+            self.logged_at = Some(now);
         }
-        may
+        is_allowed
     }
 
     /// Counts one event. Returns the number of events left out since the last line, or `None` if no line is allowed now.
-    fn one(&mut self, now: Moment) -> Option<u64> {
-        let may = self.may_speak(now);
-        let left_out = self.rest;
-        self.rest = if may { 0 } else { left_out + 1 };
-        may.then_some(left_out)
+    fn add_event(&mut self, now: Moment) -> Option<u64> {
+        let is_allowed = self.may_log(now);
+        let left_out = self.count;
+        self.count = if is_allowed { 0 } else { left_out + 1 };
+        is_allowed.then_some(left_out)
     }
 
     /// Returns the growth of a counter since the last line. `None` if it did not grow or no line is allowed now.
-    fn grown(&mut self, now: Moment, count: u64) -> Option<u64> {
+    fn growth(&mut self, now: Moment, total: u64) -> Option<u64> {
         // A restarted worker counts from 0 again.
-        self.rest = self.rest.min(count);
-        if count == self.rest || !self.may_speak(now) {
+        self.count = self.count.min(total);
+        if total == self.count || !self.may_log(now) {
             return None;
         }
-        Some(count - std::mem::replace(&mut self.rest, count))
+        Some(total - std::mem::replace(&mut self.count, total))
     }
 }
 
@@ -137,21 +137,21 @@ impl Trace {
     }
 
     /// Logs an event of a connection before the application receives it.
-    pub(crate) fn happened(&mut self, now: Moment, peer: PeerId, event: &ConnectionEvent) {
+    pub(crate) fn on_connection_event(&mut self, now: Moment, peer: PeerId, event: &ConnectionEvent) {
         let worker = self.worker;
         match event {
             ConnectionEvent::Connected(address) => {
-                if let Some(left_out) = self.one(now, Cause::Connected) {
+                if let Some(left_out) = self.add_event(now, Cause::Connected) {
                     debug!(target: "drumfire", worker, ?peer, %address, left_out, "connected");
                 }
             }
             ConnectionEvent::ConnectFailed(error) => {
-                if let Some(left_out) = self.one(now, Cause::ConnectFailed) {
+                if let Some(left_out) = self.add_event(now, Cause::ConnectFailed) {
                     info!(target: "drumfire", worker, ?peer, %error, left_out, "connect failed");
                 }
             }
             ConnectionEvent::Disconnected(reason) => {
-                let Some(left_out) = self.one(now, Cause::Disconnected(*reason)) else { return };
+                let Some(left_out) = self.add_event(now, Cause::Disconnected(*reason)) else { return };
                 let (name, detail) = (reason.name(), detail(reason));
                 if is_wanted(reason) {
                     debug!(target: "drumfire", worker, ?peer, reason = name, detail, left_out, "disconnected");
@@ -163,7 +163,7 @@ impl Trace {
     }
 
     /// Warns of an application that never polls.
-    pub(crate) fn never_polled(&mut self) {
+    pub(crate) fn warn_never_polled(&mut self) {
         warn!(
             target: "drumfire",
             worker = self.worker,
@@ -175,30 +175,30 @@ impl Trace {
     /// Logs the changes of the counters.
     pub(crate) fn counters(&mut self, now: Moment, stats: &WorkerStats) {
         let worker = self.worker;
-        if let Some(count) = self.grown(now, Cause::Panic, stats.panics) {
-            error!(target: "drumfire", worker, count, "a panic was caught; what was left of a batch is lost");
+        if let Some(count) = self.growth(now, Cause::Panic, stats.panics) {
+            error!(target: "drumfire", worker, count, "a panic was caught; the rest of its batch may be lost");
         }
-        if let Some(count) = self.grown(now, Cause::Restart, stats.restarts) {
+        if let Some(count) = self.growth(now, Cause::Restart, stats.restarts) {
             warn!(target: "drumfire", worker, count, "restarted after panics; all peers of this worker are disconnected");
         }
-        if let Some(count) = self.grown(now, Cause::Reopened, stats.sockets_reopened) {
-            warn!(target: "drumfire", worker, count, "its socket was closed by something else in this process; it goes on with another descriptor");
+        if let Some(count) = self.growth(now, Cause::Reopened, stats.sockets_reopened) {
+            warn!(target: "drumfire", worker, count, "other code in this process closed the socket of the worker; it continues with another descriptor of the socket");
         }
         self.drops(now, stats);
     }
 
     /// Logs the end of the worker: the number of connection events left out since their last lines, and all dropped datagrams.
     pub(crate) fn finish(&mut self, stats: &WorkerStats) {
-        let of_events = [Cause::Connected, Cause::ConnectFailed].map(Cause::place);
-        let places = of_events.into_iter().chain(SINGLE_CAUSES..SINGLE_CAUSES + CLOSE_REASONS);
-        let left_out: u64 = places.filter_map(|place| self.limits.get(place)).map(|limit| limit.rest).sum();
+        let of_events = [Cause::Connected, Cause::ConnectFailed].map(Cause::index);
+        let indexes = of_events.into_iter().chain(SINGLE_CAUSES..SINGLE_CAUSES + CLOSE_REASONS);
+        let left_out: u64 = indexes.filter_map(|index| self.limits.get(index)).map(|limit| limit.count).sum();
         let (worker, dropped) = (self.worker, stats.protocol.dropped_count());
         debug!(target: "drumfire", worker, left_out, dropped, "ended");
     }
 
     fn drops(&mut self, now: Moment, stats: &WorkerStats) {
         let worker = self.worker;
-        if let Some(count) = self.grown(now, Cause::KernelDropped, stats.kernel_dropped) {
+        if let Some(count) = self.growth(now, Cause::KernelDropped, stats.kernel_dropped) {
             warn!(
                 target: "drumfire",
                 worker,
@@ -211,12 +211,12 @@ impl Trace {
         for (index, reason) in REFUSALS.into_iter().enumerate() {
             let count = stats.protocol.dropped(reason);
             refused += count;
-            if let Some(count) = self.grown(now, Cause::Refused(index), count) {
+            if let Some(count) = self.growth(now, Cause::Refused(index), count) {
                 info!(target: "drumfire", worker, reason = reason.name(), count, "refused");
             }
         }
         let dropped = stats.protocol.dropped_count() - refused;
-        if let Some(count) = self.grown(now, Cause::Dropped, dropped) {
+        if let Some(count) = self.growth(now, Cause::Dropped, dropped) {
             let others = DropReason::ALL.into_iter().filter(|reason| !REFUSALS.contains(reason));
             let most = others.max_by_key(|reason| stats.protocol.dropped(*reason));
             let most = most.map_or("", DropReason::name);
@@ -224,12 +224,12 @@ impl Trace {
         }
     }
 
-    fn one(&mut self, now: Moment, cause: Cause) -> Option<u64> {
-        self.limits.get_mut(cause.place())?.one(now)
+    fn add_event(&mut self, now: Moment, cause: Cause) -> Option<u64> {
+        self.limits.get_mut(cause.index())?.add_event(now)
     }
 
-    fn grown(&mut self, now: Moment, cause: Cause, count: u64) -> Option<u64> {
-        self.limits.get_mut(cause.place())?.grown(now, count)
+    fn growth(&mut self, now: Moment, cause: Cause, count: u64) -> Option<u64> {
+        self.limits.get_mut(cause.index())?.growth(now, count)
     }
 }
 
@@ -256,8 +256,8 @@ pub(crate) fn warn_of_empty_server_id(address: SocketAddr) {
     warn!(
         target: "drumfire",
         %address,
-        "server_id is empty: the address that the server binds stands for it. \
-         Where several servers have one key, give each of them a server_id"
+        "server_id is empty, so the bound address is used as the id. \
+         If several servers have the same key, set a server_id for each"
     );
 }
 
@@ -267,7 +267,7 @@ pub(crate) fn has_warned_of_dev_key() -> bool {
     warn!(
         target: "drumfire",
         "this server has the development key, which is public: any process can impersonate it. \
-         Give ServerConfig a key of its own, from ServerKey::generate()"
+         Use a key from ServerKey::generate()"
     );
     is_read
 }
@@ -323,11 +323,11 @@ mod tests {
     }
 
     /// Allows one subscriber at a time, because `tracing` caches the interest in each callsite for the whole process.
-    static ALONE: Mutex<()> = Mutex::new(());
+    static SUBSCRIBER_LOCK: Mutex<()> = Mutex::new(());
 
     /// Returns the level and the fields of each line that `act` logs.
-    fn said(act: impl FnOnce(&mut Trace)) -> Vec<(Level, String)> {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    fn logged_lines(act: impl FnOnce(&mut Trace)) -> Vec<(Level, String)> {
+        let _lock = SUBSCRIBER_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = Lines::default();
         // With a single dispatcher, `tracing` asks the default of the current thread and caches its answer.
         // A thread of another test would then disable the callsite for this test too.
@@ -374,9 +374,9 @@ mod tests {
                 Cause::Disconnected(reason) => reason.name().to_owned(),
                 other => format!("{other:?}"),
             };
-            let place = names.get_mut(cause.place()).unwrap();
-            assert!(place.as_ref().is_none_or(|taken| *taken == name), "{cause:?}: {place:?}");
-            *place = Some(name);
+            let entry = names.get_mut(cause.index()).unwrap();
+            assert!(entry.as_ref().is_none_or(|other| *other == name), "{cause:?}: {entry:?}");
+            *entry = Some(name);
         }
         assert!(names.iter().all(Option::is_some) && CAUSES - 1 <= 25, "{names:?}");
     }
@@ -390,11 +390,11 @@ mod tests {
             .chain([ConnectionEvent::ConnectFailed(crate::ConnectError::Timeout)])
             .collect();
         let events = 100_000;
-        let lines = said(|trace| {
+        let lines = logged_lines(|trace| {
             for (number, what) in (0..events).zip(kinds.iter().cycle()) {
                 // 100,000 events, 0.2 ms apart, take 20 s.
                 let now = Moment::from_nanos(number * 200_000);
-                trace.happened(now, peer, what);
+                trace.on_connection_event(now, peer, what);
                 trace.counters(
                     now,
                     &WorkerStats {
@@ -405,7 +405,7 @@ mod tests {
                     },
                 );
             }
-            trace.happened(at(30_000), peer, &kinds[0]);
+            trace.on_connection_event(at(30_000), peer, &kinds[0]);
             trace.finish(&WorkerStats::default());
         });
         // Two intervals with 13 causes: nine close reasons, a failed attempt, panics, restarts, and reopened sockets.
@@ -429,7 +429,9 @@ mod tests {
     fn wanted_ends_are_logged_at_debug_and_others_at_info() {
         let peer = crate::worker::channel::tests::peer();
         for reason in reasons() {
-            let lines = said(|trace| trace.happened(at(0), peer, &ConnectionEvent::Disconnected(reason)));
+            let lines = logged_lines(|trace| {
+                trace.on_connection_event(at(0), peer, &ConnectionEvent::Disconnected(reason))
+            });
             let [(level, line)] = lines.as_slice() else { panic!("{lines:?}") };
             let is_wanted = line.contains("\"application\"") || line.contains("\"shutdown\"");
             assert_eq!(*level, if is_wanted { Level::DEBUG } else { Level::INFO }, "{line}");
@@ -439,17 +441,17 @@ mod tests {
 
     #[test]
     fn the_development_key_warning_reports_if_it_was_received() {
-        let lines = said(|_| assert!(has_warned_of_dev_key()));
+        let lines = logged_lines(|_| assert!(has_warned_of_dev_key()));
         let [(Level::WARN, line)] = lines.as_slice() else { panic!("{lines:?}") };
         assert!(line.contains("development key"), "{line}");
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = SUBSCRIBER_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         with_default(tracing::subscriber::NoSubscriber::new(), || assert!(!has_warned_of_dev_key()));
     }
 
     #[test]
     fn kernel_drops_are_one_warning_in_ten_seconds() {
         let dropped = |kernel_dropped| WorkerStats { kernel_dropped, ..WorkerStats::default() };
-        let lines = said(|trace| {
+        let lines = logged_lines(|trace| {
             for second in 0..20 {
                 trace.counters(at(second * 1_000), &dropped(second * 100));
             }
@@ -463,7 +465,7 @@ mod tests {
     #[test]
     fn a_public_server_without_an_id_is_one_warning() {
         let bind = |access, id: &str| {
-            said(|_| {
+            logged_lines(|_| {
                 let key = crate::ServerKey::from_bytes([9; 32]);
                 let config = crate::ServerConfig::new("127.0.0.1:0".parse().unwrap(), key, access);
                 drop(crate::Server::bind(config.server_id(id)).unwrap());
@@ -485,7 +487,7 @@ mod tests {
     /// Returns the workers with a warning about an application that never polls. The client is -1.
     #[cfg(feature = "testing")]
     fn never_polled(act: impl FnOnce(&mut crate::testing::World)) -> Vec<i32> {
-        let lines = said(|_| {
+        let lines = logged_lines(|_| {
             let mut world = crate::testing::World::new(crate::testing::server_config(), 1).unwrap();
             world.join(&crate::ClientConfig::default()).unwrap();
             act(&mut world);
@@ -517,17 +519,17 @@ mod tests {
     #[test]
     fn a_cause_is_logged_once_in_ten_seconds_with_omitted_lines() {
         let mut limit = Limit::default();
-        assert_eq!(limit.one(at(0)), Some(0));
+        assert_eq!(limit.add_event(at(0)), Some(0));
         for _ in 0..5 {
-            assert_eq!(limit.one(at(9_999)), None);
+            assert_eq!(limit.add_event(at(9_999)), None);
         }
-        assert_eq!(limit.one(at(10_000)), Some(5));
+        assert_eq!(limit.add_event(at(10_000)), Some(5));
         let mut limit = Limit::default();
-        assert_eq!(limit.grown(at(0), 0), None, "nothing happened");
-        assert_eq!(limit.grown(at(0), 7), Some(7));
-        assert_eq!(limit.grown(at(9_999), 9), None);
-        assert_eq!(limit.grown(at(10_000), 10), Some(3));
-        assert_eq!(limit.grown(at(20_000), 4), None, "the worker restarted");
-        assert_eq!(limit.grown(at(20_000), 6), Some(2));
+        assert_eq!(limit.growth(at(0), 0), None, "nothing happened");
+        assert_eq!(limit.growth(at(0), 7), Some(7));
+        assert_eq!(limit.growth(at(9_999), 9), None);
+        assert_eq!(limit.growth(at(10_000), 10), Some(3));
+        assert_eq!(limit.growth(at(20_000), 4), None, "the worker restarted");
+        assert_eq!(limit.growth(at(20_000), 6), Some(2));
     }
 }

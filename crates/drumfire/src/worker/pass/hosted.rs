@@ -48,7 +48,7 @@ impl<P: Placement> Worker<P> {
     }
 
     /// Replaces the endpoint after a panic outside a pass, and keeps the socket. All peers are reported as gone.
-    pub(crate) fn start_over(&mut self) {
+    pub(crate) fn restart_after_panic(&mut self) {
         self.core.stats.panics += 1;
         // The panic may have lost the results of a wait.
         self.transport.look_again();

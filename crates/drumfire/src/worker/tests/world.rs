@@ -301,22 +301,22 @@ impl World {
         let time = Time { start: crate::base::clock::instant(), elapsed: Elapsed::default() };
         let links: Vec<_> =
             (0..workers).map(|_| Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))).collect();
-        let owners = ConnectionRegistry::new(workers, 10_000);
+        let registry = ConnectionRegistry::new(workers, 10_000);
         let count = NonZeroU16::new(workers).unwrap();
         let steering = SteeringSecret::from_bits(0x9e37_79b9);
         let servers =
             forward_queues(&links).into_iter().zip(&links).zip(0..).map(|((ring, link), index)| {
-                let owners = Arc::clone(&owners);
+                let registry = Arc::clone(&registry);
                 let mut life = 0;
                 let make =
                     move || {
-                        owners.forget(index);
+                        registry.forget(index);
                         life += 1;
                         let key = |byte| Secret::new([byte; 32]);
                         let server = ServerConfig::new(ServerKey::dev().pair(), key(1), key(2))
                             .shard(Shard { index, count, steering });
                         let seed = Secret::new([life * 16 + u8::try_from(index).unwrap(); 32]);
-                        Endpoint::server(Config::default(), server, owners.of_worker(index), seed).ok()
+                        Endpoint::server(Config::default(), server, registry.of_worker(index), seed).ok()
                     };
                 Node::new(SERVER.into(), &time, link, (index, ring), is_direct, Box::new(make))
             });

@@ -1,4 +1,4 @@
-//! Models of the small types, of mailboxes, links and what is handed through them.
+//! Models of the notification types, mailboxes, and worker channels.
 
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
 use drumfire_proto::{ChannelId, Moment, PeerId, SendError, SendOptions};
 
-use super::{Alarm, EVER, check, check_in_part, link};
+use super::{Alarm, FOREVER, check, check_in_part, link};
 use crate::base::sync::{AtomicBool, AtomicU32, Mailbox, Mutex, Notifier, Pending, lock, thread};
 use crate::base::wake::Wake;
 use crate::message::event::Event;
@@ -28,7 +28,7 @@ fn message(peer: PeerId, payload: &'static [u8]) -> Batch {
     batch
 }
 
-/// Sleeps by the alarm until there are `count` commands.
+/// Takes commands, and waits for the alarm in between, until there are `count` commands.
 fn take_commands(link: &WorkerChannel, alarm: &Alarm, count: usize) {
     let mut taken = VecDeque::new();
     loop {
@@ -41,14 +41,14 @@ fn take_commands(link: &WorkerChannel, alarm: &Alarm, count: usize) {
 }
 
 #[test]
-fn interleavings_of_commands_leave_no_worker_asleep_beside_one() {
+fn interleavings_of_two_commands_wake_the_worker_for_both() {
     let peer = tests::peer();
     check(move || {
         let (link, alarm) = link();
         let of_tick = Arc::clone(&link);
         let tick = thread::spawn(move || of_tick.command(&mut vec![Command::Measure { peer }]));
         let of_remote = Arc::clone(&link);
-        let remote = thread::spawn(move || of_remote.command_at_once(Command::Record { peer }));
+        let remote = thread::spawn(move || of_remote.send_command(Command::Record { peer }));
         take_commands(&link, &alarm, 2);
         tick.join().unwrap();
         remote.join().unwrap();
@@ -56,35 +56,35 @@ fn interleavings_of_commands_leave_no_worker_asleep_beside_one() {
 }
 
 #[test]
-fn interleavings_of_a_worker_that_begins_wake_it_for_what_came_before() {
+fn interleavings_of_a_starting_worker_wake_it_for_earlier_commands() {
     let peer = tests::peer();
     check(move || {
         let link = Arc::new(WorkerChannel::new(Arc::default()));
         let of_other = Arc::clone(&link);
-        let other = thread::spawn(move || of_other.command_at_once(Command::Measure { peer }));
+        let other = thread::spawn(move || of_other.send_command(Command::Measure { peer }));
         let alarm = Alarm::default();
         link.set_waker(alarm.clone());
-        // It sleeps before it looks, as workers do.
+        // It sleeps before it takes commands, as workers do.
         alarm.wait();
         take_commands(&link, &alarm, 1);
         other.join().unwrap();
     });
 }
 
-/// A note comes behind a command whose wake-up it relies on: the worker looks for commands first.
+/// A note may rely on the wake-up of an earlier command, because the worker takes commands first.
 #[test]
 fn interleavings_of_a_note_and_a_command_lose_neither() {
     let peer = tests::peer();
     check(move || {
         let (link, alarm) = link();
         let mailbox = Arc::new(Mailbox::default());
-        let (of_teller, its_link) = (Arc::clone(&mailbox), Arc::clone(&link));
-        let teller = thread::spawn(move || {
-            of_teller.put(7, 1).unwrap();
-            its_link.nudge();
+        let (of_note_sender, its_link) = (Arc::clone(&mailbox), Arc::clone(&link));
+        let note_sender = thread::spawn(move || {
+            of_note_sender.put(7, 1).unwrap();
+            its_link.notify_worker();
         });
         let of_sender = Arc::clone(&link);
-        let sender = thread::spawn(move || of_sender.command_at_once(Command::Measure { peer }));
+        let sender = thread::spawn(move || of_sender.send_command(Command::Measure { peer }));
         let (mut commands, mut notes) = (VecDeque::new(), VecDeque::new());
         loop {
             link.take_commands(&mut commands);
@@ -94,13 +94,13 @@ fn interleavings_of_a_note_and_a_command_lose_neither() {
             }
             alarm.wait();
         }
-        teller.join().unwrap();
+        note_sender.join().unwrap();
         sender.join().unwrap();
     });
 }
 
 #[test]
-fn interleavings_of_a_command_with_the_workers_end_keep_nobody_waiting() {
+fn interleavings_of_a_command_with_the_workers_end_leave_no_caller_waiting() {
     check(|| {
         let (link, _) = link();
         let (mut pending, mut parts) = Pending::new(Vec::new(), 1);
@@ -108,7 +108,7 @@ fn interleavings_of_a_command_with_the_workers_end_keep_nobody_waiting() {
         let order = ShutdownOrder { deadline: Moment::ORIGIN, application_code: 0, part };
         let of_worker = Arc::clone(&link);
         let worker = thread::spawn(move || of_worker.end());
-        link.command_at_once(Command::ShutDown(order));
+        link.send_command(Command::ShutDown(order));
         worker.join().unwrap();
         assert!(pending.try_take().is_some(), "the part is dropped");
     });
@@ -134,7 +134,7 @@ fn interleavings_of_parts_that_complete_wake_a_thread_that_waits_for_the_result(
     check(|| {
         let (mut pending, parts) = Pending::new((), 2);
         let workers: Vec<_> = parts.into_iter().map(|part| thread::spawn(move || drop(part))).collect();
-        assert!(pending.wait(EVER).is_some());
+        assert!(pending.wait(FOREVER).is_some());
         workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
 }
@@ -160,7 +160,7 @@ fn interleavings_of_a_full_link_wake_its_worker_when_there_is_room() {
 }
 
 #[test]
-fn interleavings_of_two_workers_reports_ring_the_bell_for_both() {
+fn interleavings_of_reports_of_two_workers_notify_of_both() {
     let peer = tests::peer();
     check(move || {
         let notifier = Arc::new(Notifier::default());
@@ -177,7 +177,7 @@ fn interleavings_of_two_workers_reports_ring_the_bell_for_both() {
             if taken.events.len() == 2 {
                 break;
             }
-            notifier.wait(EVER);
+            notifier.wait(FOREVER);
         }
         workers.into_iter().for_each(|worker| worker.join().unwrap());
     });

@@ -9,13 +9,13 @@ use crate::base::sync::models::{Alarm, check, check_in_part};
 use crate::base::sync::{Mutex, WakeFlag, lock, thread};
 use crate::base::wake::Wake as _;
 
-/// The replacement of a shard: it has a waker for its thread, and no work.
-struct Load {
+/// A shard of a model. It has a waker for its thread, and no work.
+struct MockShard {
     index: usize,
     alarm: Alarm,
 }
 
-impl ThreadShard for Load {
+impl ThreadShard for MockShard {
     type Waker = Alarm;
 
     fn index(&self) -> usize {
@@ -31,15 +31,15 @@ impl ThreadShard for Load {
     }
 }
 
-/// The end of a thread: its index, its loads, and whether the plan ended it.
+/// The end of a thread: its index, its shards, and whether the plan ended it.
 type End = (usize, Vec<usize>, bool);
 
 /// The threads of a model.
 #[derive(Clone)]
 struct ThreadPool {
-    plan: Arc<Mutex<ShardPlan<Load>>>,
-    /// A thread with this number of loads ends by itself.
-    enough: usize,
+    plan: Arc<Mutex<ShardPlan<MockShard>>>,
+    /// A thread with this number of shards ends by itself.
+    shard_limit: usize,
     /// The ends of all threads. The tools need not observe this lock, because the values are read only after the threads have ended or
     /// have woken `end`.
     ends: Arc<std::sync::Mutex<Vec<End>>>,
@@ -47,49 +47,56 @@ struct ThreadPool {
 }
 
 impl ThreadPool {
-    /// Creates this number of threads with one load each.
-    fn new(loads: usize, enough: usize) -> Self {
-        let plan = Arc::new(Mutex::new(ShardPlan::new(loads, loads)));
-        let pool = Self { plan, enough, ends: Arc::default(), end: Alarm::default() };
-        for index in 0..loads {
-            pool.spawn_thread(&mut lock(&pool.plan), index, vec![Load { index, alarm: Alarm::default() }]);
+    /// Creates this number of threads with one shard each.
+    fn new(shards: usize, shard_limit: usize) -> Self {
+        let plan = Arc::new(Mutex::new(ShardPlan::new(shards, shards)));
+        let pool = Self { plan, shard_limit, ends: Arc::default(), end: Alarm::default() };
+        for index in 0..shards {
+            pool.spawn_thread(
+                &mut lock(&pool.plan),
+                index,
+                vec![MockShard { index, alarm: Alarm::default() }],
+            );
         }
         pool
     }
 
     /// Starts a thread as the pool does, under the lock of the plan.
-    fn spawn_thread(&self, plan: &mut ShardPlan<Load>, me: usize, loads: Vec<Load>) {
-        let (pool, call) = (self.clone(), Arc::new(WakeFlag::default()));
-        call.set();
-        let (of_thread, waker, driven) = (Arc::clone(&call), loads.first().map(Load::waker), loads.len());
-        let handle = thread::spawn(move || pool.drive(me, &of_thread, loads));
-        if let Some(before) = plan.fill(me, ThreadSlot::new(call, handle, waker, driven)) {
+    fn spawn_thread(&self, plan: &mut ShardPlan<MockShard>, thread_index: usize, shards: Vec<MockShard>) {
+        let (pool, update_flag) = (self.clone(), Arc::new(WakeFlag::default()));
+        update_flag.set();
+        let (of_thread, waker, shard_count) =
+            (Arc::clone(&update_flag), shards.first().map(MockShard::waker), shards.len());
+        let handle = thread::spawn(move || pool.drive(thread_index, &of_thread, shards));
+        if let Some(before) =
+            plan.fill(thread_index, ThreadSlot::new(update_flag, handle, waker, shard_count))
+        {
             before.join().unwrap();
         }
     }
 
     /// Runs the loop of a thread of the pool, without any work between two checks of its flag.
-    fn drive(&self, me: usize, call: &WakeFlag, mut loads: Vec<Load>) {
+    fn drive(&self, thread_index: usize, update_flag: &WakeFlag, mut shards: Vec<MockShard>) {
         let mut is_ended = false;
-        while !is_ended && loads.len() < self.enough {
-            if call.is_set() && call.take() {
-                let next = lock(&self.plan).settle(me, &mut loads, |_| {});
+        while !is_ended && shards.len() < self.shard_limit {
+            if update_flag.is_set() && update_flag.take() {
+                let next = lock(&self.plan).update_shards(thread_index, &mut shards, |_| {});
                 is_ended = next == PlanStep::End;
                 continue;
             }
-            match loads.first() {
-                Some(load) => load.alarm.wait(),
+            match shards.first() {
+                Some(shard) => shard.alarm.wait(),
                 None => thread::park(),
             }
         }
-        let ended = (me, loads.iter().map(Load::index).collect(), is_ended);
+        let ended = (thread_index, shards.iter().map(MockShard::index).collect(), is_ended);
         self.ends.lock().unwrap_or_else(PoisonError::into_inner).push(ended);
         self.end.wake();
     }
 
     fn spread(&self, threads: usize) {
-        let spawn_thread = |plan: &mut ShardPlan<Load>, me| -> Result<(), Infallible> {
-            self.spawn_thread(plan, me, Vec::new());
+        let spawn_thread = |plan: &mut ShardPlan<MockShard>, thread_index| -> Result<(), Infallible> {
+            self.spawn_thread(plan, thread_index, Vec::new());
             Ok(())
         };
         let Ok(()) = lock(&self.plan).spread(threads, spawn_thread);
@@ -107,13 +114,13 @@ impl ThreadPool {
         ends
     }
 
-    /// Checks that each load ended at one thread, and that the plan ended the threads with loads.
+    /// Checks that each shard ended at one thread, and that the plan ended the threads with shards.
     fn assert_whole(&self) {
         let ends = self.ends();
-        let mut loads: Vec<usize> = ends.iter().flat_map(|(_, loads, _)| loads.clone()).collect();
-        loads.sort_unstable();
-        assert_eq!(loads, [0, 1], "{ends:?}");
-        assert!(ends.iter().all(|(_, loads, is_ended)| loads.is_empty() || *is_ended), "{ends:?}");
+        let mut shards: Vec<usize> = ends.iter().flat_map(|(_, shards, _)| shards.clone()).collect();
+        shards.sort_unstable();
+        assert_eq!(shards, [0, 1], "{ends:?}");
+        assert!(ends.iter().all(|(_, shards, is_ended)| shards.is_empty() || *is_ended), "{ends:?}");
     }
 }
 
@@ -122,26 +129,26 @@ impl ThreadPool {
 fn interleavings_of_a_moving_shard_reach_its_new_thread() {
     check(|| {
         let plan = Arc::new(Mutex::new(ShardPlan::new(2, 2)));
-        let pool = ThreadPool { plan, enough: 2, ends: Arc::default(), end: Alarm::default() };
-        let [here, there] = [0, 1].map(|index| {
-            let load = Load { index, alarm: Alarm::default() };
-            let (call, waker) = (Arc::new(WakeFlag::default()), Some(load.waker()));
+        let pool = ThreadPool { plan, shard_limit: 2, ends: Arc::default(), end: Alarm::default() };
+        let [first, second] = [0, 1].map(|index| {
+            let shard = MockShard { index, alarm: Alarm::default() };
+            let (update_flag, waker) = (Arc::new(WakeFlag::default()), Some(shard.waker()));
             // The plan neither unparks nor joins these threads, so it needs no handles.
-            let post = ThreadSlot {
-                call: Arc::clone(&call),
+            let slot = ThreadSlot {
+                update_flag: Arc::clone(&update_flag),
                 handle: None,
                 arrivals: Vec::new(),
                 waker,
-                driven: 1,
+                shard_count: 1,
                 is_over: false,
             };
-            lock(&pool.plan).fill(index, post);
-            (call, vec![load])
+            lock(&pool.plan).fill(index, slot);
+            (update_flag, vec![shard])
         });
         pool.spread(1);
         let of_other = pool.clone();
-        let other = thread::spawn(move || of_other.drive(1, &there.0, there.1));
-        pool.drive(0, &here.0, here.1);
+        let other = thread::spawn(move || of_other.drive(1, &second.0, second.1));
+        pool.drive(0, &first.0, first.1);
         other.join().unwrap();
         assert_eq!(pool.ends(), [(0, vec![0, 1], false), (1, vec![], true)]);
     });
@@ -170,7 +177,7 @@ fn interleavings_of_a_move_and_the_end_lose_no_shard() {
 }
 
 #[test]
-fn interleavings_of_an_overtaken_move_lose_no_shard() {
+fn interleavings_of_a_move_and_its_reversal_lose_no_shard() {
     check_in_part(|| {
         let pool = ThreadPool::new(2, usize::MAX);
         pool.spread(1);

@@ -25,15 +25,15 @@ fn without_a_recorder_nothing_is_allocated() {
 
 /// The table's rows as the code has them, by name.
 fn rows() -> Vec<String> {
-    let row = |name: &str, kind: &str, unit: Option<Unit>, labels: &str, what: &str| {
+    let row = |name: &str, kind: &str, unit: Option<Unit>, labels: &str, description: &str| {
         let unit = unit.map_or("none", |unit| unit.as_str());
-        format!("| `{name}` | {kind} | {unit} | {labels} | {what} |")
+        format!("| `{name}` | {kind} | {unit} | {labels} | {description} |")
     };
-    let counters = COUNTERS.iter().map(|c| row(c.name, "counter", Some(c.unit), "worker", c.what));
-    let by_reason =
-        BY_REASON.map(|(name, what)| row(name, "counter", Some(Unit::Count), "worker, reason", what));
-    let gauges = GAUGES.iter().map(|g| row(g.name, "gauge", g.unit, "worker", g.what));
-    let histogram = row(ROUND_TRIPS, "histogram", Some(Unit::Seconds), "worker", ROUND_TRIPS_WHAT);
+    let counters = COUNTERS.iter().map(|c| row(c.name, "counter", Some(c.unit), "worker", c.description));
+    let by_reason = BY_REASON
+        .map(|(name, description)| row(name, "counter", Some(Unit::Count), "worker, reason", description));
+    let gauges = GAUGES.iter().map(|g| row(g.name, "gauge", g.unit, "worker", g.description));
+    let histogram = row(ROUND_TRIPS, "histogram", Some(Unit::Seconds), "worker", ROUND_TRIPS_DESCRIPTION);
     let mut rows: Vec<String> = counters.chain(by_reason).chain(gauges).chain([histogram]).collect();
     rows.sort_unstable();
     rows
