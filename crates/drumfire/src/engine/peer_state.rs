@@ -55,7 +55,7 @@ impl PeerState {
         options: &SendOptions,
     ) -> Result<(), SendError> {
         let must_wait = self.must_wait(channel);
-        self.account.admit_or_ask(payload_bytes, options, must_wait)
+        self.account.admit_or_register(payload_bytes, options, must_wait)
     }
 
     /// Whether messages of a channel are refused when there is no room. Otherwise the worker applies the [`WhenFull`] of the

@@ -186,7 +186,7 @@ impl SendAccount {
 
     /// Calls [`SendAccount::admit`] for a sender without a waker. After `Full`, [`SendEdge::publish`] returns true once, when half of
     /// the room for such messages is free and the message fits.
-    pub(crate) fn admit_or_ask(
+    pub(crate) fn admit_or_register(
         &mut self,
         payload_bytes: usize,
         options: &SendOptions,
@@ -196,14 +196,20 @@ impl SendAccount {
         if answer != Err(SendError::Full) {
             return answer;
         }
-        self.ask(payload_bytes, options, must_wait, 2);
-        // `publish` does not report an edge that it published before `ask`, so try again.
+        self.register(payload_bytes, options, must_wait, 2);
+        // `publish` does not report an edge that it published before `register`, so try again.
         self.admit(payload_bytes, options, must_wait)
     }
 
     /// Registers a sender that was refused. It is notified when one of `parts` equal parts of the room for such messages is free, and
     /// the message fits. Of several senders, the first that can be served counts.
-    pub(crate) fn ask(&self, payload_bytes: usize, options: &SendOptions, must_wait: bool, parts: usize) {
+    pub(crate) fn register(
+        &self,
+        payload_bytes: usize,
+        options: &SendOptions,
+        must_wait: bool,
+        parts: usize,
+    ) {
         let below_bytes = notify_below_bytes(self.room_bytes(options, must_wait), payload_bytes, parts);
         // The edge at which fewer than `below_bytes` are used.
         let at = self.sent_bytes().saturating_add(self.edge.limit_bytes.into()).saturating_add(1);
@@ -316,7 +322,7 @@ mod tests {
         assert!(!account.edge.publish(1_000, 0), "no sender was refused");
         account.edge.publish(1_000, 1_000);
         for _ in 0..3 {
-            assert_eq!(account.admit_or_ask(36, &options, true), Err(SendError::Full));
+            assert_eq!(account.admit_or_register(36, &options, true), Err(SendError::Full));
         }
         let reports: Vec<bool> =
             (0..10).map(|freed| account.edge.publish(1_000, 900 - 100 * freed)).collect();
@@ -330,7 +336,7 @@ mod tests {
             let mut account = account(1_000);
             let sent =
                 std::iter::from_fn(|| account.admit(0, options, false).ok()).count() * ITEM_CHARGE_BYTES;
-            assert_eq!(account.admit_or_ask(payload_bytes, options, must_wait), Err(SendError::Full));
+            assert_eq!(account.admit_or_register(payload_bytes, options, must_wait), Err(SendError::Full));
             let mut used = sent;
             while !account.edge.publish(sent as u64, used) {
                 used -= ITEM_CHARGE_BYTES;

@@ -1,7 +1,7 @@
 //! The queue of established connections that the application has not accepted yet, oldest first.
 //!
 //! The server's connection limit bounds the open connections in the queue. Connections that end before they are accepted remain
-//! with their received messages. When there are more than [`LATE_MAX`] of these, the oldest in the queue is dropped.
+//! with their received messages. When there are more than [`ENDED_MAX`] of these, the oldest in the queue is dropped.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use super::shared::Shared;
 use crate::base::sync::{AsyncNotify, Mutex, lock};
 
 /// The most connections in the queue that have ended. Each may still hold received messages up to its receive memory.
-pub(super) const LATE_MAX: usize = 256;
+pub(super) const ENDED_MAX: usize = 256;
 
 /// The connections of all workers of a server that wait for [`AcceptQueue::accept`].
 #[derive(Debug, Default)]
@@ -26,14 +26,14 @@ struct AcceptQueueState {
     /// The connections that wait, oldest first.
     waiting: VecDeque<Connection>,
     /// The number of waiting connections that have ended.
-    late_count: usize,
+    ended_count: usize,
     /// The number of workers that may still add connections. At 0, `accept` returns `None` once the queue is empty.
     worker_count: usize,
 }
 
 impl AcceptQueue {
-    /// Registers a worker that adds connections. It must call [`AcceptQueue::end`] once.
-    pub(super) fn begin(&self) {
+    /// Registers a worker that adds connections. It must call [`AcceptQueue::remove_worker`] once.
+    pub(super) fn add_worker(&self) {
         lock(&self.state).worker_count += 1;
     }
 
@@ -50,7 +50,7 @@ impl AcceptQueue {
         };
         let shared = connection.shared();
         shared.is_accepted.store(true, Ordering::Relaxed);
-        state.late_count -= usize::from(shared.is_late.load(Ordering::Relaxed));
+        state.ended_count -= usize::from(shared.has_ended_unaccepted.load(Ordering::Relaxed));
         let has_more = !state.waiting.is_empty();
         drop(state);
         // A pass of a worker wakes only one task, so each task wakes the next while connections wait.
@@ -61,36 +61,39 @@ impl AcceptQueue {
     }
 
     /// Queues a connection. Call [`AcceptQueue::wake`] afterward.
-    pub(super) fn enter(&self, connection: Connection) {
+    pub(super) fn push(&self, connection: Connection) {
         lock(&self.state).waiting.push_back(connection);
     }
 
-    /// Registers the end of a connection. Returns whether a connection was dropped because more than [`LATE_MAX`] have ended.
-    pub(super) fn leave(&self, shared: &Shared) -> bool {
+    /// Registers the end of a connection. Returns whether a connection was dropped because more than [`ENDED_MAX`] have ended.
+    pub(super) fn on_end(&self, shared: &Shared) -> bool {
         let mut state = lock(&self.state);
-        if shared.is_accepted.load(Ordering::Relaxed) || shared.is_late.swap(true, Ordering::Relaxed) {
+        if shared.is_accepted.load(Ordering::Relaxed)
+            || shared.has_ended_unaccepted.swap(true, Ordering::Relaxed)
+        {
             return false;
         }
-        state.late_count += 1;
-        if state.late_count <= LATE_MAX {
+        state.ended_count += 1;
+        if state.ended_count <= ENDED_MAX {
             return false;
         }
-        let is_late = |connection: &Connection| connection.shared().is_late.load(Ordering::Relaxed);
-        let oldest = state.waiting.iter().position(is_late);
-        let gone = oldest.and_then(|oldest| state.waiting.remove(oldest));
-        state.late_count -= 1;
+        let has_ended_unaccepted =
+            |connection: &Connection| connection.shared().has_ended_unaccepted.load(Ordering::Relaxed);
+        let oldest = state.waiting.iter().position(has_ended_unaccepted);
+        let dropped = oldest.and_then(|oldest| state.waiting.remove(oldest));
+        state.ended_count -= 1;
         drop(state);
-        // `gone` is the last handle of a connection. It is dropped here, after the lock is free.
-        gone.is_some()
+        // `dropped` is the last handle of a connection. It is dropped here, after the lock is free.
+        dropped.is_some()
     }
 
-    /// Wakes a task for the connections that [`AcceptQueue::enter`] added.
+    /// Wakes a task for the connections that [`AcceptQueue::push`] added.
     pub(super) fn wake(&self) {
         self.arrivals.notify_one();
     }
 
     /// Unregisters a worker, which adds no further connections. The last one wakes all tasks.
-    pub(super) fn end(&self) {
+    pub(super) fn remove_worker(&self) {
         let mut state = lock(&self.state);
         state.worker_count = state.worker_count.saturating_sub(1);
         let is_over = state.worker_count == 0;

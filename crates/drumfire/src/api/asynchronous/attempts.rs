@@ -1,4 +1,4 @@
-//! The requests to a client's thread that are not worker commands: to connect, and to issue a resume token.
+//! The requests to a client's thread that are not worker commands: to connect, and to return a resume token.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,12 +15,12 @@ use crate::credentials::connect_token::ConnectToken;
 const REQUESTS_MAX: usize = 65_536;
 
 /// The sender of the result of a connect.
-pub(super) type Answer = oneshot::Sender<Result<Connection, Error>>;
+pub(super) type ConnectSender = oneshot::Sender<Result<Connection, Error>>;
 
 /// A request to a client's thread.
 pub(super) enum DriverRequest {
     /// Starts an attempt to connect.
-    Connect { options: Box<ConnectOptions>, answer: Answer },
+    Connect { options: Box<ConnectOptions>, answer: ConnectSender },
     /// Requests a token to resume the session of `peer`. The result is `None` if there is no token.
     Resume { peer: PeerId, answer: oneshot::Sender<Option<ConnectToken>> },
 }
@@ -34,7 +34,7 @@ struct AttemptsState {
     /// The requests that the thread has not taken, oldest first. At most [`REQUESTS_MAX`].
     requests: VecDeque<DriverRequest>,
     /// The attempts without a result. The connection limit of the endpoint bounds their number.
-    under_way: HashMap<PeerId, Answer>,
+    in_progress: HashMap<PeerId, ConnectSender>,
     /// Whether a future of an attempt may have been dropped.
     has_canceled: bool,
     /// Whether the client has shut down or its thread has ended. Further requests are refused.
@@ -43,7 +43,7 @@ struct AttemptsState {
 
 impl Attempts {
     /// Queues a request. The caller must wake the thread. Returns false if there are too many, or if the thread has ended.
-    pub(super) fn ask(&self, request: DriverRequest) -> bool {
+    pub(super) fn push_request(&self, request: DriverRequest) -> bool {
         let mut state = lock(&self.0);
         let has_room = !state.is_over && state.requests.len() < REQUESTS_MAX;
         if has_room {
@@ -58,8 +58,8 @@ impl Attempts {
     }
 
     /// Registers an attempt that has begun, with the sender of its result.
-    pub(super) fn begin(&self, peer: PeerId, answer: Answer) {
-        lock(&self.0).under_way.insert(peer, answer);
+    pub(super) fn begin(&self, peer: PeerId, answer: ConnectSender) {
+        lock(&self.0).in_progress.insert(peer, answer);
     }
 
     /// Registers that a future was dropped. The caller must wake the thread.
@@ -73,12 +73,12 @@ impl Attempts {
         if !std::mem::take(&mut state.has_canceled) {
             return Vec::new();
         }
-        state.under_way.extract_if(|_, answer| answer.is_closed()).map(|(peer, _)| peer).collect()
+        state.in_progress.extract_if(|_, answer| answer.is_closed()).map(|(peer, _)| peer).collect()
     }
 
     /// Completes an attempt with its connection. If the caller has dropped its future, the connection is closed immediately.
     pub(super) fn succeed(&self, connection: Connection) {
-        let answer = lock(&self.0).under_way.remove(&connection.peer());
+        let answer = lock(&self.0).in_progress.remove(&connection.peer());
         if let Some(answer) = answer {
             // On failure, `send` returns the connection. Dropping its last handle closes it.
             let _ = answer.send(Ok(connection));
@@ -87,7 +87,7 @@ impl Attempts {
 
     /// Completes an attempt with an error.
     pub(super) fn fail(&self, peer: PeerId, error: ConnectError) {
-        let answer = lock(&self.0).under_way.remove(&peer);
+        let answer = lock(&self.0).in_progress.remove(&peer);
         if let Some(answer) = answer {
             let _ = answer.send(Err(error.into()));
         }
@@ -98,10 +98,10 @@ impl Attempts {
     pub(super) fn end(&self) {
         let mut state = lock(&self.0);
         state.is_over = true;
-        let left = (std::mem::take(&mut state.requests), std::mem::take(&mut state.under_way));
+        let dropped = (std::mem::take(&mut state.requests), std::mem::take(&mut state.in_progress));
         drop(state);
         // Dropping a sender wakes a task, which may take the lock, so the lock is free by now.
-        drop(left);
+        drop(dropped);
     }
 }
 

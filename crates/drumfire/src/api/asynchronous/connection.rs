@@ -146,12 +146,12 @@ impl Connection {
     pub fn try_recv(&self) -> Result<Option<(ChannelId, Bytes)>, Closed> {
         loop {
             match self.shared().take(false) {
-                InboxPoll::Something(Event::Message { channel, payload, .. }) => {
+                InboxPoll::Event(Event::Message { channel, payload, .. }) => {
                     return Ok(Some((channel, payload)));
                 }
-                InboxPoll::Something(_) => {}
-                InboxPoll::Nothing | InboxPoll::Enough => return Ok(None),
-                InboxPoll::Over(closed) => return Err(closed),
+                InboxPoll::Event(_) => {}
+                InboxPoll::Empty | InboxPoll::Yield => return Ok(None),
+                InboxPoll::Closed(closed) => return Err(closed),
             }
         }
     }
@@ -325,8 +325,8 @@ impl Connection {
     ///
     /// Cancel-safe.
     pub async fn resume_token(&self) -> Option<ConnectToken> {
-        let answered = self.thread.as_ref()?.request_resume_token(self.peer())?;
-        answered.await.ok().flatten()
+        let receiver = self.thread.as_ref()?.request_resume_token(self.peer())?;
+        receiver.await.ok().flatten()
     }
 
     /// Ends all sessions over the socket of this connection, because a copy of this process may exist: see

@@ -58,13 +58,13 @@ impl ClientDriver {
 
     /// Connects, and returns when the connection is established.
     pub(super) async fn connect(self: &Arc<Self>, options: ConnectOptions) -> Result<Connection, Error> {
-        let (answer, answered) = oneshot::channel();
+        let (answer, receiver) = oneshot::channel();
         let request = DriverRequest::Connect { options: Box::new(options), answer };
-        if !self.attempts.ask(request) {
+        if !self.attempts.push_request(request) {
             return Err(ConnectError::TooManyConnections.into());
         }
         self.link.notify_worker();
-        match (PendingConnect { driver: self, answered }).result().await {
+        match (PendingConnect { driver: self, receiver }).result().await {
             Ok(answer) => answer.map(|connection| connection.with_thread(Arc::<Self>::clone(self))),
             Err(_) => Err(ConnectError::Closed.into()),
         }
@@ -93,25 +93,25 @@ impl ClientDriver {
     }
 }
 
-/// A connect that has been requested. Dropping it ends its attempt, so that the attempt does not keep the place of another one.
+/// A connect that has been requested. Dropping it ends its attempt, which then no longer counts against the maximum number of connections.
 struct PendingConnect<'a> {
     driver: &'a ClientDriver,
-    answered: oneshot::Receiver<Result<Connection, Error>>,
+    receiver: oneshot::Receiver<Result<Connection, Error>>,
 }
 
 impl PendingConnect<'_> {
     async fn result(mut self) -> Result<Result<Connection, Error>, oneshot::error::RecvError> {
-        (&mut self.answered).await
+        (&mut self.receiver).await
     }
 }
 
 impl Drop for PendingConnect<'_> {
     fn drop(&mut self) {
-        if self.answered.is_terminated() {
+        if self.receiver.is_terminated() {
             return;
         }
         // The thread looks for senders whose receiver is closed, so the close comes first.
-        self.answered.close();
+        self.receiver.close();
         self.driver.attempts.cancel();
         self.driver.link.notify_worker();
     }
@@ -119,12 +119,12 @@ impl Drop for PendingConnect<'_> {
 
 impl ClientThread for ClientDriver {
     fn request_resume_token(&self, peer: PeerId) -> Option<oneshot::Receiver<Option<ConnectToken>>> {
-        let (answer, answered) = oneshot::channel();
-        if !self.attempts.ask(DriverRequest::Resume { peer, answer }) {
+        let (answer, receiver) = oneshot::channel();
+        if !self.attempts.push_request(DriverRequest::Resume { peer, answer }) {
             return None;
         }
         self.link.notify_worker();
-        Some(answered)
+        Some(receiver)
     }
 
     fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error> {
@@ -163,9 +163,9 @@ impl DriverLoop {
         while !self.end.is_set() && !self.worker.is_over() {
             self.worker.wait(None);
             self.worker.work();
-            // After the commands, so that a later request wakes the thread again.
+            // The requests are taken after the commands, so that a later request wakes the thread again.
             while let Some(request) = self.attempts.next_request() {
-                // An attempt that was canceled before this request was made has given up its place, which the request may need.
+                // An attempt that was canceled before this request no longer counts as a connection, so that the request can use its place.
                 self.end_canceled();
                 self.carry_out(request);
             }

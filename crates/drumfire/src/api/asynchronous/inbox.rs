@@ -23,7 +23,7 @@ const ENTRIES_KEPT: usize = 128;
 /// The payload bytes whose memory an empty inbox keeps.
 const BYTES_KEPT: usize = 16 * 1_024;
 
-/// The receive memory in bytes below which a single message may need nearly all of it. An empty inbox then keeps back nothing.
+/// The receive memory in bytes below which a single message may need nearly all of it. An empty inbox then retains nothing.
 const MEMORY_TIGHT_BYTES: usize = 64 * 1_024;
 
 /// The events of one connection that wait for a task.
@@ -73,13 +73,13 @@ enum Entry {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InboxPoll {
     /// The next event.
-    Something(Event),
+    Event(Event),
     /// The inbox is empty, and the connection is open.
-    Nothing,
+    Empty,
     /// The connection is over, and all its events have been taken.
-    Over(Closed),
+    Closed(Closed),
     /// Events wait, but the task must first yield to other tasks.
-    Enough,
+    Yield,
 }
 
 impl Inbox {
@@ -152,7 +152,7 @@ impl Inbox {
         self.flight_record = Some(record);
     }
 
-    /// Marks the connection as over. Only the first reason counts.
+    /// Marks the connection as over. Only the first call has an effect.
     pub(super) fn end(&mut self, closed: Closed) {
         self.end.get_or_insert(closed);
     }
@@ -169,23 +169,23 @@ impl Inbox {
 
     /// Takes the next event of this peer for a task, with a payload that `arena` copies from its two parts.
     ///
-    /// If `may_rest` is set, [`InboxPoll::Enough`] follows [`STREAK_MAX`] events in a row, so that other tasks run.
+    /// If `may_yield` is set, [`InboxPoll::Yield`] follows [`STREAK_MAX`] events in a row, so that other tasks run.
     pub(super) fn take(
         &mut self,
         peer: PeerId,
         arena: impl FnOnce(&[u8], &[u8]) -> Bytes,
-        may_rest: bool,
+        may_yield: bool,
     ) -> InboxPoll {
         if self.entries.is_empty() {
             self.streak = 0;
             if let Some(record) = self.flight_record.take() {
-                return InboxPoll::Something(Event::FlightRecord { peer, record });
+                return InboxPoll::Event(Event::FlightRecord { peer, record });
             }
-            return self.end.clone().map_or(InboxPoll::Nothing, InboxPoll::Over);
+            return self.end.clone().map_or(InboxPoll::Empty, InboxPoll::Closed);
         }
-        if may_rest && self.streak >= STREAK_MAX {
+        if may_yield && self.streak >= STREAK_MAX {
             self.streak = 0;
-            return InboxPoll::Enough;
+            return InboxPoll::Yield;
         }
         self.streak = self.streak.saturating_add(1);
         let event = match self.entries.pop_front() {
@@ -208,17 +208,17 @@ impl Inbox {
                 self.notice_count -= 1;
                 match self.events.pop_front() {
                     Some(event) => event,
-                    None => return InboxPoll::Nothing,
+                    None => return InboxPoll::Empty,
                 }
             }
-            None => return InboxPoll::Nothing,
+            None => return InboxPoll::Empty,
         };
         if self.entries.is_empty() {
             // Otherwise a single burst would hold its memory until the connection ends.
             self.entries.shrink_to(ENTRIES_KEPT);
             self.bytes.shrink_to(BYTES_KEPT);
         }
-        InboxPoll::Something(event)
+        InboxPoll::Event(event)
     }
 
     fn take_bytes(&mut self, bytes: usize, arena: impl FnOnce(&[u8], &[u8]) -> Bytes) -> Bytes {
@@ -232,10 +232,10 @@ impl Inbox {
         payload
     }
 
-    /// Returns the charges to give back to the connection now, in bytes, or `None` if it is too early.
+    /// Returns the charges to return to the connection now, in bytes, or `None` if too few have accumulated.
     ///
-    /// They are due in portions of at least a quarter of the receive memory of `memory_bytes`. If the inbox is empty, a sixteenth
-    /// is enough. Below [`MEMORY_TIGHT_BYTES`], an empty inbox gives everything back.
+    /// They are returned in portions of at least a quarter of the receive memory of `memory_bytes`. If the inbox is empty, a sixteenth
+    /// suffices. Below [`MEMORY_TIGHT_BYTES`], an empty inbox returns all of them.
     pub(super) fn due_bytes(&mut self, memory_bytes: usize) -> Option<usize> {
         // Each return wakes the worker, hence the portions. An empty inbox must leave room for the longest message: only another
         // message would cause the next return.
@@ -247,7 +247,7 @@ impl Inbox {
         if self.taken_bytes >= share { self.taken_bytes() } else { None }
     }
 
-    /// Returns all charges that can be given back, in bytes, or `None` if there are none. For a caller that runs on the worker.
+    /// Returns all charges that can be returned, in bytes, or `None` if there are none. For a caller that runs on the worker.
     pub(super) fn taken_bytes(&mut self) -> Option<usize> {
         Some(std::mem::take(&mut self.taken_bytes)).filter(|bytes| *bytes > 0)
     }
@@ -275,7 +275,7 @@ mod tests {
 
     fn message(channel: u16, payload: &[u8]) -> InboxPoll {
         let payload = Bytes::copy_from_slice(payload);
-        InboxPoll::Something(Event::Message { peer: peer(), channel: ChannelId(channel), payload })
+        InboxPoll::Event(Event::Message { peer: peer(), channel: ChannelId(channel), payload })
     }
 
     #[test]
@@ -289,14 +289,14 @@ mod tests {
         inbox.end(closed.clone());
         inbox.end(Closed::new(CloseReason::KeyLimit, Bytes::new()));
         assert_eq!(take(&mut inbox), message(1, b"one"));
-        let skipped = |channel, count| InboxPoll::Something(Event::Skipped { peer: peer(), channel, count });
+        let skipped = |channel, count| InboxPoll::Event(Event::Skipped { peer: peer(), channel, count });
         assert_eq!(take(&mut inbox), skipped(ChannelId(1), 5));
         assert_eq!(take(&mut inbox), message(2, b""));
         let missed = Event::Missed { peer: peer(), channel: ChannelId(2), count: 1 };
-        assert_eq!(take(&mut inbox), InboxPoll::Something(missed));
+        assert_eq!(take(&mut inbox), InboxPoll::Event(missed));
         assert_eq!(take(&mut inbox), skipped(ChannelId(2), 1));
-        assert_eq!(take(&mut inbox), InboxPoll::Over(closed.clone()));
-        assert_eq!(take(&mut inbox), InboxPoll::Over(closed));
+        assert_eq!(take(&mut inbox), InboxPoll::Closed(closed.clone()));
+        assert_eq!(take(&mut inbox), InboxPoll::Closed(closed));
     }
 
     #[test]
@@ -331,12 +331,12 @@ mod tests {
         for _ in 0..200 {
             inbox.push(ChannelId(0), &[0; 936]);
         }
-        let mut given = Vec::new();
+        let mut returned = Vec::new();
         for _ in 0..200 {
             take(&mut inbox);
-            given.extend(inbox.due_bytes(MEMORY));
+            returned.extend(inbox.due_bytes(MEMORY));
         }
-        assert_eq!(given, [66_000, 66_000, 66_000], "2,000 bytes are kept back");
+        assert_eq!(returned, [66_000, 66_000, 66_000], "2,000 bytes are kept back");
         inbox.push(ChannelId(0), &vec![0; MEMORY / 16 - 2_064]);
         take(&mut inbox);
         assert_eq!(inbox.due_bytes(MEMORY), Some(MEMORY / 16));
@@ -357,21 +357,21 @@ mod tests {
         for number in 0..count {
             inbox.push(ChannelId(0), &number.to_be_bytes());
         }
-        let (mut taken, mut rests) = (0_u32, 0);
+        let (mut taken, mut yields) = (0_u32, 0);
         loop {
             match inbox.take(peer(), |head, tail| [head, tail].concat().into(), true) {
-                InboxPoll::Something(Event::Message { payload, .. }) => {
+                InboxPoll::Event(Event::Message { payload, .. }) => {
                     assert_eq!(payload, &taken.to_be_bytes()[..]);
                     taken += 1;
                 }
-                InboxPoll::Enough => rests += 1,
+                InboxPoll::Yield => yields += 1,
                 found => {
-                    assert_eq!(found, InboxPoll::Nothing);
+                    assert_eq!(found, InboxPoll::Empty);
                     break;
                 }
             }
         }
-        assert_eq!((taken, rests), (count, 2));
+        assert_eq!((taken, yields), (count, 2));
     }
 
     #[test]
@@ -380,7 +380,7 @@ mod tests {
         for _ in 0..4_000 {
             inbox.push(ChannelId(0), &[1; 50]);
         }
-        while take(&mut inbox) != InboxPoll::Nothing {}
+        while take(&mut inbox) != InboxPoll::Empty {}
         assert!(inbox.entries.capacity() <= 2 * ENTRIES_KEPT, "{}", inbox.entries.capacity());
         assert!(inbox.bytes.capacity() <= 2 * BYTES_KEPT, "{}", inbox.bytes.capacity());
     }

@@ -42,14 +42,14 @@ fn end(shared: &Shared) {
 }
 
 /// Returns an accept queue, and the thread of a worker that adds one connection and then ends.
-fn lobby_of_one(peer: PeerId) -> (Arc<AcceptQueue>, thread::JoinHandle<()>) {
+fn accept_queue_with_one(peer: PeerId) -> (Arc<AcceptQueue>, thread::JoinHandle<()>) {
     let accept_queue = Arc::new(AcceptQueue::default());
-    accept_queue.begin();
+    accept_queue.add_worker();
     let (of_worker, arrival) = (Arc::clone(&accept_queue), Connection::new(connection(peer)));
     let worker = thread::spawn(move || {
-        of_worker.enter(arrival);
+        of_worker.push(arrival);
         of_worker.wake();
-        of_worker.end();
+        of_worker.remove_worker();
     });
     (accept_queue, worker)
 }
@@ -58,7 +58,7 @@ fn lobby_of_one(peer: PeerId) -> (Arc<AcceptQueue>, thread::JoinHandle<()>) {
 fn interleavings_of_an_arrival_and_the_end_keep_their_order() {
     let peer = tests::peer();
     check(move || {
-        let (accept_queue, worker) = lobby_of_one(peer);
+        let (accept_queue, worker) = accept_queue_with_one(peer);
         assert!(run(accept_queue.accept()).is_some() && run(accept_queue.accept()).is_none());
         worker.join().unwrap();
     });
@@ -68,7 +68,7 @@ fn interleavings_of_an_arrival_and_the_end_keep_their_order() {
 fn interleavings_of_an_arrival_and_the_end_wake_both_accepts() {
     let peer = tests::peer();
     check_in_part(move || {
-        let (accept_queue, worker) = lobby_of_one(peer);
+        let (accept_queue, worker) = accept_queue_with_one(peer);
         let of_other = Arc::clone(&accept_queue);
         let other = thread::spawn(move || run(of_other.accept()));
         let accepted = [run(accept_queue.accept()), other.join().unwrap()];
@@ -82,11 +82,11 @@ fn interleavings_of_two_arrivals_in_one_pass_wake_both_accepts() {
     let peer = tests::peer();
     check_in_part(move || {
         let accept_queue = Arc::new(AcceptQueue::default());
-        accept_queue.begin();
+        accept_queue.add_worker();
         let arrivals = [Connection::new(connection(peer)), Connection::new(connection(peer))];
         let of_worker = Arc::clone(&accept_queue);
         let worker = thread::spawn(move || {
-            arrivals.into_iter().for_each(|arrival| of_worker.enter(arrival));
+            arrivals.into_iter().for_each(|arrival| of_worker.push(arrival));
             of_worker.wake();
         });
         let of_other = Arc::clone(&accept_queue);
@@ -156,7 +156,7 @@ const OPTIONS: SendOptions = SendOptions::reliable_ordered();
 fn send(senders: &Senders, account: &Mutex<SendAccount>) {
     let position = QueuePosition { priority: Priority::Normal, must_wait: true };
     let offer = || lock(account).admit(0, &OPTIONS, true).ok();
-    let register = || lock(account).ask(0, &OPTIONS, true, 4);
+    let register = || lock(account).register(0, &OPTIONS, true, 4);
     run(senders.wait(position, register, offer));
 }
 

@@ -50,7 +50,7 @@ impl QueuePosition {
 
 impl Senders {
     /// Whether a task waits in this queue.
-    pub(super) fn is_waited(&self, position: QueuePosition) -> bool {
+    pub(super) fn has_waiting_task(&self, position: QueuePosition) -> bool {
         self.queue(position).count.load(Ordering::Acquire) > 0
     }
 
@@ -66,16 +66,16 @@ impl Senders {
         mut offer: impl FnMut() -> Option<T>,
     ) -> T {
         let queue = self.queue(position);
-        let _place = Place::take(&queue.count);
+        let _guard = QueueGuard::take(&queue.count);
         let _turn = queue.turn.lock().await;
-        let look = || {
+        let check = || {
             offer().or_else(|| {
                 register();
                 // Room that was freed before `register` causes no wake-up, so try again.
                 offer()
             })
         };
-        self.room.until(look).await
+        self.room.until(check).await
     }
 
     fn queue(&self, position: QueuePosition) -> &Queue {
@@ -93,17 +93,17 @@ impl Wake for Senders {
     }
 }
 
-/// A place in a queue. Dropping it leaves the queue.
-struct Place<'a>(&'a AtomicUsize);
+/// Counts a task in a queue until it is dropped.
+struct QueueGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Place<'a> {
+impl<'a> QueueGuard<'a> {
     fn take(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::AcqRel);
         Self(count)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -125,20 +125,20 @@ mod tests {
     const PAYLOAD: usize = 936;
 
     /// The senders and the account of one connection, whose edge the test publishes.
-    struct Setting {
+    struct Fixture {
         senders: Arc<Senders>,
         account: RefCell<SendAccount>,
     }
 
-    impl Setting {
+    impl Fixture {
         /// Returns a connection whose room for this priority is used up.
         fn full(priority: Priority) -> Self {
             let senders = Arc::new(Senders::default());
             let edge = Arc::new(SendEdge::new(LIMIT, 65_536, true));
             edge.set_waker(Waker::from(Arc::clone(&senders)));
-            let setting = Self { senders, account: RefCell::new(SendAccount::new(edge)) };
-            while setting.offer(priority).is_some() {}
-            setting
+            let fixture = Self { senders, account: RefCell::new(SendAccount::new(edge)) };
+            while fixture.offer(priority).is_some() {}
+            fixture
         }
 
         fn offer(&self, priority: Priority) -> Option<()> {
@@ -153,7 +153,7 @@ mod tests {
 
         async fn wait(&self, priority: Priority) {
             let options = SendOptions::reliable_ordered().priority(priority);
-            let register = || self.account.borrow().ask(PAYLOAD, &options, true, 4);
+            let register = || self.account.borrow().register(PAYLOAD, &options, true, 4);
             self.senders.wait(position(priority), register, || self.offer(priority)).await;
         }
     }
@@ -164,9 +164,9 @@ mod tests {
 
     /// A waker that counts its calls.
     #[derive(Default)]
-    struct Count(AtomicUsize);
+    struct CountingWaker(AtomicUsize);
 
-    impl Wake for Count {
+    impl Wake for CountingWaker {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -174,30 +174,30 @@ mod tests {
 
     #[test]
     fn a_task_is_woken_once_when_a_quarter_of_the_room_is_free() {
-        let setting = Setting::full(Priority::Normal);
-        let count = Arc::new(Count::default());
+        let fixture = Fixture::full(Priority::Normal);
+        let count = Arc::new(CountingWaker::default());
         let waker = Waker::from(Arc::clone(&count));
         let mut context = Context::from_waker(&waker);
-        let mut waiting = pin!(setting.wait(Priority::Normal));
+        let mut waiting = pin!(fixture.wait(Priority::Normal));
         assert!(waiting.as_mut().poll(&mut context).is_pending());
-        setting.acknowledge(1);
-        setting.acknowledge(2);
+        fixture.acknowledge(1);
+        fixture.acknowledge(2);
         assert_eq!(count.0.load(Ordering::Relaxed), 0, "8,000 of 10,000 are used");
-        (3..=10).for_each(|count| setting.acknowledge(count));
+        (3..=10).for_each(|count| fixture.acknowledge(count));
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
         assert!(waiting.as_mut().poll(&mut context).is_ready());
-        assert!(!setting.senders.is_waited(position(Priority::Normal)));
+        assert!(!fixture.senders.has_waiting_task(position(Priority::Normal)));
     }
 
     #[test]
     fn tasks_are_served_in_order_and_a_canceled_one_is_skipped() {
-        let setting = Setting::full(Priority::Normal);
+        let fixture = Fixture::full(Priority::Normal);
         let mut context = Context::from_waker(Waker::noop());
-        let mut first = Box::pin(setting.wait(Priority::Normal));
-        let mut second = pin!(setting.wait(Priority::Normal));
+        let mut first = Box::pin(fixture.wait(Priority::Normal));
+        let mut second = pin!(fixture.wait(Priority::Normal));
         assert!(first.as_mut().poll(&mut context).is_pending());
         assert!(second.as_mut().poll(&mut context).is_pending());
-        setting.acknowledge(3);
+        fixture.acknowledge(3);
         assert!(second.as_mut().poll(&mut context).is_pending(), "the first task has its turn");
         drop(first);
         assert!(second.as_mut().poll(&mut context).is_ready());
@@ -205,23 +205,23 @@ mod tests {
 
     #[test]
     fn urgent_messages_do_not_wait_for_bulk_messages() {
-        let setting = Setting::full(Priority::Bulk);
+        let fixture = Fixture::full(Priority::Bulk);
         let mut context = Context::from_waker(Waker::noop());
-        let mut waiting = pin!(setting.wait(Priority::Bulk));
+        let mut waiting = pin!(fixture.wait(Priority::Bulk));
         assert!(waiting.as_mut().poll(&mut context).is_pending());
-        assert!(setting.senders.is_waited(position(Priority::Bulk)));
-        assert!(!setting.senders.is_waited(position(Priority::Normal)));
-        assert!(pin!(setting.wait(Priority::Normal)).poll(&mut context).is_ready());
+        assert!(fixture.senders.has_waiting_task(position(Priority::Bulk)));
+        assert!(!fixture.senders.has_waiting_task(position(Priority::Normal)));
+        assert!(pin!(fixture.wait(Priority::Normal)).poll(&mut context).is_ready());
     }
 
     #[test]
     fn the_end_of_a_connection_wakes_the_waiting_task() {
-        let setting = Setting::full(Priority::Normal);
+        let fixture = Fixture::full(Priority::Normal);
         let mut context = Context::from_waker(Waker::noop());
-        let (options, account) = (SendOptions::reliable_ordered(), &setting.account);
+        let (options, account) = (SendOptions::reliable_ordered(), &fixture.account);
         let offer = || account.borrow().is_closed().then_some("closed");
-        let register = || account.borrow().ask(PAYLOAD, &options, true, 4);
-        let mut waiting = pin!(setting.senders.wait(position(Priority::Normal), register, offer));
+        let register = || account.borrow().register(PAYLOAD, &options, true, 4);
+        let mut waiting = pin!(fixture.senders.wait(position(Priority::Normal), register, offer));
         assert!(waiting.as_mut().poll(&mut context).is_pending());
         account.borrow().edge.close();
         assert!(waiting.as_mut().poll(&mut context).is_ready());

@@ -48,7 +48,7 @@ pub(super) struct Shared {
     /// Whether the application has accepted the connection. Accessed only under the lock of the accept queue.
     pub(super) is_accepted: AtomicBool,
     /// Whether the connection ended before it was accepted. Accessed only under the lock of the accept queue.
-    pub(super) is_late: AtomicBool,
+    pub(super) has_ended_unaccepted: AtomicBool,
 }
 
 /// The requests of tasks that have no result yet.
@@ -57,22 +57,22 @@ struct Sending {
     /// The account and the groups of the peer. After `close` or the end of the connection, the account admits no message.
     state: PeerState,
     /// The number of receipts so far.
-    receipts_drawn: u64,
+    receipt_count: u64,
     /// The senders of the outcomes of messages with a receipt.
     receipts: BTreeMap<ReceiptId, oneshot::Sender<Outcome>>,
     /// The senders of the results of [`Shared::stats`].
-    curious: Vec<oneshot::Sender<Box<PeerStats>>>,
+    stats_requests: Vec<oneshot::Sender<Box<PeerStats>>>,
 }
 
-/// A waiting task is woken when a part of this many of the room for its messages is free. A quarter lets each wake-up serve many
-/// messages.
-const SHARES: usize = 4;
+/// The number of parts of the room for messages, of which one must be free before a waiting task is woken. With a quarter, each wake-up
+/// serves many messages.
+const ROOM_PARTS: usize = 4;
 
 impl Sending {
     /// Returns a new receipt id.
-    fn draw_receipt(&mut self) -> ReceiptId {
-        let receipt = ReceiptId(NonZeroU64::MIN.saturating_add(self.receipts_drawn));
-        self.receipts_drawn = self.receipts_drawn.saturating_add(1);
+    fn new_receipt(&mut self) -> ReceiptId {
+        let receipt = ReceiptId(NonZeroU64::MIN.saturating_add(self.receipt_count));
+        self.receipt_count = self.receipt_count.saturating_add(1);
         receipt
     }
 }
@@ -87,16 +87,16 @@ impl Shared {
             inbox: Mutex::default(),
             sending: Mutex::new(Sending {
                 state,
-                receipts_drawn: 0,
+                receipt_count: 0,
                 receipts: BTreeMap::new(),
-                curious: Vec::new(),
+                stats_requests: Vec::new(),
             }),
             senders: OnceLock::new(),
             arrivals: AsyncNotify::default(),
             end: AsyncNotify::default(),
             is_over: AtomicBool::new(false),
             is_accepted: AtomicBool::new(false),
-            is_late: AtomicBool::new(false),
+            has_ended_unaccepted: AtomicBool::new(false),
         }
     }
 
@@ -106,24 +106,24 @@ impl Shared {
     pub(super) async fn next_event(&self) -> Result<Event, Closed> {
         loop {
             let found =
-                self.arrivals.until(|| Some(self.take(true)).filter(|found| *found != InboxPoll::Nothing));
+                self.arrivals.until(|| Some(self.take(true)).filter(|found| *found != InboxPoll::Empty));
             match found.await {
-                InboxPoll::Something(event) => return Ok(event),
-                InboxPoll::Over(closed) => return Err(closed),
-                InboxPoll::Enough | InboxPoll::Nothing => let_others_run().await,
+                InboxPoll::Event(event) => return Ok(event),
+                InboxPoll::Closed(closed) => return Err(closed),
+                InboxPoll::Yield | InboxPoll::Empty => yield_now().await,
             }
         }
     }
 
     /// Takes the next event without waiting, and returns memory to the worker if it is due.
-    pub(super) fn take(&self, may_rest: bool) -> InboxPoll {
+    pub(super) fn take(&self, may_yield: bool) -> InboxPoll {
         let mut inbox = lock(&self.inbox);
-        let found = self.queues.take(self.peer, &mut inbox, may_rest);
+        let found = self.queues.take(self.peer, &mut inbox, may_yield);
         let due = inbox.due_bytes(self.queues.receive_memory_bytes).filter(|_| inbox.closed().is_none());
         let (attempt, has_more) = (inbox.attempt(), !inbox.is_empty());
         drop(inbox);
         if let Some(charge_bytes) = due {
-            self.queues.give_back(MemoryCredit { peer: self.peer, attempt, charge_bytes });
+            self.queues.return_credit(MemoryCredit { peer: self.peer, attempt, charge_bytes });
         }
         // A pass of the worker wakes only one task, so each task wakes the next while events wait.
         if has_more {
@@ -147,9 +147,9 @@ impl Shared {
     }
 
     async fn send_draft(&self, mut draft: Draft) -> Result<Option<Receipt>, SendError> {
-        let standing = self.standing(&draft.message);
+        let position = self.position(&draft.message);
         // A message must not overtake earlier messages that wait in the same queue.
-        if !self.is_waited(standing)
+        if !self.has_waiting_task(position)
             && let Poll::Ready(answer) = self.offer(&mut draft)
         {
             return answer;
@@ -162,13 +162,13 @@ impl Shared {
         let register = || {
             let sending = lock(&self.sending);
             sending.state.account.edge.set_waker(Waker::from(Arc::clone(self.senders())));
-            sending.state.account.ask(payload_bytes, &options, standing.must_wait, SHARES);
+            sending.state.account.register(payload_bytes, &options, position.must_wait, ROOM_PARTS);
         };
-        self.senders().wait(standing, register, offer).await
+        self.senders().wait(position, register, offer).await
     }
 
     pub(super) fn try_send(&self, message: Message) -> Result<(), SendError> {
-        if self.is_waited(self.standing(&message)) && !lock(&self.sending).state.account.is_closed() {
+        if self.has_waiting_task(self.position(&message)) && !lock(&self.sending).state.account.is_closed() {
             return Err(SendError::Full);
         }
         match self.offer(&mut Draft { message, wants_receipt: false }) {
@@ -187,28 +187,28 @@ impl Shared {
             Err(SendError::Full) => return Poll::Pending,
             Err(error) => return Poll::Ready(Err(error)),
         }
-        let receipt = draft.wants_receipt.then(|| sending.draw_receipt());
+        let receipt = draft.wants_receipt.then(|| sending.new_receipt());
         let answer = receipt.map(|receipt| {
-            let (answer, answered) = oneshot::channel();
+            let (answer, receiver) = oneshot::channel();
             sending.receipts.insert(receipt, answer);
-            Receipt::new(answered)
+            Receipt::new(receiver)
         });
         let message = Message::new(channel, std::mem::take(&mut draft.message.payload), options);
-        // Under the lock, which `on_reconnecting` takes too. So the worker sees the message before the next connection is established,
-        // and drops it together with the connection for which it was admitted.
+        // The command is sent under the lock, which `on_reconnecting` takes too. The worker therefore receives the message before the next
+        // connection is established, and drops it together with the connection for which it was admitted.
         self.command(Command::Send { peer: self.peer, message, receipt });
         drop(sending);
         Poll::Ready(Ok(answer))
     }
 
-    fn standing(&self, message: &Message) -> QueuePosition {
+    fn position(&self, message: &Message) -> QueuePosition {
         let must_wait = lock(&self.sending).state.must_wait(message.channel);
         QueuePosition { priority: message.options.priority, must_wait }
     }
 
     /// Whether a task waits in the queue of this message.
-    fn is_waited(&self, standing: QueuePosition) -> bool {
-        self.senders.get().is_some_and(|senders| senders.is_waited(standing))
+    fn has_waiting_task(&self, position: QueuePosition) -> bool {
+        self.senders.get().is_some_and(|senders| senders.has_waiting_task(position))
     }
 
     /// Returns the waiting tasks.
@@ -218,9 +218,9 @@ impl Shared {
 
     /// Requests the state of the connection from the worker and waits for it.
     pub(super) async fn stats(&self) -> Result<Box<PeerStats>, Closed> {
-        let (answer, answered) = oneshot::channel();
-        if self.ask(answer)
-            && let Ok(stats) = answered.await
+        let (answer, receiver) = oneshot::channel();
+        if self.request_stats(answer)
+            && let Ok(stats) = receiver.await
         {
             return Ok(stats);
         }
@@ -228,15 +228,15 @@ impl Shared {
     }
 
     /// Requests the state of the connection from the worker. Returns false if the connection is over.
-    fn ask(&self, answer: oneshot::Sender<Box<PeerStats>>) -> bool {
+    fn request_stats(&self, answer: oneshot::Sender<Box<PeerStats>>) -> bool {
         let mut sending = lock(&self.sending);
-        // Checked under the lock, because `on_end` drops `curious` under the same lock.
+        // Checked under the lock, because `on_end` drops `stats_requests` under the same lock.
         if self.is_over() {
             return false;
         }
         // Callers that were canceled would otherwise accumulate.
-        sending.curious.retain(|answer| !answer.is_closed());
-        sending.curious.push(answer);
+        sending.stats_requests.retain(|answer| !answer.is_closed());
+        sending.stats_requests.push(answer);
         drop(sending);
         self.command(Command::Measure { peer: self.peer });
         true
@@ -244,11 +244,11 @@ impl Shared {
 
     pub(super) fn set_channel_options(&self, channel: ChannelId, options: ChannelOptions) {
         lock(&self.sending).state.set_when_full(channel, options.when_full);
-        self.command_if_there(Command::Options { peer: self.peer, channel, options });
+        self.command_if_open(Command::Options { peer: self.peer, channel, options });
     }
 
     pub(super) fn forget_key(&self, channel: ChannelId, key: u64) {
-        self.command_if_there(Command::Forget { peer: self.peer, channel, key });
+        self.command_if_open(Command::Forget { peer: self.peer, channel, key });
     }
 
     /// Adds the peer to a group. Returns whether it is a member now.
@@ -265,12 +265,12 @@ impl Shared {
 
     pub(super) fn leave(&self, group: GroupId) {
         if lock(&self.sending).state.leave(group) {
-            self.command_if_there(Command::Leave { peer: self.peer, group });
+            self.command_if_open(Command::Leave { peer: self.peer, group });
         }
     }
 
     pub(super) fn close(&self, code: u32, text: &str) {
-        // Under the lock, so that the command closes the attempt too that may start at this moment.
+        // The command is sent under the lock, so that it also closes an attempt that starts at this moment.
         let mut sending = lock(&self.sending);
         if !self.is_over() && !sending.state.account.is_closed() {
             sending.state.account.close();
@@ -287,7 +287,7 @@ impl Shared {
         self.is_over.load(Ordering::Acquire)
     }
 
-    fn command_if_there(&self, command: Command) {
+    fn command_if_open(&self, command: Command) {
         if !self.is_over() {
             self.command(command);
         }
@@ -314,8 +314,8 @@ impl Shared {
 
     /// Passes the state of the connection to all tasks that requested it.
     pub(super) fn on_stats(&self, stats: &PeerStats) {
-        let curious = std::mem::take(&mut lock(&self.sending).curious);
-        for answer in curious {
+        let stats_requests = std::mem::take(&mut lock(&self.sending).stats_requests);
+        for answer in stats_requests {
             let _ = answer.send(Box::new(stats.clone()));
         }
     }
@@ -327,10 +327,10 @@ impl Shared {
         sending.state.account.close();
         self.is_over.store(true, Ordering::Release);
         let receipts = std::mem::take(&mut sending.receipts);
-        let curious = std::mem::take(&mut sending.curious);
+        let stats_requests = std::mem::take(&mut sending.stats_requests);
         drop(sending);
         // Dropping a sender wakes its task, so both locks are free here. The end follows last, when no request is outstanding.
-        drop((receipts, curious));
+        drop((receipts, stats_requests));
         lock(&self.inbox).end(closed);
     }
 
@@ -348,7 +348,7 @@ impl Shared {
 
     /// Whether tasks wait for the state of the connection.
     pub(super) fn has_requests(&self) -> bool {
-        !lock(&self.sending).curious.is_empty()
+        !lock(&self.sending).stats_requests.is_empty()
     }
 
     /// Wakes one task for the received events, or all tasks if the connection is over.
@@ -369,7 +369,7 @@ struct Draft {
 }
 
 /// Yields once to the executor, so that other tasks run.
-fn let_others_run() -> impl Future<Output = ()> {
+fn yield_now() -> impl Future<Output = ()> {
     let mut has_waited = false;
     std::future::poll_fn(move |context| {
         if std::mem::replace(&mut has_waited, true) {

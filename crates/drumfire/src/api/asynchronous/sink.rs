@@ -40,7 +40,7 @@ pub(super) struct TaskSink {
     batch: EventBatch,
     table: ConnectionTable,
     /// The memory that tasks have returned. Empty between passes, and kept to reuse its buffer.
-    returns: VecDeque<MemoryCredit>,
+    credits: VecDeque<MemoryCredit>,
 }
 
 /// The connections, and those whose tasks must be woken.
@@ -52,7 +52,7 @@ struct ConnectionTable {
     /// Connections whose tasks must be woken, each once.
     ready: Vec<Arc<Shared>>,
     /// Whether connections were added since the last [`ConnectionTable::wake`].
-    has_entered: bool,
+    has_new_connections: bool,
     /// Whether [`ConnectionTable::end_accepting`] has been called. It must count this worker only once.
     has_ended: bool,
 }
@@ -68,13 +68,13 @@ struct ConnectionEntry {
 
 /// The oldest event of a batch.
 #[derive(Clone, Copy)]
-enum Taken<'a> {
+enum BatchItem<'a> {
     Run(MessageRun<'a>),
     Event(CoreEvent<'a>),
 }
 
-impl<'a> Taken<'a> {
-    fn of(batch: &'a mut EventBatch) -> Option<Self> {
+impl<'a> BatchItem<'a> {
+    fn next(batch: &'a mut EventBatch) -> Option<Self> {
         if batch.front_run().is_some() {
             return batch.pop_run().map(Self::Run);
         }
@@ -82,13 +82,13 @@ impl<'a> Taken<'a> {
     }
 
     /// Puts the messages of this peer into its inbox. Returns false if there are none.
-    fn put(&self, of: PeerId, inbox: &mut Inbox) -> bool {
+    fn push_to(&self, receiver: PeerId, inbox: &mut Inbox) -> bool {
         match self {
-            Self::Run(run) if run.peer == of => {
+            Self::Run(run) if run.peer == receiver => {
                 run.payloads().for_each(|payload| inbox.push(run.channel, payload));
                 true
             }
-            Self::Event(CoreEvent::Message { peer, channel, payload }) if *peer == of => {
+            Self::Event(CoreEvent::Message { peer, channel, payload }) if *peer == receiver => {
                 inbox.push(*channel, payload);
                 true
             }
@@ -100,23 +100,23 @@ impl<'a> Taken<'a> {
 impl TaskSink {
     pub(super) fn new(queues: Arc<TaskQueues>, target: AcceptTarget) -> Self {
         if let AcceptTarget::Server(accept_queue) = &target {
-            accept_queue.begin();
+            accept_queue.add_worker();
         }
         let table = ConnectionTable {
             queues,
             target,
             entries: PeerMap::default(),
             ready: Vec::new(),
-            has_entered: false,
+            has_new_connections: false,
             has_ended: false,
         };
-        Self { batch: EventBatch::default(), table, returns: VecDeque::new() }
+        Self { batch: EventBatch::default(), table, credits: VecDeque::new() }
     }
 
     /// Returns the memory of taken messages to the connections.
-    fn take_returns<P: Placement>(&mut self, core: &mut Core<P>) {
-        self.table.queues.take_returns(&mut self.returns);
-        for MemoryCredit { peer, attempt, charge_bytes } in self.returns.drain(..) {
+    fn take_credits<P: Placement>(&mut self, core: &mut Core<P>) {
+        self.table.queues.take_credits(&mut self.credits);
+        for MemoryCredit { peer, attempt, charge_bytes } in self.credits.drain(..) {
             // Messages of an earlier connection take no memory of this one.
             if self.table.entries.get(peer).is_some_and(|entry| entry.attempt == attempt) {
                 release(core, peer, charge_bytes);
@@ -127,25 +127,25 @@ impl TaskSink {
     fn take_events<P: Placement>(&mut self, core: &mut Core<P>) {
         let Self { batch, table, .. } = self;
         core.endpoint.take_events(batch);
-        let mut next = Taken::of(batch);
-        while let Some(taken) = next {
-            let peer = match taken {
-                Taken::Run(run) => run.peer,
-                Taken::Event(CoreEvent::Message { peer, .. }) => peer,
-                Taken::Event(event) => {
+        let mut next = BatchItem::next(batch);
+        while let Some(item) = next {
+            let peer = match item {
+                BatchItem::Run(run) => run.peer,
+                BatchItem::Event(CoreEvent::Message { peer, .. }) => peer,
+                BatchItem::Event(event) => {
                     table.on_event(core, event);
-                    next = Taken::of(batch);
+                    next = BatchItem::next(batch);
                     continue;
                 }
             };
             let Some(shared) = table.mark_ready(peer) else {
-                next = Taken::of(batch);
+                next = BatchItem::next(batch);
                 continue;
             };
             // Consecutive messages of one peer share one lock of the inbox.
             let mut inbox = shared.inbox();
-            while next.as_ref().is_some_and(|taken| taken.put(peer, &mut inbox)) {
-                next = Taken::of(batch);
+            while next.as_ref().is_some_and(|item| item.push_to(peer, &mut inbox)) {
+                next = BatchItem::next(batch);
             }
             let taken_bytes = inbox.taken_bytes();
             drop(inbox);
@@ -184,7 +184,7 @@ impl ConnectionTable {
             return;
         }
         match &self.target {
-            AcceptTarget::Server(accept_queue) => accept_queue.end(),
+            AcceptTarget::Server(accept_queue) => accept_queue.remove_worker(),
             AcceptTarget::Client(attempts) => attempts.end(),
         }
     }
@@ -207,7 +207,7 @@ impl ConnectionTable {
                 let shared = Arc::new(Shared::new(&self.queues, peer, *info, edge));
                 let entry = ConnectionEntry { shared: Arc::clone(&shared), is_ready: false, attempt: 0 };
                 self.entries.insert(peer, entry);
-                self.enter(Connection::new(shared));
+                self.add(Connection::new(shared));
             }
             // Before the first connection there is no entry, and the future of the connect waits for the last attempt.
             Event::Reconnecting { peer, .. } => {
@@ -249,12 +249,12 @@ impl ConnectionTable {
         core.stats.notices_left_out += u64::from(!is_stored);
     }
 
-    fn enter(&mut self, connection: Connection) {
+    fn add(&mut self, connection: Connection) {
         match &self.target {
-            AcceptTarget::Server(accept_queue) => accept_queue.enter(connection),
+            AcceptTarget::Server(accept_queue) => accept_queue.push(connection),
             AcceptTarget::Client(attempts) => attempts.succeed(connection),
         }
-        self.has_entered = true;
+        self.has_new_connections = true;
     }
 
     fn fail(&self, peer: PeerId, error: ConnectError) {
@@ -267,14 +267,14 @@ impl ConnectionTable {
     fn end(&mut self, peer: PeerId, closed: Closed) -> bool {
         let Some(ConnectionEntry { shared, is_ready, .. }) = self.entries.remove(peer) else { return false };
         shared.on_end(closed);
-        let has_gone = match &self.target {
-            AcceptTarget::Server(accept_queue) => accept_queue.leave(&shared),
+        let was_dropped = match &self.target {
+            AcceptTarget::Server(accept_queue) => accept_queue.on_end(&shared),
             AcceptTarget::Client(_) => false,
         };
         if !is_ready {
             self.ready.push(shared);
         }
-        has_gone
+        was_dropped
     }
 
     /// Marks a connection, so that its tasks are woken at the end of the pass, and returns it.
@@ -295,7 +295,7 @@ impl ConnectionTable {
             }
             shared.wake();
         }
-        if std::mem::take(&mut self.has_entered)
+        if std::mem::take(&mut self.has_new_connections)
             && let AcceptTarget::Server(accept_queue) = &self.target
         {
             accept_queue.wake();
@@ -316,7 +316,7 @@ impl<P: Placement> Sink<P> for TaskSink {
 
     fn runs_before_flush(&self) -> bool {
         // Tasks run on other threads, and can process their events during the flush. The flush also sends the credit that
-        // `take_returns` gives to peers.
+        // `take_credits` gives to peers.
         true
     }
 
@@ -325,7 +325,7 @@ impl<P: Placement> Sink<P> for TaskSink {
     }
 
     fn deliver(&mut self, core: &mut Core<P>) -> bool {
-        self.take_returns(core);
+        self.take_credits(core);
         self.take_events(core);
         self.take_own_events(core);
         self.table.wake();

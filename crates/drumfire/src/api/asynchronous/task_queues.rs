@@ -20,11 +20,11 @@ const ARENAS: usize = 4;
 #[derive(Debug)]
 pub(super) struct TaskQueues {
     pub(super) link: Arc<WorkerChannel>,
-    /// The receive memory of each connection, of which parts return. A larger one counts as twice the credit of a new connection,
-    /// because the peer of a slow connection never gets more credit than that.
+    /// The receive memory of each connection, which determines how many bytes are returned at a time. It is at most twice the credit of a
+    /// new connection, because the peer of a slow connection never gets more credit than that.
     pub(super) receive_memory_bytes: usize,
     arenas: [Mutex<Arena>; ARENAS],
-    returns: Mailbox<MemoryCredit>,
+    credits: Mailbox<MemoryCredit>,
 }
 
 /// The charges of messages that tasks have taken, whose memory returns to the connection. A connection has only a few of these in the
@@ -43,26 +43,26 @@ impl TaskQueues {
             link: Arc::clone(link),
             receive_memory_bytes: receive_memory_bytes.min(2 * CREDIT_START_BYTES as usize),
             arenas: Default::default(),
-            returns: Mailbox::default(),
+            credits: Mailbox::default(),
         }
     }
 
     /// Takes the next event from an inbox of this worker.
-    pub(super) fn take(&self, peer: PeerId, inbox: &mut Inbox, may_rest: bool) -> InboxPoll {
+    pub(super) fn take(&self, peer: PeerId, inbox: &mut Inbox, may_yield: bool) -> InboxPoll {
         let arena = &self.arenas[peer.slot() as usize % ARENAS];
-        let hand_out = |head: &[u8], tail: &[u8]| -> Bytes { lock(arena).copy_parts(head, tail) };
-        inbox.take(peer, hand_out, may_rest)
+        let copy = |head: &[u8], tail: &[u8]| -> Bytes { lock(arena).copy_parts(head, tail) };
+        inbox.take(peer, copy, may_yield)
     }
 
     /// Returns memory to a connection with the next pass of the worker, which starts immediately.
-    pub(super) fn give_back(&self, returned: MemoryCredit) {
+    pub(super) fn return_credit(&self, credit: MemoryCredit) {
         // The mailbox is never closed. Without a worker there is no memory to return.
-        let _ = self.returns.put(returned, usize::MAX);
+        let _ = self.credits.put(credit, usize::MAX);
         self.link.notify_worker();
     }
 
     /// Moves all returned memory to the end of `into`.
-    pub(super) fn take_returns(&self, into: &mut VecDeque<MemoryCredit>) {
-        self.returns.take(into);
+    pub(super) fn take_credits(&self, into: &mut VecDeque<MemoryCredit>) {
+        self.credits.take(into);
     }
 }

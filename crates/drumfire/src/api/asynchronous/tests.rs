@@ -96,9 +96,9 @@ impl Bench {
 
 /// Counts how often a task is woken.
 #[derive(Default)]
-struct Count(AtomicUsize);
+struct CountingWaker(AtomicUsize);
 
-impl Wake for Count {
+impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -112,7 +112,7 @@ fn is_pending<F: Future>(future: Pin<&mut F>, waker: &Waker) -> bool {
 fn a_pass_wakes_a_task_once_for_all_its_messages() {
     let mut bench = Bench::new();
     let connection = bench.accept();
-    let count = Arc::new(Count::default());
+    let count = Arc::new(CountingWaker::default());
     let waker = Waker::from(Arc::clone(&count));
     let mut waiting = pin!(connection.recv());
     assert!(is_pending(waiting.as_mut(), &waker));
@@ -139,7 +139,7 @@ fn a_pass_wakes_a_task_once_for_all_its_messages() {
 fn a_task_that_takes_one_of_two_messages_wakes_the_next_task() {
     let mut bench = Bench::new();
     let connection = bench.accept();
-    let count = Arc::new(Count::default());
+    let count = Arc::new(CountingWaker::default());
     let waker = Waker::from(Arc::clone(&count));
     let (mut first, mut second) = (pin!(connection.recv()), pin!(connection.recv()));
     assert!(is_pending(first.as_mut(), Waker::noop()) && is_pending(second.as_mut(), &waker));
@@ -158,13 +158,13 @@ fn a_task_that_takes_one_of_two_messages_wakes_the_next_task() {
 fn a_restarted_worker_ends_connections_once_and_accepts_others() {
     let mut bench = Bench::new();
     let connection = bench.accept();
-    let (count, waker) = (Arc::new(Count::default()), Waker::noop());
+    let (count, waker) = (Arc::new(CountingWaker::default()), Waker::noop());
     let counting = Waker::from(Arc::clone(&count));
     let mut waiting = pin!(connection.recv());
     assert!(is_pending(waiting.as_mut(), &counting));
     let mut sending = pin!(connection.send_with_receipt(Message::new(CHANNEL, "never sent", OPTIONS)));
     let sent = sending.as_mut().poll(&mut Context::from_waker(waker));
-    let Poll::Ready(Ok(receipt)) = sent else { panic!("there is room") };
+    let Poll::Ready(Ok(receipt)) = sent else { panic!("received_count is room") };
     let mut stats = pin!(connection.stats());
     assert!(is_pending(stats.as_mut(), waker));
     bench.worker().restart_after_panic();
@@ -182,8 +182,8 @@ fn a_restarted_worker_ends_connections_once_and_accepts_others() {
     (bench.client, bench.server) = connect(bench.core.address);
     let next = bench.accept();
     bench.client.send(bench.server, Message::new(CHANNEL, "hello", OPTIONS)).unwrap();
-    let heard = bench.until("a message", next.recv());
-    assert_eq!(heard, Ok((CHANNEL, "hello".into())));
+    let received = bench.until("a message", next.recv());
+    assert_eq!(received, Ok((CHANNEL, "hello".into())));
 }
 
 #[test]
@@ -213,15 +213,15 @@ fn echo(bench: &mut Bench, connection: &Connection, batches: u32) {
                 .unwrap();
         }
         bench.client.flush();
-        let (mut there, mut back) = (0, 0);
-        while back < 16 {
+        let (mut received_count, mut echoed_count) = (0, 0);
+        while echoed_count < 16 {
             while let Some((channel, payload)) = connection.try_recv().unwrap() {
                 connection.try_send(Message::new(channel, payload, OPTIONS)).unwrap();
-                there += 1;
+                received_count += 1;
             }
-            back += bench.step().filter(|event| matches!(event, Event::Message { .. })).count();
+            echoed_count += bench.step().filter(|event| matches!(event, Event::Message { .. })).count();
         }
-        assert_eq!(there, 16);
+        assert_eq!(received_count, 16);
     }
 }
 

@@ -202,7 +202,7 @@ fn send_when_writable(account: &mut SendAccount, alarm: &Alarm) -> Result<(), Se
     loop {
         let mut sent = account.admit(0, &OPTIONS, true);
         if sent == Err(SendError::Full) {
-            account.ask(0, &OPTIONS, true, 4);
+            account.register(0, &OPTIONS, true, 4);
             sent = account.admit(0, &OPTIONS, true);
         }
         if sent != Err(SendError::Full) {
@@ -235,7 +235,7 @@ fn interleavings_of_an_edge_and_a_refusal_accept_or_notify() {
         assert_eq!(account.admit(0, &OPTIONS, true), Ok(()));
         let edge = Arc::clone(&account.edge);
         let worker = thread::spawn(move || edge.publish(charge(0), 0));
-        let answer = account.admit_or_ask(0, &OPTIONS, true);
+        let answer = account.admit_or_register(0, &OPTIONS, true);
         let is_notified = worker.join().unwrap();
         assert!(answer.is_ok() || is_notified);
     });
@@ -275,7 +275,7 @@ fn interleavings_of_two_senders_and_an_edge_wake_both() {
             let mut account = lock(account);
             let sent = account.admit(0, &OPTIONS, true).is_ok();
             if !sent {
-                account.ask(0, &OPTIONS, true, 4);
+                account.register(0, &OPTIONS, true, 4);
             }
             sent || account.admit(0, &OPTIONS, true).is_ok()
         };
