@@ -1,8 +1,8 @@
 //! A server and its clients in memory: the types that a game uses, over simulated links and a virtual clock. There are no
 //! threads, sockets, or sleeps.
 //!
-//! All random values come from one seed: a test with the same seed sends the same datagrams. The workers are the production code.
-//! Only the socket, the wait, and the clock are replaced. Keys protect nothing here.
+//! All random values come from one seed: a test with the same seed sends the same datagrams. The workers are the production code. Only the
+//! socket, the wait, and the clock are replaced. The keys are derived from the seed, so they protect nothing.
 //!
 //! ```
 //! use std::time::Duration;
@@ -11,10 +11,10 @@
 //! use drumfire::{ChannelId, Event, Message, testing};
 //!
 //! let mut world = testing::pair(1);
-//! let poor = LinkConfig::default()
+//! let lossy = LinkConfig::default()
 //!     .loss(Loss::Even(0.2))
 //!     .delay(Delay::Constant(Duration::from_millis(40)));
-//! world.set_links(&poor)?;
+//! world.set_links(&lossy)?;
 //!
 //! let peer = world.clients[0].peers().next().ok_or("connecting")?;
 //! world.clients[0].send(peer, Message::reliable_ordered(ChannelId(0), "hello"))?;
@@ -29,13 +29,13 @@
 //! [`World::set_socket_faults`] makes them fail. Poll with [`Duration::ZERO`](std::time::Duration::ZERO), which does the I/O of the
 //! present moment. Time passes only in [`World::advance`].
 
-mod comers;
 mod group;
 mod memory;
 mod memory_client;
 mod memory_server;
 mod network;
 mod port;
+mod rejoin;
 mod served;
 mod skewed_clock;
 mod sockets;
@@ -74,7 +74,7 @@ const SERVER_PORT: u16 = 7_777;
 /// The port of every client. Clients differ in their IP addresses.
 const CLIENT_PORT: u16 = 50_000;
 
-/// The number of rounds of turns at one moment after which the world counts as stuck.
+/// The number of rounds at one moment after which the world is considered stuck.
 const TURNS_PER_MOMENT: u32 = 100_000;
 
 /// A datagram in a world.
@@ -104,7 +104,7 @@ pub fn pair(seed: u64) -> World {
 #[must_use]
 pub fn world(clients: usize, seed: u64) -> World {
     let config = server_config();
-    assert!(clients <= config.connections as usize, "{clients} clients are more than the server takes");
+    assert!(clients <= config.connections as usize, "{clients} clients exceed the connections of the server");
     let mut world = match World::new(config, seed) {
         Ok(world) => world,
         Err(error) => panic!("the default settings: {error}"),
@@ -165,7 +165,7 @@ pub struct Traffic {
 }
 
 impl<S: WorldServer> World<S> {
-    fn made(
+    fn create(
         mut config: ServerConfig,
         sockets: Sockets,
         seed: u64,
@@ -249,8 +249,7 @@ impl<S: WorldServer> World<S> {
 
     /// Configures both links of all present clients. Datagrams in flight are unaffected.
     ///
-    /// # Errors
-    /// The first field that is out of range.
+    /// # Errors [`Error::Setting`] with the first field that is out of range.
     pub fn set_links(&mut self, config: &LinkConfig) -> Result<(), Error> {
         for client in 0..self.clients.len() {
             self.set_up(client, config)?;
@@ -261,8 +260,7 @@ impl<S: WorldServer> World<S> {
 
     /// Configures the link from this client to the server. Datagrams in flight are unaffected.
     ///
-    /// # Errors
-    /// The first field that is out of range.
+    /// # Errors [`Error::Setting`] with the first field that is out of range.
     ///
     /// # Panics
     /// If there is no such client.
@@ -272,8 +270,7 @@ impl<S: WorldServer> World<S> {
 
     /// Configures the link from the server to this client. Datagrams in flight are unaffected.
     ///
-    /// # Errors
-    /// The first field that is out of range.
+    /// # Errors [`Error::Setting`] with the first field that is out of range.
     ///
     /// # Panics
     /// If there is no such client.
@@ -320,9 +317,9 @@ impl<S: WorldServer> World<S> {
     /// world.restart_server();
     /// // The client notices the restart with its next packet. An idle client sends a keep-alive every few seconds.
     /// world.advance(Duration::from_secs(10));
-    /// let is_coming_back = |event| matches!(event, Event::Reconnecting { attempt: 1, .. });
+    /// let is_reconnecting = |event| matches!(event, Event::Reconnecting { attempt: 1, .. });
     /// world.clients[0].poll(Duration::ZERO);
-    /// assert!(world.clients[0].events().any(is_coming_back));
+    /// assert!(world.clients[0].events().any(is_reconnecting));
     /// assert!(world.clients[0].peers().all(|peer| world.clients[0].is_connected(peer)));
     /// # Ok::<(), drumfire::Error>(())
     /// ```
@@ -347,7 +344,7 @@ impl<S: WorldServer> World<S> {
         let since = self.wall();
         match (self.make)(&self.config, since, ports, &mut self.random) {
             Ok(server) => std::mem::replace(&mut self.server, server),
-            Err(error) => panic!("settings that made a server before: {error}"),
+            Err(error) => panic!("these settings already created a server: {error}"),
         }
     }
 
@@ -428,24 +425,23 @@ impl<S: WorldServer> World<S> {
     /// Advances the virtual time by `duration`, from one wake-up to the next, and does all I/O that is due. Messages queued
     /// before this call are sent first, even if they were not flushed.
     ///
-    /// # Panics
-    /// If the world does not come to rest at some moment, because an end keeps waking up while no time passes.
+    /// # Panics If the world does not become idle at some moment, because an endpoint wakes up again and again while no time passes.
     pub fn advance(&mut self, duration: Duration) {
         let end = self.network.now().after(duration);
-        self.server.flush_front();
+        self.server.flush_app();
         self.network.lock().wake_all();
-        self.settle();
+        self.run_until_idle();
         loop {
             let next = self.network.lock().next_at().filter(|next| *next <= end);
             let Some(next) = next else { break };
             self.network.lock().set_now(next);
-            self.settle();
+            self.run_until_idle();
         }
         self.network.lock().set_now(end);
     }
 
     /// Runs the ends that are due at the present moment until no end is due.
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         for _ in 0..TURNS_PER_MOMENT {
             let due = self.network.lock().take_due();
             if due.is_empty() {
@@ -463,7 +459,7 @@ impl<S: WorldServer> World<S> {
                 }
             }
         }
-        panic!("after {:?} the world does not come to rest", self.elapsed());
+        panic!("after {:?} the world does not become idle", self.elapsed());
     }
 }
 

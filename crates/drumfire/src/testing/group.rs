@@ -17,8 +17,8 @@ impl<S: WorldServer> World<S> {
     ///
     /// # Panics
     /// If there is no such worker.
-    pub fn set_socket_faults(&mut self, worker: usize, trouble: SocketFaults) {
-        self.network.lock().set_socket_faults(worker, trouble);
+    pub fn set_socket_faults(&mut self, worker: usize, faults: SocketFaults) {
+        self.network.lock().set_socket_faults(worker, faults);
     }
 
     /// Returns the counters of a worker's socket.

@@ -20,7 +20,7 @@ use crate::worker::park::Park;
 /// The maximum number of messages per receive call with GRO, where each message may be a train.
 const TRAINS_PER_CALL: usize = 4;
 
-/// The port of one end in the network.
+/// The port of one endpoint in the network.
 #[derive(Debug)]
 pub(crate) struct NetworkPort {
     network: SharedNetwork,
@@ -92,7 +92,7 @@ pub(crate) struct MemoryIo {
 impl Io for MemoryIo {
     fn recv(&mut self, batch: &mut RecvBatch) -> Result<(), Fault> {
         let mut network = self.network.lock();
-        if network.is_to_panic(self.port) {
+        if network.should_panic(self.port) {
             drop(network);
             // Unlike `panic!`, this does not call the panic hook, so nothing is printed.
             resume_unwind(Box::new("a panic that the world planted"));
@@ -181,7 +181,7 @@ impl Park<MemoryIo> for MemoryParker {
     }
 }
 
-/// The clock of one end, which may be wrong.
+/// The clock of one endpoint, which may be wrong.
 pub(crate) struct VirtualClock {
     network: SharedNetwork,
     port: usize,

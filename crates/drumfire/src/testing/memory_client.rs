@@ -29,19 +29,26 @@ impl Client {
         core.check()?;
         let (link, ring) = single_link()?;
         let (send_memory_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
-        let (kind, drawn) = (config.core_client(), random.bits());
-        let (mut seeds, mut later) = (Random::new(drawn), Random::new(!drawn));
+        let (kind, endpoint_seed) = (config.core_client(), random.bits());
+        let (mut seeds, mut later_seeds) = (Random::new(endpoint_seed), Random::new(!endpoint_seed));
         let mut endpoint = move || Endpoint::client(core.clone(), kind, secret(&mut seeds));
-        // A client that does not reconnect needs no random waits. It draws no number, so the numbers of other clients stay the same.
+        // A client that does not reconnect needs no random waits. It takes no random number, so that the numbers of other clients stay the
+        // same.
         let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
         let sessions = Sessions::new(config, false, Jitter::new(seed));
-        let place = port.take(Wait::Notify)?;
-        let transport = SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, false)
-            .over(LiveLinks::new(config.conditioner.as_ref(), || Ok(random.bits()))?);
+        let port_parts = port.take(Wait::Notify)?;
+        let transport = SocketTransport::new(
+            port_parts.io,
+            port_parts.parker,
+            port_parts.waiter,
+            port_parts.receiver,
+            false,
+        )
+        .over(LiveLinks::new(config.conditioner.as_ref(), || Ok(random.bits()))?);
         let worker: Worker<SingleWorker> = Worker::new(WorkerParts {
             index: 0,
             transport: Box::new(transport.connected(false)),
-            clock: Box::new(place.clock),
+            clock: Box::new(port_parts.clock),
             endpoint: endpoint()?,
             make: Box::new(move || endpoint().ok()),
             sink: Box::new(Direct),
@@ -51,7 +58,7 @@ impl Client {
             message_max_bytes,
             client: Some(ClientParts { sessions, sockets: None }),
         });
-        let seed_source = Box::new(move || Ok(secret(&mut later)));
+        let seed_source = Box::new(move || Ok(secret(&mut later_seeds)));
         Ok(Self { inline: Inline::from_worker(worker, config.protocol_id, None, seed_source) })
     }
 

@@ -69,7 +69,7 @@ impl ServerCore {
             shared.worker(index, port, ring, Arc::clone(link), sink, random)
         });
         let pool = ThreadPool::Inline(workers.collect::<Result<_, _>>()?);
-        let mut later = Random::new(random.bits());
+        let mut later_seeds = Random::new(random.bits());
         let control_state = ControlState {
             links: Arc::clone(&links),
             admission,
@@ -77,7 +77,7 @@ impl ServerCore {
             sockets: Vec::new(),
             pool: None,
             now,
-            seed_source: Mutex::new(Box::new(move || Ok(secret(&mut later)))),
+            seed_source: Mutex::new(Box::new(move || Ok(secret(&mut later_seeds)))),
         };
         Ok(Self::new(pool, control_state, notifier, address, message_max_bytes))
     }
@@ -127,17 +127,22 @@ impl WorldServerParts {
             shared.endpoint(index, secret(&mut seeds))
         };
         let has_threads = self.config.workers != Workers::Inline;
-        let place = port.take(if has_threads { self.config.wait } else { Wait::Notify })?;
+        let port_parts = port.take(if has_threads { self.config.wait } else { Wait::Notify })?;
         if has_threads {
-            link.set_waker(place.waker);
+            link.set_waker(port_parts.waker);
         }
-        let transport =
-            SocketTransport::new(place.io, place.parker, place.waiter, place.receiver, place.has_gso)
-                .over(LiveLinks::new(self.config.conditioner.as_ref(), || Ok(random.bits()))?);
+        let transport = SocketTransport::new(
+            port_parts.io,
+            port_parts.parker,
+            port_parts.waiter,
+            port_parts.receiver,
+            port_parts.has_gso,
+        )
+        .over(LiveLinks::new(self.config.conditioner.as_ref(), || Ok(random.bits()))?);
         Ok(Worker::new(WorkerParts {
             index,
             transport: Box::new(transport),
-            clock: Box::new(place.clock),
+            clock: Box::new(port_parts.clock),
             endpoint: endpoint()?,
             make: Box::new(move || endpoint().ok()),
             sink,

@@ -64,7 +64,7 @@ pub(crate) struct Network {
     traffic: HashMap<SocketAddr, Traffic>,
     /// Datagrams that were sent since the last call of `take_seen`. `None` before the first call.
     seen: Option<Vec<Datagram>>,
-    /// The server is down. Datagrams that arrive at it or that it sends are lost.
+    /// Whether the server is down. Datagrams that arrive at the server or that it sends are then lost.
     is_server_dead: bool,
 }
 
@@ -199,7 +199,7 @@ impl Network {
     pub(super) fn set_now(&mut self, now: Moment) {
         if now > self.now {
             for port in &mut self.ports {
-                port.leave(self.now);
+                port.count_stranded(self.now);
                 port.make_room(now);
             }
             self.now = now;
@@ -278,8 +278,8 @@ impl Network {
     }
 
     /// Returns whether this receive call of an end panics.
-    pub(super) fn is_to_panic(&mut self, port: usize) -> bool {
-        self.ports[port].is_to_panic()
+    pub(super) fn should_panic(&mut self, port: usize) -> bool {
+        self.ports[port].should_panic()
     }
 
     /// Returns the fault of a receive call, if it fails.
@@ -304,8 +304,8 @@ impl Network {
     }
 
     /// Replaces the faults of a worker's socket.
-    pub(super) fn set_socket_faults(&mut self, worker: usize, trouble: SocketFaults) {
-        self.worker(worker).set_socket_faults(trouble);
+    pub(super) fn set_socket_faults(&mut self, worker: usize, faults: SocketFaults) {
+        self.worker(worker).set_socket_faults(faults);
     }
 
     /// Gives a worker no turns for `duration`.
@@ -376,7 +376,7 @@ impl Network {
         if self.is_dead(port) {
             return;
         }
-        self.note(port, datagram);
+        self.add_to_trace(port, datagram);
         let (now, from, server) = (self.now, self.ports[port].address, self.ports[0].address);
         let client = self.client_of(port);
         let to = to.filter(|_| client.is_none());
@@ -416,7 +416,7 @@ impl Network {
     }
 
     /// Adds a sent datagram to the trace.
-    fn note(&mut self, port: usize, datagram: &[u8]) {
+    fn add_to_trace(&mut self, port: usize, datagram: &[u8]) {
         self.trace = fold(self.trace, self.now.as_nanos());
         self.trace = fold(self.trace, port as u64 ^ ((datagram.len() as u64) << 32));
         for chunk in datagram.chunks(8) {

@@ -16,8 +16,9 @@ use super::sockets::{SocketCounts, SocketFaults};
 use crate::conditioner::Random;
 use crate::worker::transport::REOPEN_AFTER;
 
-/// An end with datagrams but without an edge must have a timeout of at most this, or its datagrams count as stranded.
-const LOOKS_AGAIN_WITHIN: Duration = Duration::from_millis(100);
+/// The longest timeout with which an end that has datagrams but no edge still polls in time. With a longer timeout, its datagrams count as
+/// stranded.
+const POLL_INTERVAL_MAX: Duration = Duration::from_millis(100);
 
 /// The maximum number of bytes in a train.
 const TRAIN_MAX_BYTES: usize = 65_535;
@@ -34,18 +35,18 @@ pub(super) struct Port {
     inbox: VecDeque<QueuedDatagram>,
     queue_datagrams: usize,
     random: Random,
-    trouble: SocketFaults,
+    faults: SocketFaults,
     /// The number of receive calls that will still panic. A call panics only while the queue has datagrams.
     panics: u32,
-    /// A datagram arrived after the end's last turn.
+    /// Whether a datagram arrived after the end's last turn.
     has_edge: bool,
     /// The timeout of the end's last wait, by its own clock. `None` means without limit.
-    asked: Option<Duration>,
+    timeout: Option<Duration>,
     /// The world's time at which the end is due without any event, or `None` for never.
     wake_at: Option<Moment>,
-    /// The end watches the socket for room to send.
+    /// Whether the end watches the socket for room to send.
     watches_room: bool,
-    /// The end still has to be notified of room to send.
+    /// Whether the end still has to be notified of room to send.
     is_owed_room: bool,
     /// The send buffer is full until this moment.
     blocked_until: Option<Moment>,
@@ -59,7 +60,7 @@ pub(super) struct Port {
 #[derive(Debug)]
 struct QueuedDatagram {
     datagram: Datagram,
-    /// The datagram continues the train of the datagram before it.
+    /// Whether the datagram continues the train of the datagram before it.
     is_joined: bool,
 }
 
@@ -76,15 +77,15 @@ impl Port {
     pub(super) fn new(address: SocketAddr, queue_datagrams: usize, random: Random) -> Self {
         Self {
             address,
-            clock: WorldClock::right(),
+            clock: WorldClock::correct(),
             counts: SocketCounts::default(),
             inbox: VecDeque::new(),
             queue_datagrams,
             random,
-            trouble: SocketFaults::default(),
+            faults: SocketFaults::default(),
             panics: 0,
             has_edge: false,
-            asked: None,
+            timeout: None,
             wake_at: None,
             watches_room: false,
             is_owed_room: false,
@@ -94,8 +95,8 @@ impl Port {
         }
     }
 
-    pub(super) fn set_socket_faults(&mut self, trouble: SocketFaults) {
-        self.trouble = trouble;
+    pub(super) fn set_socket_faults(&mut self, faults: SocketFaults) {
+        self.faults = faults;
     }
 
     pub(super) const fn plant_panics(&mut self, panics: u32) {
@@ -142,7 +143,7 @@ impl Port {
 
     /// Begins a wait of `timeout` by the end's own clock. `None` means without limit.
     pub(super) fn wait(&mut self, now: Moment, timeout: Option<Duration>) {
-        self.asked = timeout;
+        self.timeout = timeout;
         self.wake_at = timeout.and_then(|timeout| {
             // A timeout of zero ends even by a clock that is stopped.
             if timeout.is_zero() { Some(now) } else { self.clock.after(now, timeout) }
@@ -174,34 +175,34 @@ impl Port {
     }
 
     /// Counts a stranded queue before the time advances from `now`.
-    pub(super) fn leave(&mut self, now: Moment) {
-        let looks_again = self.asked.is_some_and(|asked| asked <= LOOKS_AGAIN_WITHIN);
+    pub(super) fn count_stranded(&mut self, now: Moment) {
+        let polls_soon = self.timeout.is_some_and(|timeout| timeout <= POLL_INTERVAL_MAX);
         let is_stalled = self.stalled_until.is_some_and(|until| until > now);
-        if !self.inbox.is_empty() && !self.has_edge && !looks_again && !is_stalled {
+        if !self.inbox.is_empty() && !self.has_edge && !polls_soon && !is_stalled {
             self.counts.stranded += 1;
         }
     }
 
     /// Returns whether this receive call panics.
-    pub(super) fn is_to_panic(&mut self) -> bool {
-        let is_to_panic = self.panics > 0 && !self.inbox.is_empty();
-        if is_to_panic {
+    pub(super) fn should_panic(&mut self) -> bool {
+        let should_panic = self.panics > 0 && !self.inbox.is_empty();
+        if should_panic {
             self.panics -= 1;
             self.counts.panics += 1;
         }
-        is_to_panic
+        should_panic
     }
 
     /// Returns the fault of a receive call, if it fails.
     pub(super) fn receive_fault(&mut self, now: Moment) -> Option<Fault> {
-        let fault = draw(&mut self.random, self.trouble.receive, &self.trouble.receive_faults);
-        let fault = fault.filter(|fault| self.may_come(now, *fault))?;
+        let fault = draw(&mut self.random, self.faults.receive, &self.faults.receive_faults);
+        let fault = fault.filter(|fault| self.may_occur(now, *fault))?;
         self.counts.receive_faults.add(fault);
         Some(fault)
     }
 
     /// Returns whether this fault may occur now. A worker gives its socket up after two lost descriptors within `REOPEN_AFTER`.
-    fn may_come(&mut self, now: Moment, fault: Fault) -> bool {
+    fn may_occur(&mut self, now: Moment, fault: Fault) -> bool {
         if recv_action(fault) != RecvAction::Close {
             return true;
         }
@@ -221,7 +222,7 @@ impl Port {
 
     /// Returns whether a wait fails.
     pub(super) fn wait_fault(&mut self) -> bool {
-        let is_to_fail = self.trouble.wait > 0.0 && self.random.happens(self.trouble.wait);
+        let is_to_fail = self.faults.wait > 0.0 && self.random.happens(self.faults.wait);
         self.counts.wait_faults += u64::from(is_to_fail);
         is_to_fail
     }
@@ -230,25 +231,25 @@ impl Port {
     pub(super) fn sends(&mut self, now: Moment, offered: usize, mode: SendMode) -> Result<usize, Fault> {
         self.blocked_until = self.blocked_until.filter(|until| *until > now);
         if self.blocked_until.is_none()
-            && self.trouble.blocked > 0.0
-            && self.random.happens(self.trouble.blocked)
+            && self.faults.blocked > 0.0
+            && self.random.happens(self.faults.blocked)
         {
             let least = Duration::from_nanos(1);
-            self.blocked_until = Some(now.after(self.random.duration(self.trouble.blocked_for).max(least)));
+            self.blocked_until = Some(now.after(self.random.duration(self.faults.blocked_for).max(least)));
         }
         let fault = if self.blocked_until.is_some() {
             self.is_owed_room |= self.watches_room;
             Some(Fault::WouldBlock)
         } else {
-            let fault = draw(&mut self.random, self.trouble.send, &self.trouble.send_faults);
-            fault.filter(|fault| self.may_come(now, *fault))
+            let fault = draw(&mut self.random, self.faults.send, &self.faults.send_faults);
+            fault.filter(|fault| self.may_occur(now, *fault))
         };
         if let Some(fault) = fault {
             self.counts.send_faults.add(fault);
             return Err(fault);
         }
-        let is_partial = mode == SendMode::Sendmmsg && offered > 1 && self.trouble.partial > 0.0;
-        if is_partial && self.random.happens(self.trouble.partial) {
+        let is_partial = mode == SendMode::Sendmmsg && offered > 1 && self.faults.partial > 0.0;
+        if is_partial && self.random.happens(self.faults.partial) {
             self.counts.partial_sends += 1;
             let most = u64::try_from(offered).unwrap_or(u64::MAX);
             return Ok(usize::try_from(self.random.below(most.saturating_sub(1))).unwrap_or(0) + 1);
@@ -319,11 +320,11 @@ mod tests {
         assert!(port.take(datagram(b"one"), false));
         assert_eq!(port.next_at(), Some(Moment::default()));
         assert!(port.begin_turn() && !port.begin_turn());
-        port.wait(NOW, Some(LOOKS_AGAIN_WITHIN));
-        port.leave(NOW);
+        port.wait(NOW, Some(POLL_INTERVAL_MAX));
+        port.count_stranded(NOW);
         assert_eq!(port.counts.stranded, 0, "the timeout ends soon enough");
         port.wait(NOW, None);
-        port.leave(NOW);
+        port.count_stranded(NOW);
         assert_eq!(port.counts.stranded, 1);
         assert!(port.take(datagram(b"two"), false) && !port.take(datagram(b"three"), false));
         assert!(port.begin_turn() && port.receive().is_some());
@@ -337,16 +338,16 @@ mod tests {
         port.wait(Moment::default(), Some(Duration::from_secs(1)));
         assert_eq!(port.next_at(), Some(NOW));
         assert!(port.take(datagram(b"one"), false));
-        port.leave(Moment::default());
+        port.count_stranded(Moment::default());
         assert_eq!((port.next_at(), port.counts.stranded), (Some(NOW), 0));
     }
 
     #[test]
     fn a_full_buffer_blocks_for_its_time_and_then_reports_room() {
         let mut port = port(2);
-        let trouble =
+        let faults =
             SocketFaults { blocked: 1.0, blocked_for: Duration::from_millis(1), ..SocketFaults::default() };
-        port.set_socket_faults(trouble);
+        port.set_socket_faults(faults);
         assert_eq!(port.sends(NOW, 3, SendMode::Sendmmsg), Err(Fault::WouldBlock));
         port.watch_room(true);
         let until = port.next_at().unwrap();

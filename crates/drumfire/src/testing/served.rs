@@ -31,7 +31,7 @@ pub(super) mod driven {
         fn address(&self) -> SocketAddr;
 
         /// Passes messages that were not flushed to the workers.
-        fn flush_front(&mut self);
+        fn flush_app(&mut self);
 
         /// Runs one pass of this worker, and registers when the next pass is due.
         fn run(&mut self, worker: usize);
@@ -43,7 +43,7 @@ impl driven::Driven for Server {
         self.local_addr()
     }
 
-    fn flush_front(&mut self) {
+    fn flush_app(&mut self) {
         self.parts().0.flush();
     }
 
@@ -57,7 +57,7 @@ impl<N> driven::Driven for handler::Server<N> {
         self.local_addr()
     }
 
-    fn flush_front(&mut self) {}
+    fn flush_app(&mut self) {}
 
     fn run(&mut self, worker: usize) {
         self.core_mut().run(worker);
@@ -101,7 +101,7 @@ impl World {
             let sinks = |links: &_| Server::sinks(links, is_inline);
             ServerCore::in_memory(config, since, ports, random, sinks).map(Server::from_core)
         };
-        Self::made(config, sockets, seed, Box::new(make))
+        Self::create(config, sockets, seed, Box::new(make))
     }
 }
 
@@ -147,7 +147,7 @@ impl<N: Send + 'static> World<handler::Server<N>> {
                 ServerCore::in_memory(config, since, ports, random, sinks)
             })
         };
-        Self::made(config, Sockets::default(), seed, Box::new(make))
+        Self::create(config, Sockets::default(), seed, Box::new(make))
     }
 }
 

@@ -8,7 +8,7 @@ use drumfire_proto::{Moment, Now};
 pub(crate) const WALL_ORIGIN: Duration = Duration::from_secs(1_000_000_000);
 
 /// The rate of the world's time, in parts per million.
-const WHOLE: u32 = 1_000_000;
+const NOMINAL_RATE_PPM: u32 = 1_000_000;
 
 /// The configuration of the monotonic clock and the wall clock of one end. By default both are correct.
 ///
@@ -26,7 +26,7 @@ pub struct ClockConfig {
 
 impl Default for ClockConfig {
     fn default() -> Self {
-        Self { rate_ppm: WHOLE, step_nanos: 0, wall_offset_seconds: 0 }
+        Self { rate_ppm: NOMINAL_RATE_PPM, step_nanos: 0, wall_offset_seconds: 0 }
     }
 }
 
@@ -59,21 +59,26 @@ pub(super) struct WorldClock {
     /// The world's time of the last configuration.
     set_at: Moment,
     /// The reading of the monotonic clock after the last configuration.
-    showed: Moment,
+    reading_at_set: Moment,
     rate_ppm: u32,
     wall_offset_seconds: i64,
 }
 
 impl WorldClock {
-    pub(super) const fn right() -> Self {
-        Self { set_at: Moment::ORIGIN, showed: Moment::ORIGIN, rate_ppm: WHOLE, wall_offset_seconds: 0 }
+    pub(super) const fn correct() -> Self {
+        Self {
+            set_at: Moment::ORIGIN,
+            reading_at_set: Moment::ORIGIN,
+            rate_ppm: NOMINAL_RATE_PPM,
+            wall_offset_seconds: 0,
+        }
     }
 
     pub(super) fn set(&mut self, world: Moment, config: &ClockConfig) {
-        let shows = self.monotonic(world).as_nanos().saturating_add_signed(config.step_nanos);
+        let reading = self.monotonic(world).as_nanos().saturating_add_signed(config.step_nanos);
         *self = Self {
             set_at: world,
-            showed: Moment::from_nanos(shows),
+            reading_at_set: Moment::from_nanos(reading),
             rate_ppm: config.rate_ppm,
             wall_offset_seconds: config.wall_offset_seconds,
         };
@@ -91,17 +96,17 @@ impl WorldClock {
 
     /// Returns the world's time at which the monotonic clock has advanced by `own`, or `None` if the clock is stopped.
     pub(super) fn after(&self, world: Moment, own: Duration) -> Option<Moment> {
-        let nanos = (own.as_nanos() * u128::from(WHOLE)).checked_div(u128::from(self.rate_ppm))?;
+        let nanos = (own.as_nanos() * u128::from(NOMINAL_RATE_PPM)).checked_div(u128::from(self.rate_ppm))?;
         let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
         // Rounded up: an end that wakes before its deadline would wake again and again at the same moment.
-        let rounding = u64::from(self.rate_ppm != WHOLE);
+        let rounding = u64::from(self.rate_ppm != NOMINAL_RATE_PPM);
         Some(world.after(Duration::from_nanos(nanos.saturating_add(rounding))))
     }
 
     fn monotonic(&self, world: Moment) -> Moment {
         let passed = u128::from(u64::try_from(world.since(self.set_at).as_nanos()).unwrap_or(u64::MAX));
-        let own = passed * u128::from(self.rate_ppm) / u128::from(WHOLE);
-        self.showed.after(Duration::from_nanos(u64::try_from(own).unwrap_or(u64::MAX)))
+        let own = passed * u128::from(self.rate_ppm) / u128::from(NOMINAL_RATE_PPM);
+        self.reading_at_set.after(Duration::from_nanos(u64::try_from(own).unwrap_or(u64::MAX)))
     }
 }
 
@@ -114,8 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn a_right_clock_shows_the_worlds_time() {
-        let clock = WorldClock::right();
+    fn a_correct_clock_shows_the_worlds_time() {
+        let clock = WorldClock::correct();
         assert_eq!(clock.now(seconds(7)).monotonic, seconds(7));
         assert_eq!(clock.now(seconds(7)).wall, WALL_ORIGIN + Duration::from_secs(7));
         assert_eq!(clock.after(seconds(7), Duration::from_secs(2)), Some(seconds(9)));
@@ -123,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_clock_runs_at_its_rate_from_its_reading_when_it_is_set() {
-        let mut clock = WorldClock::right();
+        let mut clock = WorldClock::correct();
         clock.set(seconds(10), &ClockConfig::default().rate_ppm(500_000));
         assert_eq!(clock.now(seconds(14)).monotonic, seconds(12));
         clock.set(seconds(14), &ClockConfig::default().step_nanos(-5_000_000_000));
@@ -136,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_stopped_clock_never_reaches_a_deadline() {
-        let mut clock = WorldClock::right();
+        let mut clock = WorldClock::correct();
         clock.set(seconds(10), &ClockConfig::default().rate_ppm(0));
         assert_eq!(clock.now(seconds(99)).monotonic, seconds(10));
         assert_eq!(clock.after(seconds(99), Duration::from_nanos(1)), None);
@@ -145,7 +150,7 @@ mod tests {
     #[test]
     fn a_wait_by_a_wrong_clock_never_ends_too_early() {
         for rate in [900_000, 999_999, 1_000_001, 1_100_000] {
-            let mut clock = WorldClock::right();
+            let mut clock = WorldClock::correct();
             clock.set(seconds(1), &ClockConfig::default().rate_ppm(rate));
             for nanos in [0, 1, 2, 3, 999, 1_000_000, 123_456_789] {
                 let (at, own) = (seconds(5), Duration::from_nanos(nanos));

@@ -18,18 +18,18 @@ pub(super) struct Steer {
     pub(super) workers: usize,
     seed: u64,
     filter: Option<SteeringFilter>,
-    last: Option<Last>,
+    last: Option<TrainState>,
 }
 
 /// The last datagram that arrived. The next datagram may continue its train.
 #[derive(Clone, Copy, Debug)]
-struct Last {
+struct TrainState {
     at: Moment,
     from: SocketAddr,
     worker: usize,
     /// The length in bytes of the first datagram of the train.
     segment_bytes: usize,
-    /// The datagram was shorter than the first, which ends the train.
+    /// Whether the datagram was shorter than the first, which ends the train.
     is_end: bool,
 }
 
@@ -52,7 +52,7 @@ impl Steer {
         });
         let worker = before.map_or_else(|| self.worker_of(datagram), |last| last.worker);
         let segment_bytes = before.map_or(bytes, |last| last.segment_bytes);
-        self.last = Some(Last { at, from, worker, segment_bytes, is_end: bytes < segment_bytes });
+        self.last = Some(TrainState { at, from, worker, segment_bytes, is_end: bytes < segment_bytes });
         (worker, before.is_some())
     }
 

@@ -164,7 +164,7 @@ fn a_restarted_worker_ends_connections_once_and_accepts_others() {
     assert!(is_pending(waiting.as_mut(), &counting));
     let mut sending = pin!(connection.send_with_receipt(Message::new(CHANNEL, "never sent", OPTIONS)));
     let sent = sending.as_mut().poll(&mut Context::from_waker(waker));
-    let Poll::Ready(Ok(receipt)) = sent else { panic!("received_count is room") };
+    let Poll::Ready(Ok(receipt)) = sent else { panic!("there is room") };
     let mut stats = pin!(connection.stats());
     assert!(is_pending(stats.as_mut(), waker));
     bench.worker().restart_after_panic();

@@ -19,7 +19,7 @@ pub(crate) const FOREVER: Duration = Duration::MAX;
 /// Runs a model in every interleaving, and prints their number.
 #[cfg(loom)]
 pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
-    println!("counter: {}", explore(loom::model::Builder::new(), model));
+    println!("counted: {}", explore(loom::model::Builder::new(), model));
 }
 
 /// Runs a model in every interleaving with at most two preemptions, and prints their number.
@@ -29,7 +29,7 @@ pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
 pub(crate) fn check_in_part(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
-    println!("counter in part: {}", explore(builder, model));
+    println!("counted in part: {}", explore(builder, model));
 }
 
 #[cfg(loom)]
@@ -78,7 +78,7 @@ pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     let uniform = RandomScheduler::new_from_seed(SEED, schedules - by_priority);
     let count = Runner::new(uniform, config.clone()).run(move || first_model());
     let by_priority_scheduler = PctScheduler::new_from_seed(SEED, DEPTH, by_priority);
-    println!("counter: {}", count + Runner::new(by_priority_scheduler, config).run(move || second_model()));
+    println!("counted: {}", count + Runner::new(by_priority_scheduler, config).run(move || second_model()));
 }
 
 /// A wake-up for a sleeping thread, like that of a socket poll: a wake-up before the wait ends it immediately.
