@@ -6,10 +6,13 @@
 //!
 //! 1. Read the clocks once.
 //! 2. Drain the socket in batches, and open the packets in place.
-//! 3. Take datagrams from other workers, and run the commands of the application.
-//! 4. Fire timers, flush, and report events in one slice with one wake-up.
+//! 3. Take datagrams that other workers forwarded.
+//! 4. Handle expired timers.
+//! 5. Carry out the commands of the application.
+//! 6. Send datagrams, and deliver the events in one batch with one wake-up. A handler receives its events before the flush, so that its
+//!    replies are sent with it.
 //!
-//! The world around the worker is behind two traits: `Transport` for sockets or a simulation, and `Clock`.
+//! Three traits separate the worker from its environment: `Transport` for sockets or a simulation, `Clock`, and `Sink` for the application.
 
 pub(crate) mod actions;
 pub(crate) mod arena;

@@ -19,7 +19,7 @@ pub(crate) trait Actions {
 
     fn join(&mut self, peer: PeerId, group: GroupId) -> bool;
 
-    /// Carries out a command for a peer that has no result. Does nothing if the peer has disconnected.
+    /// Carries out a command that concerns a peer and has no result. Does nothing if the peer has disconnected.
     fn command(&mut self, peer: PeerId, command: Command);
 
     fn close(&mut self, peer: PeerId, code: u32, text: &str) {

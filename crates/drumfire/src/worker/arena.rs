@@ -8,7 +8,8 @@ use bytes::{Bytes, BytesMut};
 /// The bytes of one piece.
 const PIECE_BYTES: usize = 64 * 1_024;
 
-/// The most full pieces that may be used again. The application keeps messages in all others.
+/// The maximum number of full pieces that are kept to be used again. Other full pieces stay allocated only while the application holds
+/// messages in them.
 const PIECES: usize = 4;
 
 /// The pieces of one worker.
@@ -33,7 +34,7 @@ impl Arena {
             return Bytes::new();
         }
         if self.current.capacity() < payload_bytes {
-            self.turn(PIECE_BYTES.max(payload_bytes));
+            self.next_piece(PIECE_BYTES.max(payload_bytes));
         }
         self.current.extend_from_slice(head);
         self.current.extend_from_slice(tail);
@@ -41,7 +42,7 @@ impl Arena {
     }
 
     /// Replaces the current piece by one whose messages were all dropped, or by a new one.
-    fn turn(&mut self, bytes: usize) {
+    fn next_piece(&mut self, bytes: usize) {
         // The current piece may be free itself.
         if self.current.try_reclaim(bytes) {
             return;

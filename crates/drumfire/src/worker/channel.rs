@@ -82,7 +82,7 @@ pub(crate) struct WorkerChannel {
     shared_bytes: AtomicU64,
     reports: Mutex<Reports>,
     stats: Mutex<WorkerStats>,
-    /// The statistics are read, so that each pass publishes them.
+    /// Whether the statistics are read, so that each pass publishes them.
     is_observed: AtomicBool,
     /// Wakes the worker from its wait. Empty until [`WorkerChannel::set_waker`].
     waker: OnceLock<Box<dyn Wake + Send + Sync>>,
@@ -95,9 +95,9 @@ pub(crate) struct WorkerChannel {
 #[derive(Debug, Default)]
 struct Reports {
     batch: Batch,
-    /// The worker keeps events for which there was no room, so the next take must wake it.
+    /// Whether the worker keeps events for which there was no room. The next take must then wake the worker.
     is_held: bool,
-    /// The application has asked for reports at least once.
+    /// Whether the application has asked for reports at least once.
     is_polled: bool,
 }
 
@@ -207,8 +207,8 @@ impl WorkerChannel {
         self.wake_if(self.commands.set_flag());
     }
 
-    fn wake_if(&self, is_asleep: bool) {
-        if is_asleep {
+    fn wake_if(&self, must_wake: bool) {
+        if must_wake {
             self.wake();
         }
     }
@@ -235,8 +235,7 @@ impl WorkerChannel {
     /// Requests a wake-up of the worker as soon as the application takes reports. If there is room already, returns true and
     /// requests nothing.
     pub(crate) fn hold(&self) -> bool {
-        // The check and the request are under one lock. A take in between can neither miss the request nor make it
-        // useless.
+        // The check and the request are under one lock. A take in between can neither miss the request nor make it useless.
         let mut reports = lock(&self.reports);
         let (count, bytes) = reports.room();
         reports.is_held = count == 0 || bytes == 0;
@@ -395,8 +394,8 @@ pub(crate) mod tests {
         assert_eq!((taken.len(), count.0.load(Ordering::Relaxed)), (2, 1));
         link.send_command(Command::Measure { peer });
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
-        let fresh = WorkerChannel::new(Arc::default());
-        fresh.set_waker(count.clone());
+        let unused = WorkerChannel::new(Arc::default());
+        unused.set_waker(count.clone());
         assert_eq!(count.0.load(Ordering::Relaxed), 2, "no command waits");
     }
 

@@ -3,7 +3,7 @@
 use drumfire_proto::{CloseCode, Moment, PeerId, Placement};
 
 use super::core::Core;
-use super::shutdown::{LOOK_EVERY, Shutdown, ShutdownOrder, Undelivered};
+use super::shutdown::{CHECK_INTERVAL, Shutdown, ShutdownOrder, Undelivered};
 
 impl<P: Placement> Core<P> {
     /// Returns the bytes of messages to a peer that wait or were not acknowledged, charges included.
@@ -14,19 +14,19 @@ impl<P: Placement> Core<P> {
     /// Starts to close each connection as soon as its peer has acknowledged everything. Replaces an earlier shutdown.
     pub(super) fn begin_shutdown(&mut self, order: ShutdownOrder) {
         let ShutdownOrder { deadline, application_code, part } = order;
-        // Events are noted first: a peer whose `Connected` waits belongs into the list of the shutdown, and a peer
-        // that has ended does not. A sink that notes events in each pass adds its new peers in `Core::connected`.
-        self.note_all();
+        // Events are applied first: a peer whose `Connected` event waits belongs to the list of the shutdown, and a peer that has
+        // disconnected does not. With a sink that applies events in each pass, `Core::connected` adds the new peers.
+        self.apply_all();
         let peers = self.peers.ids().collect();
-        let look_at = self.now.monotonic;
-        self.shutdown = Some(Shutdown { deadline, application_code, part: Some(part), peers, look_at });
+        let check_at = self.now.monotonic;
+        self.shutdown = Some(Shutdown { deadline, application_code, part: Some(part), peers, check_at });
     }
 
     /// Returns the time of the next check for peers that have acknowledged everything.
     pub(super) fn shutdown_timer(&self) -> Option<Moment> {
         let shutdown = self.shutdown.as_ref()?;
         // Without any peer, one check still has to run, because it completes the result.
-        (shutdown.part.is_some() || !shutdown.peers.is_empty()).then_some(shutdown.look_at)
+        (shutdown.part.is_some() || !shutdown.peers.is_empty()).then_some(shutdown.check_at)
     }
 
     /// During a shutdown, closes the connections of peers that have acknowledged everything, and all connections at the deadline.
@@ -35,11 +35,11 @@ impl<P: Placement> Core<P> {
         let now = self.now.monotonic;
         // The shutdown is moved out, because closing a connection borrows the core. A panic in a close drops the
         // shutdown, which completes the result.
-        let Some(mut shutdown) = self.shutdown.take_if(|shutdown| shutdown.look_at <= now) else {
+        let Some(mut shutdown) = self.shutdown.take_if(|shutdown| shutdown.check_at <= now) else {
             return false;
         };
-        let Shutdown { deadline, application_code, part, peers, look_at } = &mut shutdown;
-        *look_at = now.after(LOOK_EVERY).min((*deadline).max(now));
+        let Shutdown { deadline, application_code, part, peers, check_at } = &mut shutdown;
+        *check_at = now.after(CHECK_INTERVAL).min((*deadline).max(now));
         peers.retain(|id| {
             let bytes = self.undelivered_bytes(*id);
             if bytes > 0 && now < *deadline {
@@ -64,8 +64,8 @@ impl<P: Placement> Core<P> {
 
     /// Closes all connections, with the application code of the shutdown if there is one.
     pub(crate) fn close_all(&mut self, code: CloseCode) {
-        self.note_all();
-        // A handshake can complete after the shutdown. The application code tells its client whether the server comes back.
+        self.apply_all();
+        // A handshake can complete after the shutdown. The application code informs its client whether the server will restart.
         let application_code = self.shutdown.as_ref().map_or(0, |shutdown| shutdown.application_code);
         for id in self.peers.ids().collect::<Vec<_>>() {
             self.close(id, code, application_code);

@@ -1,4 +1,4 @@
-//! The protocol's side of a worker: one endpoint, its peers, and what the application asks of them.
+//! The protocol's side of a worker: one endpoint, its peers, and the calls of the application.
 //!
 //! It does no I/O and does not know the application: `transport` owns the socket, and a `sink` delivers events.
 
@@ -72,8 +72,8 @@ pub(crate) struct Core<P> {
     pub(crate) message_max_bytes: usize,
     /// Stats and flight records that the application requested and has not received yet.
     pub(super) answers: VecDeque<Event>,
-    /// Events that were noted and that the application has not taken, and messages of the run that it takes. They come before all others.
-    pub(super) noted: VecDeque<Event>,
+    /// Applied events that the application has not taken, and messages of the run that it takes. They come before all others.
+    pub(super) queued: VecDeque<Event>,
     poll_watch: PollWatch,
     pub(super) observer: Observer,
     pub(super) shutdown: Option<Shutdown>,
@@ -113,7 +113,7 @@ impl<P: Placement> Core<P> {
             send_memory_bytes,
             message_max_bytes,
             answers: VecDeque::new(),
-            noted: VecDeque::new(),
+            queued: VecDeque::new(),
             poll_watch: PollWatch::New,
             observer,
             shutdown: None,
@@ -205,7 +205,7 @@ impl<P: Placement> Core<P> {
                     sessions.on_close(peer, code, &text);
                 }
                 let code = Close { code: CloseCode::Application, application_code: code, reason: &text };
-                // The peer may be gone by now.
+                // The peer may have disconnected by now.
                 let _ = self.endpoint.close(self.now, peer, &code);
             }
         }
@@ -245,7 +245,7 @@ impl<P: Placement> Core<P> {
         self.endpoint.clear_current();
     }
 
-    /// Looks for blocks of broadcasts that no connection needs, and counts the memory of the others.
+    /// Reclaims blocks of broadcasts that no connection needs, and counts the memory of the other blocks.
     pub(crate) fn reclaim_blocks(&mut self) {
         let Self { endpoint, fan_out, .. } = self;
         fan_out.blocks.reclaim();
@@ -315,8 +315,7 @@ impl<P: Placement> Core<P> {
 
     /// Bans the player of a connected peer, or its IP address if it has no player.
     ///
-    /// # Errors
-    /// [`Error::UnknownPeer`] if the peer is gone, or the error of the ban list.
+    /// # Errors [`Error::UnknownPeer`] if the peer has disconnected, or the error of the ban list.
     fn ban(&self, order: &BanOrder) -> Result<Ban, Error> {
         let summary = self.peers.has(order.peer).then(|| self.endpoint.peer_summary(order.peer)).flatten();
         let summary = summary.ok_or(Error::UnknownPeer)?;
@@ -342,7 +341,7 @@ impl<P: Placement> Core<P> {
             let Self { peers, endpoint, .. } = self;
             let slot_count = peers.slot_count();
             surveys.step(now, worker, slot_count, |from, count, found| {
-                peers.look(from, count, |id, waiting_bytes| {
+                peers.visit(from, count, |id, waiting_bytes| {
                     if let Some(summary) = endpoint.peer_summary(id) {
                         found(sample(id, &summary, waiting_bytes));
                     }
@@ -361,7 +360,7 @@ impl<P: Placement> Core<P> {
         // Earlier broadcasts are queued first. The endpoint sends waiting messages once before the close.
         self.fan_out();
         let close = Close { code, application_code, reason: b"" };
-        // The peer may be gone by now.
+        // The peer may have disconnected by now.
         let _ = self.endpoint.close(self.now, id, &close);
     }
 }

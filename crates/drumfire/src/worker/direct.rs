@@ -16,8 +16,8 @@ use crate::base::clock;
 use crate::message::event::Event;
 use crate::message::group::GroupId;
 
-/// The sink of a worker whose application takes the events itself. Until then they wait in the endpoint, and keep their peers from
-/// sending more.
+/// The sink of a worker whose application takes the events itself. Until then, the events wait in the endpoint, where they use the receive
+/// memory of their connections.
 pub(crate) struct Direct;
 
 impl<P: Placement> Sink<P> for Direct {
@@ -31,7 +31,7 @@ impl<P: Placement> Sink<P> for Direct {
 
     fn deliver(&mut self, core: &mut Core<P>) -> bool {
         core.watch_polls(false);
-        core.note_early();
+        core.apply_early();
         false
     }
 
@@ -41,8 +41,8 @@ impl<P: Placement> Sink<P> for Direct {
 }
 
 impl<P: Placement> Worker<P> {
-    /// Runs a call of the application. Returns `None` if it panicked. The connection in whose code it panicked has ended then.
-    fn call<T>(&mut self, act: impl FnOnce(&mut Core<P>) -> T) -> Option<T> {
+    /// Runs a call of the application. Returns `None` if it panicked. A panic in the code of a connection ends that connection.
+    fn call<T>(&mut self, action: impl FnOnce(&mut Core<P>) -> T) -> Option<T> {
         // All calls between two passes share one reading of the clock, so that a burst of sends does not read it for
         // each message.
         if std::mem::take(&mut self.is_clock_stale) {
@@ -50,16 +50,16 @@ impl<P: Placement> Worker<P> {
         }
         // The call may queue a message, and no datagram and no timer reports that. So a pass is due.
         self.is_pass_due = true;
-        let answer = catch_unwind(AssertUnwindSafe(|| act(&mut self.core))).ok();
-        if answer.is_none() {
+        let result = catch_unwind(AssertUnwindSafe(|| action(&mut self.core))).ok();
+        if result.is_none() {
             self.recover();
         }
-        answer
+        result
     }
 
     /// Returns the oldest event.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
-        // An application asks until there is no event. The last question must not make a pass due.
+        // An application calls this until there is no event. The last call must not make a pass due.
         if !self.has_events() {
             return None;
         }

@@ -1,7 +1,7 @@
 //! The events of a worker on their way to the application, and their effects on the peers.
 //!
-//! An event is *noted* when the worker has updated its peers with it. That happens when a sink takes the event from the endpoint.
-//! Some events are noted before, because their consequences must not wait for the application.
+//! An event is *applied* when the worker updates its peers with it. That happens when a sink takes the event from the endpoint. Some events
+//! are applied before, and queued, because their consequences must not wait for the application.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,13 +47,13 @@ impl<P: Placement> Core<P> {
         if let Some(shutdown) = &mut self.shutdown {
             // The handshake began before the shutdown.
             shutdown.peers.push(id);
-            shutdown.look_at = self.now.monotonic;
+            shutdown.check_at = self.now.monotonic;
         }
         edge
     }
 
     /// Updates the peers with an event of the endpoint.
-    pub(crate) fn note(&mut self, event: Event) -> EventResult {
+    pub(crate) fn apply(&mut self, event: Event) -> EventResult {
         match event {
             Event::Connected { peer, info } => {
                 let edge = self.connected(peer, info.address);
@@ -81,7 +81,7 @@ impl<P: Placement> Core<P> {
     fn end(&mut self, peer: PeerId, end: ReconnectReason) -> EventResult {
         // The peer leaves the table first, because the next attempt of its session enters the table under the same
         // id.
-        let ended = self.peers.gone(peer);
+        let ended = self.peers.remove(peer);
         let (event, edge) = self.on_session_end(peer, end);
         let reconnects = matches!(event, Event::Reconnecting { .. });
         // Senders use the old edge until the application has taken the event, so it is marked even if the attempt has
@@ -92,31 +92,30 @@ impl<P: Placement> Core<P> {
         EventResult { lost: self.receipts.lose(peer), event, edge }
     }
 
-    /// Updates the peers with an event of the endpoint, and queues it for [`Core::pop_own_event`].
-    pub(crate) fn note_later(&mut self, event: Event) {
-        let EventResult { lost, event, .. } = self.note(event);
-        self.noted.extend(lost.into_iter().chain([event]));
+    /// Applies an event of the endpoint, and queues it for [`Core::pop_own_event`].
+    pub(crate) fn apply_and_queue(&mut self, event: Event) {
+        let EventResult { lost, event, .. } = self.apply(event);
+        self.queued.extend(lost.into_iter().chain([event]));
     }
 
-    /// Notes all events of the endpoint before the application takes them, at a client that reconnects and during a shutdown. The next
+    /// Applies all events of the endpoint before the application takes them, at a client that reconnects and during a shutdown. The next
     /// attempt and the end of the shutdown then do not wait for the application.
-    pub(crate) fn note_early(&mut self) {
+    pub(crate) fn apply_early(&mut self) {
         if self.shutdown.is_some() || self.endpoint.has_lifecycle_events() && self.reconnects() {
-            self.note_all();
+            self.apply_all();
         }
     }
 
-    /// Notes all events of the endpoint, unless the sink does so in each pass.
-    pub(super) fn note_all(&mut self) {
+    /// Applies and queues all events of the endpoint, unless the sink applies them in each pass.
+    pub(super) fn apply_all(&mut self) {
         // With senders on other threads, the sink must have the send edge of each new peer.
         if self.has_remote_senders {
             return;
         }
         while let Some(event) = self.endpoint.poll_event() {
-            // A noted event can wait for long. In an arena, its payload would keep a whole piece of memory, so it
-            // gets its own copy.
+            // A queued event can wait for long. In an arena, its payload would keep a whole piece of memory, so the payload is copied.
             if let Some(event) = Event::from_core(event, Bytes::copy_from_slice) {
-                self.note_later(event);
+                self.apply_and_queue(event);
             }
         }
     }
@@ -132,9 +131,9 @@ impl<P: Placement> Core<P> {
             if let Some(run) = self.endpoint.poll_run() {
                 let (peer, channel) = (run.peer, run.channel);
                 let message = |payload| Event::Message { peer, channel, payload: arena.copy(payload) };
-                // This call returns one event. The other messages wait as noted events, of which there are none now.
-                self.noted.extend(run.payloads().map(message));
-                return self.noted.pop_front();
+                // This call returns one event. The other messages join the queued events, of which there are none now.
+                self.queued.extend(run.payloads().map(message));
+                return self.queued.pop_front();
             }
             let event = self.endpoint.poll_event()?;
             // A message has no effect on the peers, and most events are messages.
@@ -142,24 +141,23 @@ impl<P: Placement> Core<P> {
                 return Some(Event::Message { peer, channel, payload: arena.copy(payload) });
             }
             if let Some(event) = Event::from_core(event, Bytes::copy_from_slice) {
-                let EventResult { lost, event, .. } = self.note(event);
-                // The receipts of a connection precede its end, and this call returns one event. The others wait as
-                // noted events.
+                let EventResult { lost, event, .. } = self.apply(event);
+                // The receipts of a connection precede its end, and this call returns one event. The others join the queued events.
                 if lost.is_empty() {
                     return Some(event);
                 }
-                self.noted.extend(lost.into_iter().chain([event]));
-                return self.noted.pop_front();
+                self.queued.extend(lost.into_iter().chain([event]));
+                return self.queued.pop_front();
             }
         }
     }
 
     /// Whether [`Core::next_event`] returns an event.
     pub(crate) fn has_events(&self) -> bool {
-        // Stats and flight records of peers that are gone do not count. `pop_own_event` drops them, so a poll that counts them would
-        // return without an event.
+        // Stats and flight records of peers that have disconnected do not count. `pop_own_event` drops them, so a poll that counts them
+        // would return without an event.
         self.endpoint.has_events()
-            || !self.noted.is_empty()
+            || !self.queued.is_empty()
             || self.answers.iter().any(|answer| self.peers.has(answer.peer()))
             || self.peers.has_notices()
     }
@@ -167,16 +165,16 @@ impl<P: Placement> Core<P> {
     /// Whether [`Core::pop_own_event`] may return an event.
     fn has_own_events(&self) -> bool {
         !self.fan_out.is_empty()
-            || !self.noted.is_empty()
+            || !self.queued.is_empty()
             || !self.answers.is_empty()
             || self.peers.may_have_notices()
     }
 
-    /// Returns the next event that was noted, or of the worker's own: `Stats`, `FlightRecord`, `Missed`, or `Writable`.
+    /// Returns the next queued event, or the next event of the worker itself: `Stats`, `FlightRecord`, `Missed`, or `Writable`.
     pub(crate) fn pop_own_event(&mut self) -> Option<Event> {
         // Sending the broadcasts can add entries for `Missed`, which this call then finds.
         self.fan_out();
-        if let Some(event) = self.noted.pop_front() {
+        if let Some(event) = self.queued.pop_front() {
             return Some(event);
         }
         while let Some(answer) = self.answers.pop_front() {
@@ -191,21 +189,21 @@ impl<P: Placement> Core<P> {
         self.peers.pop_writable().map(|peer| Event::Writable { peer })
     }
 
-    /// Returns the next event that was noted.
-    pub(crate) fn pop_noted(&mut self) -> Option<Event> {
-        self.noted.pop_front()
+    /// Returns the next queued event.
+    pub(crate) fn pop_queued(&mut self) -> Option<Event> {
+        self.queued.pop_front()
     }
 
     /// Forgets all peers, and queues the last event of each for [`Core::next_event`].
     pub(crate) fn abandon_later(&mut self) {
         let ends: Vec<Event> = self.abandon().collect();
-        self.noted.extend(ends);
+        self.queued.extend(ends);
     }
 
-    /// Forgets all peers, and returns the last event of each. A client does not reconnect then.
+    /// Forgets all peers, and returns the last event of each. No session of a client reconnects.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Event> {
-        // Stats, flight records, and broadcasts need peers. Noted events stay, because one of them can be the last event of a peer
-        // that has left the table. Dropping the surveys completes their results.
+        // Stats, flight records, and broadcasts need peers. Queued events stay, because one of them can be the last event of a peer that
+        // has left the table. Dropping the surveys completes their results.
         self.answers.clear();
         self.fan_out.clear();
         self.surveys = None;

@@ -1,8 +1,8 @@
 //! Forwarding of datagrams that belong to another worker. Each worker has a bounded ring, and a sender wakes it at most once
 //! per pass.
 //!
-//! A client's hello can arrive at any worker, so it is forwarded once per handshake. Packets are forwarded only if the kernel
-//! does not steer them to their worker.
+//! A client's Hello can arrive at any worker, so it is forwarded once per handshake. Packets are forwarded only if the kernel does not
+//! steer them to their worker.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -29,7 +29,7 @@ pub struct ForwardQueue<W> {
 struct Outbox<W> {
     sender: SyncSender<Forwarded>,
     worker: Arc<W>,
-    /// This pass has put a datagram into the ring, and has not woken the worker yet.
+    /// Whether this pass has put a datagram into the ring, and has not woken the worker yet.
     is_owed_wake: bool,
 }
 

@@ -50,7 +50,7 @@ impl Groups {
     }
 
     /// Removes a peer from all its groups.
-    pub(crate) fn gone(&mut self, peer: PeerId) {
+    pub(crate) fn remove_peer(&mut self, peer: PeerId) {
         for (group, place) in self.places.remove(peer).into_iter().flatten() {
             self.take_out(group, place);
         }
@@ -121,7 +121,7 @@ mod tests {
                     model.entry(group).or_default().remove(&peer);
                 }
                 _ => {
-                    groups.gone(peer);
+                    groups.remove_peer(peer);
                     for members in model.values_mut() {
                         members.remove(&peer);
                     }
@@ -132,7 +132,7 @@ mod tests {
             assert_eq!(members, model.get(&group).cloned().unwrap_or_default());
         }
         for peer in peers {
-            groups.gone(peer);
+            groups.remove_peer(peer);
         }
         assert!(groups.members.is_empty() && groups.places.iter().next().is_none(), "nothing is left");
     }

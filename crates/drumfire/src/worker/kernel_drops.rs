@@ -9,7 +9,7 @@ use drumfire_proto::Moment;
 use drumfire_socket::{DropCounter, Io};
 
 /// The interval between two reads.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The number of datagrams dropped so far, over all sockets that the worker has had.
 #[derive(Debug, Default)]
@@ -19,17 +19,17 @@ pub(super) struct KernelDrops {
     /// The time of the last read.
     read_at: Moment,
     /// The number of datagrams dropped at the present socket.
-    of_this: u64,
+    present_drops: u64,
     /// The bytes of kernel memory that unread datagrams occupied at the last read.
     queued_bytes: u32,
     /// The number of datagrams dropped at earlier sockets.
-    before: u64,
+    earlier_drops: u64,
 }
 
 impl KernelDrops {
     /// Returns the number of drops as of the last read, over all sockets.
     pub(super) const fn count(&self) -> u64 {
-        self.before.saturating_add(self.of_this)
+        self.earlier_drops.saturating_add(self.present_drops)
     }
 
     /// Returns the bytes of kernel memory that unread datagrams occupied at the last read.
@@ -38,8 +38,8 @@ impl KernelDrops {
     }
 
     /// Reads the kernel's count if the interval has passed, or if this socket was never read.
-    pub(super) fn look(&mut self, now: Moment, io: &impl Io) {
-        if self.counter.is_none() || now.since(self.read_at) >= LOOK_EVERY {
+    pub(super) fn read_if_due(&mut self, now: Moment, io: &impl Io) {
+        if self.counter.is_none() || now.since(self.read_at) >= READ_INTERVAL {
             self.read_at = now;
             self.read(io);
         }
@@ -49,7 +49,7 @@ impl KernelDrops {
     pub(super) fn read(&mut self, io: &impl Io) {
         if let Some(backlog) = io.backlog() {
             // The counter starts at 0, because the socket was created for this worker, which owns all of its drops.
-            self.of_this = self.counter.get_or_insert_default().update(backlog.drops);
+            self.present_drops = self.counter.get_or_insert_default().update(backlog.drops);
             self.queued_bytes = backlog.queued_bytes;
         }
     }
@@ -57,8 +57,8 @@ impl KernelDrops {
     /// Starts to count at a new socket, whose kernel count starts at 0.
     pub(super) fn on_replaced(&mut self) {
         // The old socket is closed already. Drops since its last read are not counted.
-        self.before = self.count();
-        (self.counter, self.of_this, self.queued_bytes) = (None, 0, 0);
+        self.earlier_drops = self.count();
+        (self.counter, self.present_drops, self.queued_bytes) = (None, 0, 0);
     }
 }
 
@@ -98,25 +98,25 @@ mod tests {
 
     #[test]
     fn drops_are_read_once_a_second_and_added_over_sockets() {
-        let mut overflow = KernelDrops::default();
-        overflow.look(ms(5_000), &Socket(Some(3)));
-        assert_eq!(overflow.count(), 3, "dropped before the first pass");
-        overflow.look(ms(5_999), &Socket(Some(9)));
-        assert_eq!(overflow.count(), 3);
-        overflow.look(ms(6_000), &Socket(Some(9)));
-        assert_eq!((overflow.count(), overflow.queued_bytes()), (9, 900));
-        overflow.on_replaced();
-        assert_eq!(overflow.queued_bytes(), 0);
-        overflow.look(ms(6_001), &Socket(Some(2)));
-        assert_eq!(overflow.count(), 11);
-        overflow.read(&Socket(Some(4)));
-        assert_eq!(overflow.count(), 13);
+        let mut kernel_drops = KernelDrops::default();
+        kernel_drops.read_if_due(ms(5_000), &Socket(Some(3)));
+        assert_eq!(kernel_drops.count(), 3, "dropped before the first pass");
+        kernel_drops.read_if_due(ms(5_999), &Socket(Some(9)));
+        assert_eq!(kernel_drops.count(), 3);
+        kernel_drops.read_if_due(ms(6_000), &Socket(Some(9)));
+        assert_eq!((kernel_drops.count(), kernel_drops.queued_bytes()), (9, 900));
+        kernel_drops.on_replaced();
+        assert_eq!(kernel_drops.queued_bytes(), 0);
+        kernel_drops.read_if_due(ms(6_001), &Socket(Some(2)));
+        assert_eq!(kernel_drops.count(), 11);
+        kernel_drops.read(&Socket(Some(4)));
+        assert_eq!(kernel_drops.count(), 13);
     }
 
     #[test]
     fn without_a_kernel_count_the_number_of_drops_is_0() {
-        let mut overflow = KernelDrops::default();
-        overflow.look(ms(5_000), &Socket(None));
-        assert_eq!(overflow.count(), 0);
+        let mut kernel_drops = KernelDrops::default();
+        kernel_drops.read_if_due(ms(5_000), &Socket(None));
+        assert_eq!(kernel_drops.count(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! The times at which a client looks whether the system would now use another local address for its server.
+//! The times at which a client checks whether the system would now use another local address for its server.
 //!
 //! A connected socket keeps the address that it had when it was connected, so a device that changes its network is silently cut off.
 //! The system has no portable notification of that. A new socket shows the address that the system would use now.
@@ -7,38 +7,38 @@ use std::time::Duration;
 
 use drumfire_proto::Moment;
 
-/// A path without datagrams for this long is looked at, and then as often as this while it stays silent. It is longer than a usual
-/// round trip, so a healthy path is never looked at.
+/// The time without datagrams after which a path is checked, and the interval of further checks while the path stays silent. It is longer
+/// than a usual round trip, so a healthy path is never checked.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// The shortest time between two looks when the system refuses to send.
+/// The shortest time between two checks when the system refuses to send.
 const REFUSED: Duration = Duration::from_millis(100);
 
 /// The state of the watch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NetworkWatch {
     arrivals: u64,
-    /// The time at which datagrams were last seen to have arrived, or at which the client last looked.
+    /// The time of the last arrival that the client noticed, or of its last check.
     since: Moment,
-    /// The time at which the client last looked.
-    looked_at: Option<Moment>,
+    /// The time of the last check. `None` before the first check.
+    checked_at: Option<Moment>,
 }
 
 impl NetworkWatch {
-    /// Whether to look in this pass. `arrivals` is the number of datagrams that have ever arrived. `awaits_ack` says whether the client
-    /// has sent something that the server must acknowledge: without that, silence means nothing. `is_refused` says whether the system
-    /// has refused to send.
+    /// Returns whether the client must check in this pass. `arrivals` is the number of datagrams that have ever arrived. `awaits_ack` says
+    /// whether the client has sent something that the server must acknowledge: without that, silence means nothing. `is_refused` says
+    /// whether the system has refused to send.
     pub(super) fn is_due(&mut self, now: Moment, arrivals: u64, awaits_ack: bool, is_refused: bool) -> bool {
         // An arrival proves that the path works. Without a packet in flight, the server has no reason to send.
         if arrivals != self.arrivals || !awaits_ack {
             (self.arrivals, self.since) = (arrivals, now);
         }
-        // After a refusal, the client does not wait for silence. Refusals repeat with each datagram, so these looks have
-        // an interval of their own.
+        // After a refusal, the client does not wait for silence. Refusals repeat with each datagram, so these checks have an interval of
+        // their own.
         let is_due = now.since(self.since) >= QUIET
-            || (is_refused && self.looked_at.is_none_or(|at| now.since(at) >= REFUSED));
+            || (is_refused && self.checked_at.is_none_or(|at| now.since(at) >= REFUSED));
         if is_due {
-            (self.since, self.looked_at) = (now, Some(now));
+            (self.since, self.checked_at) = (now, Some(now));
         }
         is_due
     }
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_path_without_any_answer_is_looked_at() {
+    fn only_a_path_without_any_answer_is_checked() {
         let mut watch = NetworkWatch::default();
         let mut is_due = |millis, arrivals, awaits_ack| watch.is_due(at(millis), arrivals, awaits_ack, false);
         assert!(!is_due(5_000, 1, true), "a datagram has arrived");

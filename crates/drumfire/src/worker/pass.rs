@@ -46,7 +46,7 @@ const STALL: Duration = Duration::from_secs(1);
 const STALLED_PASSES_MAX: u32 = 64;
 
 /// The largest number of runs in a pass of a sink that runs before the flush. It runs again if its messages caused new events.
-const ANSWERS_PER_PASS: usize = 4;
+const SINK_RUNS_PER_PASS: usize = 4;
 
 /// Creates a new endpoint. Returns `None` if that fails, for example because the system has no randomness.
 pub(crate) type Make<P> = Box<dyn FnMut() -> Option<Endpoint<P>> + Send>;
@@ -81,9 +81,9 @@ pub(crate) struct Worker<P> {
     transport: Box<dyn Transport<P>>,
     clock: Box<dyn Clock>,
     now: ClockSample,
-    /// A pass has ended since the clock was read.
+    /// Whether a pass has ended since the clock was read.
     pub(super) is_clock_stale: bool,
-    /// The application has called since the last pass, so there may be something to send.
+    /// Whether the application has called since the last pass, so that there may be something to send.
     pub(super) is_pass_due: bool,
     pub(super) core: Core<P>,
     /// The payloads of events that [`Worker::next_event`] returned.
@@ -96,9 +96,9 @@ pub(crate) struct Worker<P> {
     ring: ForwardQueue<WorkerChannel>,
     /// The commands that were taken from the link and not carried out yet.
     commands: VecDeque<Command>,
-    /// A forwarded datagram waits for room in another worker's ring.
+    /// Whether a forwarded datagram waits for room in another worker's ring.
     is_forward_held: bool,
-    /// The sink has more to do immediately.
+    /// Whether the sink has more to do immediately.
     is_sink_busy: bool,
     /// The number of passes for which late timers have waited.
     stalled_passes: u32,
@@ -195,7 +195,7 @@ impl<P: Placement> Worker<P> {
         self.transport.links().ok_or_else(live_links::no_links)?.set_config(config)
     }
 
-    /// Whether the worker can do nothing more, because its descriptor is gone.
+    /// Whether the worker has ended, because no descriptor of its socket is left.
     pub(crate) fn is_over(&self) -> bool {
         self.transport.is_gone()
     }
@@ -352,7 +352,7 @@ impl<P: Placement> Worker<P> {
         // Datagrams come before timers, because an acknowledgment that has arrived cancels a timeout that is due.
         self.core.stats.panics +=
             self.transport.receive(&mut self.core.endpoint, &self.now, &mut *self.clock);
-        // A single worker gets no datagrams from others, and looking for them would cost an exchange.
+        // A single worker receives no forwarded datagrams, and a check would cost an atomic exchange.
         if self.ring.has_others() {
             self.core.stats.forwarded_in += self.ring.receive(&mut self.core.endpoint, self.now.now);
         }
@@ -374,7 +374,7 @@ impl<P: Placement> Worker<P> {
         // The messages of a handler leave in the same pass, so it runs before the flush. Other sinks wake the
         // application, which must not delay the datagrams.
         if self.sink.runs_before_flush() {
-            self.answer();
+            self.deliver_and_transmit();
         } else {
             self.transmit();
         }
@@ -387,11 +387,11 @@ impl<P: Placement> Worker<P> {
         }
     }
 
-    /// Runs the sink before the flush, and sends the messages of its handlers.
-    fn answer(&mut self) {
+    /// Runs the sink, and then sends the messages of its handlers.
+    fn deliver_and_transmit(&mut self) {
         // A handler that causes its own events must not keep the worker from receiving. After the limit, the next
         // pass follows immediately.
-        for _ in 0..ANSWERS_PER_PASS {
+        for _ in 0..SINK_RUNS_PER_PASS {
             self.deliver();
             self.transmit();
             if !self.core.endpoint.has_events() {
@@ -403,8 +403,8 @@ impl<P: Placement> Worker<P> {
 
     fn deliver(&mut self) {
         self.is_sink_busy |= self.sink.deliver(&mut self.core);
-        // A handler may have queued broadcasts. A noted end may have started an attempt, whose socket must be ready
-        // before it sends.
+        // A handler may have queued broadcasts. The end of a connection may have started an attempt, whose socket must be ready before it
+        // sends.
         self.core.fan_out();
         self.follow_attempt();
     }

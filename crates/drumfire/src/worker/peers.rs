@@ -1,7 +1,7 @@
 //! The peers of a worker, from `Connected` to their last event, and the broadcasts to them.
 //!
-//! A pass visits only peers with news, so its cost does not grow with the number of idle peers. Only broadcasts, surveys, and the
-//! end of the worker visit others.
+//! A pass visits only peers with changes, so its cost does not grow with the number of idle peers. Only broadcasts, surveys, and the end of
+//! the worker visit others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,12 +67,12 @@ impl Peers {
     }
 
     /// Removes a peer. Returns its edge, which the caller ends.
-    pub(super) fn gone(&mut self, id: PeerId) -> Option<Arc<SendEdge>> {
+    pub(super) fn remove(&mut self, id: PeerId) -> Option<Arc<SendEdge>> {
         let peer = self.peers.remove(id)?;
         self.attempts.remove(&id);
         self.writable.remove(&id);
         // Only the entries in `missed` stay, and `pop_missed` skips them.
-        self.groups.gone(id);
+        self.groups.remove_peer(id);
         peer.edge
     }
 
@@ -109,8 +109,8 @@ impl Peers {
     }
 
     /// Visits the peers in `count` slots from `from` on, with the [`Peers::waiting_bytes`] of each.
-    pub(super) fn look(&mut self, from: usize, count: usize, mut look: impl FnMut(PeerId, usize)) {
-        self.peers.walk(from, count, |id, peer| look(id, peer.waiting_bytes()));
+    pub(super) fn visit(&mut self, from: usize, count: usize, mut visit: impl FnMut(PeerId, usize)) {
+        self.peers.walk(from, count, |id, peer| visit(id, peer.waiting_bytes()));
     }
 
     /// Returns the ids of all peers, including attempts.
@@ -248,7 +248,7 @@ impl Peers {
         Some(id)
     }
 
-    /// Whether there are entries of missed messages, also of peers that are gone, or peers whose senders can continue.
+    /// Whether there are entries of missed messages, also of peers that have disconnected, or peers whose senders can continue.
     pub(super) fn may_have_notices(&self) -> bool {
         !self.missed.is_empty() || !self.writable.is_empty()
     }

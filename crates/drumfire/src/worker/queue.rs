@@ -44,7 +44,7 @@ impl EventQueue {
         }
         let Some(event) = core.endpoint.poll_event() else { return false };
         if let Some(event) = Event::from_core(event, |payload| self.arena.copy(payload)) {
-            let EventResult { lost, event, edge } = core.note(event);
+            let EventResult { lost, event, edge } = core.apply(event);
             debug_assert!(lost.is_empty(), "the application's thread has the receipts");
             self.batch.push(event, edge);
         }

@@ -28,10 +28,10 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// The longest wait before any attempt, in addition to the wait that a server asks for.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// A connection that lasted this long starts the waits and the time limit again. After a shorter one they continue.
+/// The duration of a connection after which the waits and the time limit start again. After a shorter connection they continue.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// How long a server may keep the token of an attempt that timed out: until it has forgotten its half of it.
+/// The time for which a server may hold the token of an attempt that timed out, because it still has the half-open connection.
 const TOKEN_HELD: Duration = Duration::from_secs(10);
 
 /// The step after the end of a connection or of an attempt.
@@ -47,7 +47,7 @@ pub(crate) enum NextStep {
 
 impl NextStep {
     /// Returns what follows for a client that does not reconnect.
-    pub(super) fn of(end: ReconnectReason) -> Self {
+    pub(super) fn without_reconnect(end: ReconnectReason) -> Self {
         match end {
             ReconnectReason::Ended(closed) => Self::Over(closed),
             ReconnectReason::Failed(error) => Self::Failed(error),
@@ -75,7 +75,7 @@ impl Jitter {
 
     /// Returns an independent source.
     const fn split(&mut self) -> Self {
-        Self(self.draw())
+        Self(self.next_u64())
     }
 
     /// Returns a random duration up to `most`.
@@ -83,12 +83,12 @@ impl Jitter {
         // The remainder prefers small values by less than one in a billion for delays of seconds, which does not
         // matter here.
         let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(self.draw() % nanos.saturating_add(1))
+        Duration::from_nanos(self.next_u64() % nanos.saturating_add(1))
     }
 
     /// Returns the next number of SplitMix64.
     // Steele, Lea, and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
-    const fn draw(&mut self) -> u64 {
+    const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -237,7 +237,7 @@ impl ReconnectState {
                     (self.attempt, self.give_up_at) = (0, now.after(self.within));
                 }
                 self.ended = Some(closed.clone());
-                let next = is_worth_it(closed.reason).then(|| self.next(now, Duration::ZERO)).flatten();
+                let next = should_reconnect(closed.reason).then(|| self.next(now, Duration::ZERO)).flatten();
                 let Some((attempt, delay)) = next else { return NextStep::Over(closed) };
                 NextStep::Again { reason: ReconnectReason::Ended(closed), attempt, delay }
             }
@@ -300,10 +300,10 @@ impl ReconnectState {
     }
 }
 
-/// Whether another connection can be expected after an end with this reason.
-fn is_worth_it(reason: CloseReason) -> bool {
+/// Returns whether a client reconnects after an end with this reason.
+fn should_reconnect(reason: CloseReason) -> bool {
     match reason {
-        // The path or the server can be back, and a new connection has new keys.
+        // The path or the server may work again, and a new connection has new keys.
         CloseReason::Reset
         | CloseReason::Silent
         | CloseReason::Unacknowledged

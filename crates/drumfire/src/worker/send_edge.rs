@@ -143,7 +143,7 @@ impl SendEdge {
 #[derive(Debug)]
 pub(crate) struct SendAccount {
     pub(crate) edge: Arc<SendEdge>,
-    /// This end has closed the connection.
+    /// Whether this end has closed the connection.
     is_closed: bool,
 }
 

@@ -13,7 +13,7 @@ pub(super) fn is_of_path(fault: Fault) -> bool {
 
 /// Notifies the connection of this peer of a fault that can last. Other faults, such as a firewall that refuses or a host that is reported
 /// as unreachable, may end with the next datagram, so they have no effect.
-pub(super) fn tell<P: Placement>(
+pub(super) fn report<P: Placement>(
     endpoint: &mut Endpoint<P>,
     now: Now,
     peer: Option<PeerId>,

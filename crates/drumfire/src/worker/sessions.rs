@@ -118,7 +118,7 @@ impl Sessions {
         token: Option<ConnectToken>,
         end: ReconnectReason,
     ) -> NextStep {
-        let Some(session) = self.sessions.get_mut(peer) else { return NextStep::of(end) };
+        let Some(session) = self.sessions.get_mut(peer) else { return NextStep::without_reconnect(end) };
         match &mut session.reconnect {
             Some(reconnect) => {
                 // The endpoint drops the token when the next attempt starts, so the session keeps it.
@@ -129,7 +129,7 @@ impl Sessions {
             }
             None => {
                 self.ended = token.map(|token| (peer, token));
-                NextStep::of(end)
+                NextStep::without_reconnect(end)
             }
         }
     }
@@ -200,7 +200,9 @@ impl<P: Placement> Core<P> {
     ) -> (Event, Option<Arc<SendEdge>>) {
         // The token is read before the next attempt starts, because the endpoint drops it then.
         let (now, token) = (self.now.monotonic, self.issued_token(peer));
-        let Some(sessions) = &mut self.sessions else { return (NextStep::of(end).event(peer), None) };
+        let Some(sessions) = &mut self.sessions else {
+            return (NextStep::without_reconnect(end).event(peer), None);
+        };
         let mut step = sessions.on_end(now, peer, token, end);
         // The attempt starts now, and the endpoint sends its first packet after the delay. So the delay needs no
         // timer here.
@@ -271,7 +273,7 @@ impl<P: Placement> Core<P> {
             self.endpoint.change_path(self.now, *peer);
             // An attempt has no path yet, and `Connected` is the first event of its connection.
             if let Some(address) = local.filter(|_| self.peers.is_connected(*peer)) {
-                self.noted.push_back(Event::PathChanged { peer: *peer, address });
+                self.queued.push_back(Event::PathChanged { peer: *peer, address });
             }
         }
     }

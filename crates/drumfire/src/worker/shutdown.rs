@@ -1,6 +1,6 @@
 //! The shutdown of a worker: it closes each connection as soon as the peer has acknowledged everything, and the rest at a deadline.
 //!
-//! During a shutdown, and only then, the worker looks at all remaining connections a hundred times per second.
+//! Only during a shutdown, the worker checks all remaining connections a hundred times per second.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use drumfire_proto::{Moment, PeerId};
 use crate::base::sync::PendingPart;
 
 /// The interval between checks for connections whose peers have acknowledged everything.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The messages of a peer that were not acknowledged when its connection was closed at the deadline of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,5 +42,5 @@ pub(super) struct Shutdown {
     /// The peers that may not have acknowledged everything.
     pub(super) peers: Vec<PeerId>,
     /// The time of the next check.
-    pub(super) look_at: Moment,
+    pub(super) check_at: Moment,
 }

@@ -85,22 +85,22 @@ impl Surveys {
         !self.is_running() && now >= self.forgotten_at
     }
 
-    /// Visits the next slots of `slot_count` for the first survey. `look` receives the first slot, the number of slots, and a
+    /// Visits the next slots of `slot_count` for the first survey. `visit` receives the first slot, the number of slots, and a
     /// function that it calls with each sample.
     pub(super) fn step(
         &mut self,
         now: Moment,
         worker: (usize, u8),
         slot_count: usize,
-        look: impl FnOnce(usize, usize, &mut dyn FnMut(PeerSample)),
+        visit: impl FnOnce(usize, usize, &mut dyn FnMut(PeerSample)),
     ) {
         let Self { waiting, counted, .. } = self;
         let Some(running) = waiting.front_mut() else { return };
         // The table can grow between two passes. Each slot is visited once, so no connection is counted twice.
         let count = slot_count.saturating_sub(running.next).min(SLOTS_PER_PASS);
-        look(running.next, count, &mut |sample| {
-            let sample = rated(counted, now, sample);
-            running.find(sample);
+        visit(running.next, count, &mut |sample| {
+            let sample = with_rates(counted, now, sample);
+            running.add_sample(sample);
         });
         running.next += count;
         if running.next >= slot_count
@@ -113,7 +113,7 @@ impl Surveys {
 
 impl Running {
     /// Adds the sample of a connection.
-    fn find(&mut self, sample: PeerSample) {
+    fn add_sample(&mut self, sample: PeerSample) {
         self.seen_count += 1;
         self.found.push(sample);
         // Sorting only when the list is twice the required length keeps the number of comparisons per sample constant.
@@ -139,7 +139,7 @@ impl Running {
 }
 
 /// Returns the sample with its rates, and stores its counts for the next survey.
-fn rated(counted: &mut PeerMap<EarlierCounts>, now: Moment, mut sample: PeerSample) -> PeerSample {
+fn with_rates(counted: &mut PeerMap<EarlierCounts>, now: Moment, mut sample: PeerSample) -> PeerSample {
     let PeerSample { peer, bytes_sent, bytes_received, .. } = sample;
     let before = counted.get(peer).copied();
     let rates = match before {
@@ -161,8 +161,8 @@ fn rated(counted: &mut PeerMap<EarlierCounts>, now: Moment, mut sample: PeerSamp
 
 /// Returns the bytes per second. A connection that became idle restarts its counts at 0, so `bytes` can be less than `before`.
 fn per_second(bytes: u64, before: u64, elapsed: Duration) -> u64 {
-    let news = bytes.checked_sub(before).unwrap_or(bytes);
-    let rate = u128::from(news).saturating_mul(1_000).checked_div(elapsed.as_millis()).unwrap_or(0);
+    let increase = bytes.checked_sub(before).unwrap_or(bytes);
+    let rate = u128::from(increase).saturating_mul(1_000).checked_div(elapsed.as_millis()).unwrap_or(0);
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 

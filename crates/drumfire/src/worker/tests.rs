@@ -42,7 +42,9 @@ fn the_loop_runs_over_any_network_and_any_clock() {
     for peer in world.connected() {
         world.servers[0].send(peer, "hello");
     }
-    world.until("all were greeted", |world| (0..3).all(|client| world.texts(client) == ["hello"]));
+    world.run_until("all clients received the message", |world| {
+        (0..3).all(|client| world.texts(client) == ["hello"])
+    });
     assert_eq!(world.servers[0].stats().unexplained(), 0);
 }
 
@@ -52,7 +54,7 @@ fn a_train_has_packets_of_one_connection_only() {
     for _ in 0..3 {
         world.join_from(SocketAddr::from(([127, 0, 0, 1], 1_000)), 0);
     }
-    world.until_all_are_connected();
+    world.run_until_all_are_connected();
     let trains_of = |world: &mut World, text: &'static str, times: usize| {
         world.servers[0].wire.0.lock().unwrap().trains.clear();
         for peer in world.connected() {
@@ -94,8 +96,9 @@ fn a_burst_of_small_messages_leaves_as_one_train() {
                 assert!(full.iter().all(|bytes| *bytes == full[0]) && *last < full[0], "{sizes:?}");
             }
         }
-        world
-            .until("all have arrived", |world| (0..2).all(|client| world.texts(client).len() == 200 * round));
+        world.run_until("all have arrived", |world| {
+            (0..2).all(|client| world.texts(client).len() == 200 * round)
+        });
     }
 }
 
@@ -175,14 +178,16 @@ fn broadcasts_keep_their_order_among_other_commands() {
     let message = Message::reliable_ordered(ChannelId(0), Bytes::from_owner(payload));
     commands.push(Command::Broadcast(Broadcast { audience: to(group), message }));
     world.servers[0].command(commands);
-    let heard = [
+    let received = [
         vec!["a", "b", "d", "e", "f", "g", "all"],
         vec!["a", "c", "d", "f", "g", "h"],
         vec!["a", "b", "d", "f", "all"],
     ];
-    world.until("all heard theirs", |world| (0..3).all(|client| world.texts(client) == heard[client]));
+    world.run_until("all clients received their messages", |world| {
+        (0..3).all(|client| world.texts(client) == received[client])
+    });
     assert_eq!(world.servers[0].stats().broadcasts_undelivered, 1, "the one that was closing");
-    world.until("no broadcast is kept", |_| last.upgrade().is_none());
+    world.run_until("no broadcast is kept", |_| last.upgrade().is_none());
 }
 
 #[test]
@@ -198,7 +203,7 @@ fn a_thousand_queued_broadcasts_reach_all_peers_in_order() {
     }));
     world.servers[0].command(commands);
     let numbers: Vec<_> = (0..COUNT).map(|number| Bytes::copy_from_slice(&number.to_be_bytes())).collect();
-    world.until("both heard all", |world| (0..2).all(|client| world.texts(client) == numbers));
+    world.run_until("both clients received all", |world| (0..2).all(|client| world.texts(client) == numbers));
 }
 
 #[test]
@@ -213,7 +218,7 @@ fn a_blocked_socket_is_watched_and_loses_nothing() {
     assert_eq!(world.servers[0].wire.0.lock().unwrap().watches, [true]);
     assert!(world.texts(0).is_empty());
     world.servers[0].wire.0.lock().unwrap().is_blocked = false;
-    world.until("all arrived", |world| world.texts(0) == ["one", "two", "three"]);
+    world.run_until("all arrived", |world| world.texts(0) == ["one", "two", "three"]);
     assert_eq!(world.servers[0].wire.0.lock().unwrap().watches, [true, false]);
 }
 
@@ -224,12 +229,12 @@ fn a_panic_costs_no_connection() {
     for round in 1..=10 {
         world.servers[0].wire.0.lock().unwrap().panics = PANICS_IN_A_ROW - 1;
         world.servers[0].send(peers[0], "still there");
-        world.until("it arrived", |world| world.texts(0).len() == round);
+        world.run_until("it arrived", |world| world.texts(0).len() == round);
     }
     let stats = world.servers[0].stats();
     assert_eq!((stats.panics, stats.restarts), (u64::from(PANICS_IN_A_ROW - 1) * 10, 0));
     assert_eq!((stats.connections, stats.unexplained()), (2, 0));
-    assert!(world.gone().is_empty());
+    assert!(world.failed_peers().is_empty());
 }
 
 #[test]
@@ -240,19 +245,19 @@ fn consecutive_panics_end_all_peers_and_restart_the_worker() {
     for _ in 0..PANICS_IN_A_ROW {
         world.servers[0].work();
     }
-    let (mut gone, stats) = (world.gone(), world.servers[0].stats());
+    let (mut gone, stats) = (world.failed_peers(), world.servers[0].stats());
     gone.sort_unstable();
     assert_eq!(gone, before);
     assert_eq!((stats.restarts, stats.connections), (1, 0));
     // A message that the application still sends to an earlier peer is dropped.
     world.servers[0].send(before[0], "too late");
     world.join(0);
-    world.until("a new client is connected", |world| world.connected().len() == 4);
+    world.run_until("a new client is connected", |world| world.connected().len() == 4);
     let newest = world.connected()[3];
     assert!(!before.contains(&newest), "{newest:?}");
     world.servers[0].send(newest, "welcome");
-    world.until("the new one is greeted", |world| world.texts(3) == ["welcome"]);
-    assert_eq!(world.gone().len(), 3);
+    world.run_until("the new client received the message", |world| world.texts(3) == ["welcome"]);
+    assert_eq!(world.failed_peers().len(), 3);
     assert_eq!(world.servers[0].stats().messages_undelivered, 1);
 }
 
@@ -264,7 +269,7 @@ fn a_lost_descriptor_ends_all_peers_and_the_worker() {
     world.step();
     assert!(world.servers[0].worker.is_over());
     world.step();
-    assert_eq!(world.gone().len(), 2);
+    assert_eq!(world.failed_peers().len(), 2);
 }
 
 #[test]
@@ -279,7 +284,7 @@ fn a_worker_that_has_ended_leaves_no_shutdown_waiting() {
         pending
     };
     world.servers[0].wire.0.lock().unwrap().is_blocked = true;
-    world.servers[0].send(peer, "never heard");
+    world.servers[0].send(peer, "never received");
     let mut before = shut_down(&world);
     world.step();
     assert_eq!(before.try_take(), None);
@@ -306,7 +311,7 @@ fn datagrams_of_a_stall_are_read_before_timeouts_fire() {
     for _ in 0..3 {
         world.servers[0].work();
     }
-    let last = world.servers[0].heard.back();
+    let last = world.servers[0].received.back();
     assert!(matches!(last, Some(Event::Message { payload, .. }) if payload == "I am here"), "{last:?}");
 }
 
@@ -321,7 +326,7 @@ fn a_full_ring_delays_hellos_and_all_clients_connect() {
     for _ in 0..1_000 {
         world.step_clients();
         world.servers[0].work();
-        world.carry_answers();
+        world.carry_replies();
         world.pass(Duration::from_millis(1));
         if world.servers[0].stats().forwards_held > 0 {
             break;
@@ -334,7 +339,7 @@ fn a_full_ring_delays_hellos_and_all_clients_connect() {
         timeout.is_some_and(|timeout| timeout <= RETRY_AFTER),
         "no event reports room, so the worker polls for it"
     );
-    world.until("all are connected", |world| world.connected().len() == CLIENTS);
+    world.run_until("all are connected", |world| world.connected().len() == CLIENTS);
     let second = world.connected().iter().filter(|peer| peer.worker() == 1).count();
     assert_eq!(second, CLIENTS / 2);
     assert!(world.servers.iter().all(|server| server.stats().unexplained() == 0));
@@ -344,10 +349,10 @@ fn a_full_ring_delays_hellos_and_all_clients_connect() {
 fn a_worker_that_ends_closes_all_connections() {
     let mut world = World::of_one(3);
     world.servers[0].worker.finish(CloseCode::Shutdown);
-    world.carry_answers();
+    world.carry_replies();
     world.step_clients();
     for (client, ..) in &world.clients {
-        let last = client.heard.back();
+        let last = client.received.back();
         let Some(Event::Disconnected { closed, .. }) = last else { panic!("{last:?}") };
         let reason = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
         assert_eq!(closed.reason, reason);
@@ -365,7 +370,7 @@ fn a_shutdown_in_the_pass_of_a_handshake_keeps_the_new_peer() {
     let (deadline, part) = (Moment::from_nanos(u64::MAX), parts.pop().unwrap());
     let order = ShutdownOrder { deadline, application_code: 0, part };
     world.servers[0].link.send_command(Command::ShutDown(order));
-    world.until("the new peer was closed", |world| world.ends().len() == 1);
+    world.run_until("the new peer was closed", |world| world.ends().len() == 1);
     assert_eq!((world.connected().len(), world.servers[0].stats().panics), (1, 0));
     drop(pending);
 }

@@ -27,14 +27,14 @@ pub(crate) trait Transport<P: Placement>: Send {
     /// Waits for a datagram, a wake-up, or up to `at_most`. Returns false if the wait failed.
     fn wait(&mut self, at_most: Option<Duration>) -> bool;
 
-    /// Starts a pass: learns what ended the last wait, if the wait did not return that.
+    /// Starts a pass. Reads the result of the last wait, if the wait did not return it.
     fn begin_pass(&mut self);
 
     /// Stores the result of a wait for several transports: whether it reported datagrams for this one.
     fn set_ready(&mut self, is_ready: bool);
 
     /// Forgets the results of earlier waits, so that the next pass receives.
-    fn look_again(&mut self);
+    fn force_receive(&mut self);
 
     /// Returns the longest time that the next wait may take.
     fn time_left(&self) -> Option<Duration>;
@@ -62,7 +62,7 @@ pub(crate) trait Transport<P: Placement>: Send {
     fn count(&self, stats: &mut WorkerStats);
 
     /// Reads the kernel's counters, if that is due.
-    fn look(&mut self, now: Moment);
+    fn read_kernel_counters(&mut self, now: Moment);
 
     /// Reads the kernel's counters once more, because there is no later pass.
     fn read_kernel_dropped(&mut self);
@@ -92,7 +92,7 @@ pub(crate) trait Transport<P: Placement>: Send {
     /// Returns the simulated links, or `None` without them.
     fn links(&mut self) -> Option<&mut LiveLinks>;
 
-    /// Sends what simulated links delay with the next `transmit`, because the worker ends.
+    /// Makes the next `transmit` send the datagrams that simulated links delay, because the worker ends.
     fn release_links(&mut self);
 
     /// Whether the system has refused to send from the address of a socket that follows its network, since the last call.
@@ -162,7 +162,7 @@ pub(crate) struct SocketTransport<I, K> {
     lost_at: Option<Moment>,
     reopened_count: u64,
     is_gone: bool,
-    overflow: KernelDrops,
+    kernel_drops: KernelDrops,
     /// The simulated links between the endpoint and the socket. `None` without the setting `conditioner`.
     links: Option<Box<LiveLinks>>,
 }
@@ -211,7 +211,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             lost_at: None,
             reopened_count: 0,
             is_gone: false,
-            overflow: KernelDrops::default(),
+            kernel_drops: KernelDrops::default(),
             links: None,
         }
     }
@@ -330,7 +330,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             *is_refused |= is_of_path;
             // A connection outlives the change of the network. An attempt fails, because it has nothing to lose.
             if !(is_of_path && peer.is_some_and(|peer| endpoint.awaits_ack(peer))) {
-                send_faults::tell(endpoint, now, peer, &lost);
+                send_faults::report(endpoint, now, peer, &lost);
             }
         });
         if let FlushEnd::Paused(rest) = end {
@@ -370,7 +370,7 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         self.is_quiet = !self.is_readable && !self.is_more_waiting;
     }
 
-    fn look_again(&mut self) {
+    fn force_receive(&mut self) {
         (self.is_more_waiting, self.is_quiet) = (true, false);
     }
 
@@ -424,15 +424,15 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         self.arrived()
     }
 
-    fn look(&mut self, now: Moment) {
-        self.overflow.look(now, &self.io);
+    fn read_kernel_counters(&mut self, now: Moment) {
+        self.kernel_drops.read_if_due(now, &self.io);
     }
 
     fn count(&self, stats: &mut WorkerStats) {
         stats.received.clone_from(self.receiver.counts());
         stats.sent.clone_from(self.sender.counts());
-        stats.kernel_dropped = self.overflow.count();
-        stats.receive_queue_bytes = self.overflow.queued_bytes();
+        stats.kernel_dropped = self.kernel_drops.count();
+        stats.receive_queue_bytes = self.kernel_drops.queued_bytes();
         stats.sockets_reopened = self.reopened_count;
         if let Some(links) = &self.links {
             links.count(stats);
@@ -440,7 +440,7 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
     }
 
     fn read_kernel_dropped(&mut self) {
-        self.overflow.read(&self.io);
+        self.kernel_drops.read(&self.io);
     }
 
     fn enter(&self, hub: &MultiPoller, index: usize) -> io::Result<()> {
@@ -482,7 +482,7 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         if K::HAS_SOCKET {
             // The registration can fail. It comes first, so that the old socket then remains in use with its state.
             self.parker.replace(&mut self.io, socket)?;
-            self.overflow.on_replaced();
+            self.kernel_drops.on_replaced();
             self.receive_backoff.on_replaced();
             if let Some(links) = &mut self.links {
                 links.on_replaced();

@@ -194,7 +194,7 @@ impl ConnectionTable {
             core.endpoint.release(peer, bytes);
         }
         let Some(event) = Event::from_core(event, Bytes::copy_from_slice) else { return };
-        let EventResult { event, edge, .. } = core.note(event);
+        let EventResult { event, edge, .. } = core.apply(event);
         match event {
             Event::Connected { peer, .. } if self.entries.get(peer).is_some() => {
                 self.push(core, event);

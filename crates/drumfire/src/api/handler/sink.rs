@@ -61,7 +61,7 @@ impl<H: Handler> HandlerSink<H> {
         while let Some(note) = self.notes.pop_front() {
             self.call(core, |handler, context| handler.on_note(context, note));
         }
-        self.deliver_noted(core);
+        self.deliver_queued(core);
         core.endpoint.take_events(&mut self.batch);
         // The batch is moved out of `self`, because messages borrow from it while the handler is called with `self`.
         let mut batch = std::mem::take(&mut self.batch);
@@ -120,13 +120,13 @@ impl<H: Handler> HandlerSink<H> {
             return;
         }
         let Some(event) = Event::from_core(event, Bytes::copy_from_slice) else { return };
-        core.note_later(event);
-        self.deliver_noted(core);
+        core.apply_and_queue(event);
+        self.deliver_queued(core);
     }
 
     /// Calls the handler with the events that were noted.
-    fn deliver_noted<P: Placement>(&mut self, core: &mut Core<P>) {
-        while let Some(event) = core.pop_noted() {
+    fn deliver_queued<P: Placement>(&mut self, core: &mut Core<P>) {
+        while let Some(event) = core.pop_queued() {
             self.call_for(core, event);
         }
     }
@@ -189,7 +189,7 @@ impl<P: Placement, H: Handler> Sink<P> for HandlerSink<H> {
         while self.batch.pop().is_some() {}
         core.abandon_later();
         for _ in 0..PANICS_PER_PASS {
-            if catch_unwind(AssertUnwindSafe(|| self.deliver_noted(core))).is_ok() {
+            if catch_unwind(AssertUnwindSafe(|| self.deliver_queued(core))).is_ok() {
                 return;
             }
             core.stats.panics += 1;

@@ -51,7 +51,7 @@ impl<P: Placement> Worker<P> {
     pub(crate) fn restart_after_panic(&mut self) {
         self.core.stats.panics += 1;
         // The panic may have lost the results of a wait.
-        self.transport.look_again();
+        self.transport.force_receive();
         self.restart();
         self.publish();
     }

@@ -13,7 +13,7 @@ impl<P: Placement> Worker<P> {
     pub(super) fn publish(&mut self) {
         self.core.reclaim_blocks();
         let now = self.now.now.monotonic;
-        self.transport.look(now);
+        self.transport.read_kernel_counters(now);
         let Core { stats, observer, .. } = &mut self.core;
         let faults = stats.panics.saturating_add(stats.restarts);
         // A worker without a socket makes no other pass, and its log must say why it ended.

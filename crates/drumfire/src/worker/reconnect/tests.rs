@@ -59,7 +59,7 @@ fn remote(code: CloseCode, application_code: u32) -> CloseReason {
 #[test]
 fn a_client_reconnects_after_each_unwanted_end() {
     let local = |code| CloseReason::Local { code, application_code: SHUTDOWN_RESTARTS };
-    for (reason, is_had_back) in [
+    for (reason, reconnects) in [
         (CloseReason::Reset, true),
         (CloseReason::Silent, true),
         (CloseReason::Unacknowledged, true),
@@ -84,8 +84,8 @@ fn a_client_reconnects_after_each_unwanted_end() {
             NextStep::Again { reason: ReconnectReason::Ended(closed), attempt: 1, .. }
                 if closed.reason == reason && closed.text == "why"
         );
-        assert_eq!(is_again, is_had_back, "{reason:?}: {next_step:?}");
-        assert_eq!(next_step == over(reason, "why", None), !is_had_back, "{reason:?}: {next_step:?}");
+        assert_eq!(is_again, reconnects, "{reason:?}: {next_step:?}");
+        assert_eq!(next_step == over(reason, "why", None), !reconnects, "{reason:?}: {next_step:?}");
     }
 }
 

@@ -49,7 +49,7 @@ fn a_panic_at_one_member_changes_nothing_for_the_others() {
     }));
     world.servers[0].command(commands);
     world.servers[0].work();
-    assert_eq!((world.servers[0].stats().panics, world.gone()), (1, vec![]));
+    assert_eq!((world.servers[0].stats().panics, world.failed_peers()), (1, vec![]));
     // These broadcasts must not join the others, which the first member has already.
     let late = (40..50).map(|number| {
         let message = Message::reliable_ordered(CHANNEL, numbered(number, 1_000));
@@ -59,10 +59,10 @@ fn a_panic_at_one_member_changes_nothing_for_the_others() {
     let all: Vec<_> = (0..50).map(|number| numbered(number, 1_000)).collect();
     let not_excluded = (0..50).filter(|number| number % 16 != 5 || *number >= 40);
     let not_excluded: Vec<_> = not_excluded.map(|number| numbered(number, 1_000)).collect();
-    world.until("the others have all", |world| {
+    world.run_until("the others have all", |world| {
         world.texts(0) == all && world.texts(2) == not_excluded && world.texts(3) == all
     });
-    assert_eq!((world.gone(), world.servers[0].stats().panics), (vec![peers[1]], 1));
+    assert_eq!((world.failed_peers(), world.servers[0].stats().panics), (vec![peers[1]], 1));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn blocks_count_as_memory_until_no_connection_needs_them() {
     let mut world = World::of_one(3);
     let held = |world: &World| world.servers[0].worker.core.fan_out.blocks.held_bytes();
     let reported = |world: &World| world.servers[0].stats().message_memory_bytes;
-    world.until("nothing is in flight", |world| reported(world) == 0);
+    world.run_until("nothing is in flight", |world| reported(world) == 0);
     world.servers[0].wire.0.lock().unwrap().is_blocked = true;
     world.servers[0].command(broadcasts(0..400, 50));
     world.servers[0].work();
@@ -78,8 +78,8 @@ fn blocks_count_as_memory_until_no_connection_needs_them() {
     assert!((400 * 51..=3 * MessageBlock::MEMORY_MAX_BYTES).contains(&of_blocks), "{of_blocks}");
     assert!(reported(&world) >= of_blocks + 3 * (400 * 114 - 1_024), "{}", reported(&world));
     world.servers[0].wire.0.lock().unwrap().is_blocked = false;
-    world.until("all arrived", |world| (0..3).all(|client| world.texts(client).len() == 400));
-    world.until("the memory is free", |world| held(world) == 0 && reported(world) == 0);
+    world.run_until("all arrived", |world| (0..3).all(|client| world.texts(client).len() == 400));
+    world.run_until("the memory is free", |world| held(world) == 0 && reported(world) == 0);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn without_memory_for_blocks_each_receiver_has_its_own_messages() {
         let held = world.servers[0].worker.core.fan_out.blocks.held_bytes();
         assert!(held <= MessageBlock::MEMORY_MAX_BYTES, "{held}");
         world.servers[0].wire.0.lock().unwrap().is_blocked = false;
-        world.until("all arrived", |world| (0..2).all(|client| world.texts(client) == numbers));
+        world.run_until("all arrived", |world| (0..2).all(|client| world.texts(client) == numbers));
         world.servers[0].wire.0.lock().unwrap().is_blocked = true;
     }
 }

@@ -21,7 +21,7 @@ fn message(text: &'static str) -> Message {
 fn exchange(world: &mut World) {
     let peers = world.connected();
     for (client, _, server) in &mut world.clients {
-        client.heard.clear();
+        client.received.clear();
         client.worker.send(*server, message("up")).unwrap();
     }
     let server = &mut world.servers[0];
@@ -59,8 +59,8 @@ fn a_panic_in_a_call_ends_one_connection() {
     assert_eq!(sent, Err(SendError::Closed));
     assert_eq!((server.stats().panics, server.is_connected(peers[0])), (1, false));
     server.send(peers[1], message("still there")).unwrap();
-    world.until("the other client was reached", |world| world.texts(1) == ["still there"]);
-    assert_eq!(world.gone(), [peers[0]]);
+    world.run_until("the other client was reached", |world| world.texts(1) == ["still there"]);
+    assert_eq!(world.failed_peers(), [peers[0]]);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_broadcast_precedes_a_later_message_to_one_peer() {
     assert!(server.join(peer, group));
     server.broadcast(Broadcast { audience: group.into(), message: message("first") }).unwrap();
     server.send(peer, message("second")).unwrap();
-    world.until("both arrived", |world| world.texts(0) == ["first", "second"]);
+    world.run_until("both arrived", |world| world.texts(0) == ["first", "second"]);
 }
 
 #[test]
@@ -100,12 +100,12 @@ fn a_worker_that_ends_closes_peers_whose_events_were_not_taken() {
         // The server's application takes no events.
         world.step_clients();
         world.servers[0].worker.work();
-        world.carry_answers();
+        world.carry_replies();
         world.pass(Duration::from_millis(1));
     }
     assert_eq!(world.servers[0].worker.peers().len(), 0);
     world.servers[0].worker.finish(drumfire_proto::CloseCode::Shutdown);
-    world.carry_answers();
+    world.carry_replies();
     world.step_clients();
-    assert!(matches!(world.clients[0].0.heard.back(), Some(Event::Disconnected { .. })));
+    assert!(matches!(world.clients[0].0.received.back(), Some(Event::Disconnected { .. })));
 }

@@ -16,21 +16,21 @@ use crate::worker::transport::REOPEN_AFTER;
 fn refuse(fault: Fault) -> bool {
     let mut world = World::of_one(2);
     let peers = world.connected();
-    let poor = world.clients[0].0.address;
-    world.servers[0].wire.0.lock().unwrap().refused = Some((poor, fault));
+    let failing_client = world.clients[0].0.address;
+    world.servers[0].wire.0.lock().unwrap().refused = Some((failing_client, fault));
     for (peer, text) in [(peers[0], "refused"), (peers[1], "taken")] {
         world.servers[0].send(peer, text);
     }
-    world.until("the other client received its message", |world| world.texts(1) == ["taken"]);
+    world.run_until("the other client received its message", |world| world.texts(1) == ["taken"]);
     let sent = world.servers[0].stats().sent;
     assert!(sent.faults.count(fault) >= 1 && sent.lost.count(fault) >= 1, "{fault}");
     assert!(world.texts(0).is_empty(), "{fault}");
     let ends = world.ends();
     world.servers[0].wire.0.lock().unwrap().refused = None;
     world.servers[0].send(peers[1], "still here");
-    world.until("the other client received another message", |world| world.texts(1).len() == 2);
+    world.run_until("the other client received another message", |world| world.texts(1).len() == 2);
     if ends.is_empty() {
-        world.until("the first client received its message", |world| world.texts(0) == ["refused"]);
+        world.run_until("the first client received its message", |world| world.texts(0) == ["refused"]);
         assert!(world.ends().is_empty(), "{fault}");
         return false;
     }
@@ -65,11 +65,11 @@ fn an_address_that_cannot_be_sent_to_ends_its_connection_and_no_other_error_does
 fn a_refused_datagram_size_is_tried_once() {
     let mut world = World::of_one(1);
     let peer = world.connected()[0];
-    world.servers[0].wire.0.lock().unwrap().carries = Some(1_400);
+    world.servers[0].wire.0.lock().unwrap().datagram_max_bytes = Some(1_400);
     let text: &'static str = "a message for which one packet is not enough. ".repeat(100).leak();
     for round in 1..=20 {
         world.servers[0].send(peer, text);
-        world.until("it arrived", |world| world.texts(0).len() == round);
+        world.run_until("it arrived", |world| world.texts(0).len() == round);
     }
     let longest = |world: &World| world.clients[0].0.stats().received.bytes;
     assert!(longest(&world) > 20 * text.len() as u64);
@@ -86,14 +86,14 @@ fn connecting_to_an_unreachable_address_fails_in_one_pass() {
     let server = SocketAddr::from(super::world::SERVER);
     client.wire.0.lock().unwrap().refused = Some((server, Fault::AddressFamilyUnsupported));
     client.work();
-    let heard: Vec<_> = client.heard.iter().collect();
-    let [Event::ConnectFailed { error, .. }] = heard[..] else { panic!("{heard:?}") };
+    let received: Vec<_> = client.received.iter().collect();
+    let [Event::ConnectFailed { error, .. }] = received[..] else { panic!("{received:?}") };
     assert_eq!(*error, drumfire_proto::ConnectError::Unreachable);
 }
 
 /// Runs the only worker for `duration`, without clients. Time advances by each wait that the worker requests, and by at least
 /// 20 µs per pass. Returns the number of passes.
-fn go_by_itself(world: &mut World, duration: Duration) -> usize {
+fn run_without_clients(world: &mut World, duration: Duration) -> usize {
     const A_PASS: Duration = Duration::from_micros(20);
     let (until, mut passes) = (world.time.elapsed.get() + duration, 0);
     while world.time.elapsed.get() < until {
@@ -110,10 +110,10 @@ fn go_by_itself(world: &mut World, duration: Duration) -> usize {
 
 #[test]
 fn failing_receives_back_off_and_sends_continue() {
-    let fruitless =
+    let never_receives =
         |fault: &Fault| matches!(recv_action(*fault), RecvAction::Continue | RecvAction::RetryNextPass);
-    for fault in Fault::ALL.into_iter().filter(fruitless) {
-        let (mut world, peer) = settled();
+    for fault in Fault::ALL.into_iter().filter(never_receives) {
+        let (mut world, peer) = quiet_world();
         let before = world.servers[0].stats().received.faults.count(fault);
         let wire = world.servers[0].wire.clone();
         (wire.0.lock().unwrap().unreadable, wire.0.lock().unwrap().receives) = (Some(fault), 0);
@@ -122,30 +122,31 @@ fn failing_receives_back_off_and_sends_continue() {
         world.step_clients();
         world.servers[0].worker.set_ready(true);
         world.servers[0].work();
-        let passes = go_by_itself(&mut world, Duration::from_secs(5));
-        let (receives, each) =
+        let passes = run_without_clients(&mut world, Duration::from_secs(5));
+        let (receives, per_pass) =
             (wire.0.lock().unwrap().receives, if fault_is_scarcity(fault) { 1 } else { 32 });
         assert!(passes <= 70, "{fault}: {passes} passes in 5 s");
-        assert!((50 * each..=60 * each).contains(&receives), "{fault}: {receives} calls in 5 s");
+        assert!((50 * per_pass..=60 * per_pass).contains(&receives), "{fault}: {receives} calls in 5 s");
         let counted = world.servers[0].stats().received.faults.count(fault) - before;
         assert_eq!(counted, receives as u64, "{fault}: each failed receive is counted");
         // Commands are still carried out in the next pass.
         world.servers[0].send(peer, "I am");
         world.servers[0].work();
-        world.carry_answers();
+        world.carry_replies();
         world.step_clients();
         assert_eq!(world.texts(0), ["I am"], "{fault}");
         // No event reports the end of the fault, so the worker must try to receive again.
         wire.0.lock().unwrap().unreadable = None;
-        go_by_itself(&mut world, Duration::from_millis(100));
-        let heard = world.servers[0].heard.iter().filter(|event| matches!(event, Event::Message { .. }));
-        assert_eq!(heard.count(), 1, "{fault}");
+        run_without_clients(&mut world, Duration::from_millis(100));
+        let received =
+            world.servers[0].received.iter().filter(|event| matches!(event, Event::Message { .. }));
+        assert_eq!(received.count(), 1, "{fault}");
         assert!(world.ends().is_empty());
     }
 }
 
 /// Returns a world with one client, 300 ms after it connected, so that neither side has anything left to send.
-fn settled() -> (World, PeerId) {
+fn quiet_world() -> (World, PeerId) {
     let mut world = World::of_one(1);
     (0..300).for_each(|_| world.step());
     let peer = world.connected()[0];
@@ -159,39 +160,39 @@ fn fault_is_scarcity(fault: Fault) -> bool {
 
 #[test]
 fn timers_are_kept_while_no_receive_succeeds() {
-    let (mut world, peer) = settled();
+    let (mut world, peer) = quiet_world();
     world.servers[0].wire.0.lock().unwrap().unreadable = Some(Fault::OutOfMemory);
-    go_by_itself(&mut world, Duration::from_secs(40));
+    run_without_clients(&mut world, Duration::from_secs(40));
     assert_eq!(world.ends(), [(peer, CloseReason::Silent)], "the server received nothing for 30 s");
 }
 
 #[test]
 fn a_lost_descriptor_is_replaced_without_loss() {
-    let (mut world, peer) = settled();
+    let (mut world, peer) = quiet_world();
     for round in 1..=5 {
         world.pass(REOPEN_AFTER);
         let wire = world.servers[0].wire.clone();
-        (wire.0.lock().unwrap().is_closed, wire.0.lock().unwrap().reserves) = (true, 1);
+        (wire.0.lock().unwrap().is_closed, wire.0.lock().unwrap().spare_descriptors) = (true, 1);
         // In even rounds a receive detects the loss, in odd rounds a send.
         if round % 2 == 0 {
-            world.clients[0].0.send(world.clients[0].2, "heard");
+            world.clients[0].0.send(world.clients[0].2, "received");
             world.step_clients();
             world.servers[0].worker.set_ready(true);
         }
-        world.servers[0].send(peer, "said");
-        world.until("it arrived", |world| world.texts(0).len() == round);
+        world.servers[0].send(peer, "sent");
+        world.run_until("it arrived", |world| world.texts(0).len() == round);
         assert_eq!(world.servers[0].stats().sockets_reopened, round as u64);
     }
-    let heard = world.servers[0].heard.iter().filter(|event| matches!(event, Event::Message { .. }));
-    assert_eq!((heard.count(), world.servers[0].stats().unexplained()), (2, 0));
+    let received = world.servers[0].received.iter().filter(|event| matches!(event, Event::Message { .. }));
+    assert_eq!((received.count(), world.servers[0].stats().unexplained()), (2, 0));
     assert!(world.ends().is_empty() && !world.servers[0].worker.is_over());
 }
 
 #[test]
 fn a_second_lost_descriptor_within_a_second_ends_the_worker() {
-    let (mut world, peer) = settled();
+    let (mut world, peer) = quiet_world();
     let wire = world.servers[0].wire.clone();
-    (wire.0.lock().unwrap().is_closed, wire.0.lock().unwrap().reserves) = (true, 2);
+    (wire.0.lock().unwrap().is_closed, wire.0.lock().unwrap().spare_descriptors) = (true, 2);
     world.step();
     assert!(!world.servers[0].worker.is_over());
     wire.0.lock().unwrap().is_closed = true;
@@ -199,15 +200,15 @@ fn a_second_lost_descriptor_within_a_second_ends_the_worker() {
     world.servers[0].worker.set_ready(true);
     world.step();
     assert!(world.servers[0].worker.is_over());
-    assert_eq!(world.gone(), [peer]);
-    assert_eq!((wire.0.lock().unwrap().reserves, world.servers[0].stats().sockets_reopened), (1, 1));
+    assert_eq!(world.failed_peers(), [peer]);
+    assert_eq!((wire.0.lock().unwrap().spare_descriptors, world.servers[0].stats().sockets_reopened), (1, 1));
 }
 
 #[test]
 fn a_hello_to_a_restarting_worker_is_dropped_and_retried() {
     let mut world = World::new(2);
     world.join(0);
-    world.until("the first is connected", |world| world.connected().len() == 1);
+    world.run_until("the first is connected", |world| world.connected().len() == 1);
     // Worker 0 forwards this hello to worker 1, which has fewer connections.
     world.join(0);
     for _ in 0..100 {
@@ -216,7 +217,7 @@ fn a_hello_to_a_restarting_worker_is_dropped_and_retried() {
         }
         world.step_clients();
         world.servers[0].work();
-        world.carry_answers();
+        world.carry_replies();
         world.pass(Duration::from_millis(1));
     }
     world.servers[1].wire.0.lock().unwrap().panics = PANICS_IN_A_ROW;
@@ -226,7 +227,7 @@ fn a_hello_to_a_restarting_worker_is_dropped_and_retried() {
     let stats = world.servers[1].stats();
     assert_eq!((stats.restarts, stats.forwarded_in, stats.connections), (1, 1, 0));
     assert_eq!((stats.protocol.dropped(DropReason::Misrouted), stats.unexplained()), (1, 0));
-    world.until("the second is connected", |world| world.connected().len() == 2);
+    world.run_until("the second is connected", |world| world.connected().len() == 2);
     assert_eq!(world.servers.iter().map(|server| server.stats().connections).sum::<usize>(), 2);
-    assert!(world.gone().is_empty());
+    assert!(world.failed_peers().is_empty());
 }

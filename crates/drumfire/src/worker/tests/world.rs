@@ -55,11 +55,11 @@ pub(super) struct Wire {
     /// The descriptor is lost, so every call fails.
     pub(super) is_closed: bool,
     /// The number of times that the socket can be reopened.
-    pub(super) reserves: u32,
+    pub(super) spare_descriptors: u32,
     /// The address to which sends fail, and their error.
     pub(super) refused: Option<(SocketAddr, Fault)>,
     /// The bytes of the longest datagram that can be sent. `None` = no limit.
-    pub(super) carries: Option<usize>,
+    pub(super) datagram_max_bytes: Option<usize>,
     /// The timeout of each poll, oldest first.
     pub(super) polls: Vec<Option<Duration>>,
     /// The argument of each `watch_writable` call, oldest first.
@@ -76,11 +76,11 @@ impl Io for Fake {
         if wire.panics > 0 {
             wire.panics -= 1;
             drop(wire);
-            panic!("a fault that somebody put there");
+            panic!("an injected fault");
         }
         wire.receives += 1;
-        if let Some((elapsed, each)) = &wire.slow {
-            elapsed.set(elapsed.get() + *each);
+        if let Some((elapsed, duration)) = &wire.slow {
+            elapsed.set(elapsed.get() + *duration);
         }
         if wire.is_closed {
             return Err(Fault::BadDescriptor);
@@ -105,11 +105,12 @@ impl Io for Fake {
         if wire.is_blocked {
             return Err(Fault::WouldBlock);
         }
-        let Wire { outbox, trains, refused, carries, .. } = &mut *wire;
+        let Wire { outbox, trains, refused, datagram_max_bytes, .. } = &mut *wire;
         let mut sent = 0;
         for (to, bytes) in outgoing.datagrams().take(outgoing.first_train()) {
             let of_peer = refused.filter(|(peer, _)| to == Some(*peer)).map(|(_, fault)| fault);
-            let of_size = carries.filter(|most| bytes.len() > *most).map(|_| Fault::MessageTooLong);
+            let of_size =
+                datagram_max_bytes.filter(|most| bytes.len() > *most).map(|_| Fault::MessageTooLong);
             match of_peer.or(of_size) {
                 Some(fault) if sent == 0 => return Err(fault),
                 Some(_) => break,
@@ -146,9 +147,9 @@ impl Park<Fake> for Fake {
 
     fn reopen(&mut self, _: &mut Fake) -> bool {
         let mut wire = self.0.lock().unwrap();
-        let has_reserve = wire.reserves > 0;
+        let has_reserve = wire.spare_descriptors > 0;
         if has_reserve {
-            wire.reserves -= 1;
+            wire.spare_descriptors -= 1;
             wire.is_closed = false;
         }
         has_reserve
@@ -198,7 +199,7 @@ pub(super) struct Node<P> {
     /// The test takes the events from the worker, and not from the channel.
     is_direct: bool,
     /// All events that the worker has reported, oldest first.
-    pub(super) heard: VecDeque<Event>,
+    pub(super) received: VecDeque<Event>,
 }
 
 impl<P: Placement> Node<P> {
@@ -235,19 +236,19 @@ impl<P: Placement> Node<P> {
         if !is_direct {
             link.observe();
         }
-        Self { worker, wire, link: Arc::clone(link), address, is_direct, heard: VecDeque::new() }
+        Self { worker, wire, link: Arc::clone(link), address, is_direct, received: VecDeque::new() }
     }
 
     /// Runs one pass, and collects the reported events.
     pub(super) fn work(&mut self) {
         self.worker.work();
         if self.is_direct {
-            self.heard.extend(std::iter::from_fn(|| self.worker.next_event()));
+            self.received.extend(std::iter::from_fn(|| self.worker.next_event()));
             return;
         }
         let mut batch = Batch::default();
         self.link.take_reports(&mut batch);
-        self.heard.append(&mut batch.events);
+        self.received.append(&mut batch.events);
     }
 
     /// Commands the worker to send a message on channel 0.
@@ -293,7 +294,7 @@ impl World {
     pub(super) fn direct(clients: usize) -> Self {
         let mut world = Self::with(1, true);
         (0..clients).for_each(|_| world.join(0));
-        world.until_all_are_connected();
+        world.run_until_all_are_connected();
         world
     }
 
@@ -307,15 +308,15 @@ impl World {
         let servers =
             forward_queues(&links).into_iter().zip(&links).zip(0..).map(|((ring, link), index)| {
                 let registry = Arc::clone(&registry);
-                let mut life = 0;
+                let mut generation = 0;
                 let make =
                     move || {
                         registry.forget(index);
-                        life += 1;
+                        generation += 1;
                         let key = |byte| Secret::new([byte; 32]);
                         let server = ServerConfig::new(ServerKey::dev().pair(), key(1), key(2))
                             .shard(Shard { index, count, steering });
-                        let seed = Secret::new([life * 16 + u8::try_from(index).unwrap(); 32]);
+                        let seed = Secret::new([generation * 16 + u8::try_from(index).unwrap(); 32]);
                         Endpoint::server(Config::default(), server, registry.of_worker(index), seed).ok()
                     };
                 Node::new(SERVER.into(), &time, link, (index, ring), is_direct, Box::new(make))
@@ -356,7 +357,7 @@ impl World {
         for server in &mut self.servers {
             server.work();
         }
-        self.carry_answers();
+        self.carry_replies();
         self.pass(Duration::from_millis(1));
     }
 
@@ -371,7 +372,7 @@ impl World {
     }
 
     /// Moves the datagrams that the workers sent to the clients at their addresses.
-    pub(super) fn carry_answers(&mut self) {
+    pub(super) fn carry_replies(&mut self) {
         for (index, server) in self.servers.iter().enumerate() {
             for (to, bytes) in std::mem::take(&mut server.wire.0.lock().unwrap().outbox) {
                 for (client, worker, ..) in &mut self.clients {
@@ -392,7 +393,7 @@ impl World {
     ///
     /// # Panics
     /// After 3,000 steps.
-    pub(super) fn until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
+    pub(super) fn run_until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
         for _ in 0..3_000 {
             if is_true(self) {
                 return;
@@ -404,7 +405,7 @@ impl World {
 
     /// Returns the peers that workers reported as connected, including peers that are gone by now.
     pub(super) fn connected(&self) -> Vec<PeerId> {
-        let events = self.servers.iter().flat_map(|server| &server.heard);
+        let events = self.servers.iter().flat_map(|server| &server.received);
         let peers = events.filter_map(|event| match event {
             Event::Connected { peer, .. } => Some(*peer),
             _ => None,
@@ -418,21 +419,21 @@ impl World {
         for _ in 0..clients {
             world.join(0);
         }
-        world.until_all_are_connected();
+        world.run_until_all_are_connected();
         world
     }
 
     /// Steps until all clients are connected at both ends.
-    pub(super) fn until_all_are_connected(&mut self) {
-        self.until("connected", |world| {
+    pub(super) fn run_until_all_are_connected(&mut self) {
+        self.run_until("connected", |world| {
             world.connected().len() == world.clients.len()
-                && world.clients.iter().all(|client| !client.0.heard.is_empty())
+                && world.clients.iter().all(|client| !client.0.received.is_empty())
         });
     }
 
     /// Returns the messages that a client has received, in order.
     pub(super) fn texts(&self, client: usize) -> Vec<Bytes> {
-        let events = self.clients[client].0.heard.iter();
+        let events = self.clients[client].0.received.iter();
         let texts = events.filter_map(|event| match event {
             Event::Message { payload, .. } => Some(payload.clone()),
             _ => None,
@@ -441,14 +442,14 @@ impl World {
     }
 
     /// Returns the peers of the first worker that it reported as disconnected because of an internal error.
-    pub(super) fn gone(&self) -> Vec<PeerId> {
+    pub(super) fn failed_peers(&self) -> Vec<PeerId> {
         let is_own = |reason| matches!(reason, CloseReason::Local { code: CloseCode::Internal, .. });
         self.ends().into_iter().filter(|(_, reason)| is_own(*reason)).map(|(peer, _)| peer).collect()
     }
 
     /// Returns the peers that the first worker reported as disconnected, with the reasons.
     pub(super) fn ends(&self) -> Vec<(PeerId, CloseReason)> {
-        let ends = self.servers[0].heard.iter().filter_map(|event| match event {
+        let ends = self.servers[0].received.iter().filter_map(|event| match event {
             Event::Disconnected { peer, closed } => Some((*peer, closed.reason)),
             _ => None,
         });

@@ -1,4 +1,4 @@
-//! The way of datagrams through the simulated links of a socket.
+//! The path of datagrams through the simulated links of a socket.
 
 use drumfire_proto::{Endpoint, Inbound, Now, Placement};
 
