@@ -1,11 +1,12 @@
-//! Single stages of a packet's way, in nanoseconds, measured with Criterion: `cargo bench --bench stages`. A part of a name selects.
+//! Single stages of a packet's path, in nanoseconds, measured with Criterion: `cargo bench --bench stages`. An argument selects the stages
+//! whose names contain it.
 //!
 //! - Reading headers and frames. Nothing is opened.
 //! - Sealing a packet for one connection whose key is expanded.
 //! - A handshake at either end, and each refusal of a server.
 //! - Splitting trains, following flows, and the steering function.
 //!
-//! `cargo bench -p drumfire-crypto --bench aead` measures the ciphers alone, and `cargo bench --bench pipeline` the way from a datagram to
+//! `cargo bench -p drumfire-crypto --bench aead` measures the ciphers alone, and `cargo bench --bench pipeline` the path from a datagram to
 //! its connection.
 #![forbid(unsafe_code)]
 

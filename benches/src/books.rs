@@ -1,4 +1,4 @@
-//! The books of a bench: every datagram and every message has a place, or the bench fails with the counter that is off.
+//! The books of a bench: every datagram and every message is accounted for, or the bench fails and names the counter that is wrong.
 
 use std::ops::RangeInclusive;
 
@@ -84,7 +84,7 @@ pub(crate) fn close_way_back(served: &Counts, received: u64, kernel_drops: u64) 
 pub(crate) struct ReceiptBooks {
     /// Messages that the schedule offered.
     pub(crate) offered: u64,
-    /// Messages that were refused for want of room.
+    /// Messages that were refused because there was no room.
     pub(crate) full: u64,
     /// Messages that were refused because the connection was closed.
     pub(crate) closed: u64,

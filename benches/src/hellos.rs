@@ -22,13 +22,13 @@ const RETRY_COOKIE_AT: usize = 9;
 /// The reason why a server refuses a Hello, in the order of the server's checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// It has no cookie.
+    /// The Hello has no cookie.
     NoCookie,
-    /// Its cookie was made for another client.
+    /// The cookie was made for another client.
     BadCookie,
-    /// Its token was not issued.
+    /// The token was not issued.
     BadToken,
-    /// Its MAC is wrong.
+    /// The MAC is wrong.
     BadMac,
 }
 

@@ -186,7 +186,7 @@ impl WindowWatch {
 
     /// Takes the last samples.
     pub fn finish(mut self) -> Result<WindowUsage, String> {
-        // A load that had no core in a short window never came to its start.
+        // A load that had no core in a short window may never have reached the start of the window.
         self.poll(self.start);
         let ([server, load], ticks) = self.began.ok_or("the window never began")?;
         let (server, load) = (server.used()?, load.used()?);

@@ -1,7 +1,7 @@
 //! The harness of the benches: the command line, child processes, interleaved rounds, books, traffic, servers, and reports.
 //!
-//! No goal is here. A bench states its goals next to its figures. Every error is one line for the person who runs the bench. It names
-//! what failed.
+//! The harness contains no goals: each bench states its goals next to its figures. Every error is one line that names the cause, for the
+//! person who runs the bench.
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_errors_doc, reason = "all errors are described above")]
 

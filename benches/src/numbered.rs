@@ -1,4 +1,4 @@
-//! Messages with a number that is repeated over all their bytes, so that a message that changed on its way is not recognized.
+//! Messages with a number that is repeated over all their bytes, so that a message that was changed in transit is detected.
 
 /// The bits of a number below those of its connection. They count the messages of the connection.
 const CONNECTION_SHIFT: u32 = 40;

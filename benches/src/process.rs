@@ -1,4 +1,4 @@
-//! Child processes of a bench: this executable with a hidden first argument, or another program. They talk in lines.
+//! Child processes of a bench: this executable with a hidden first argument, or another program. They exchange lines of text.
 //!
 //! A child ends when its standard input does, and never outlives its [`Child`] value.
 
@@ -93,7 +93,7 @@ impl Child {
         Ok((server, to))
     }
 
-    /// Starts another program that talks in the same way. It may use the cores of the calling thread.
+    /// Starts another program that exchanges lines in the same way. It may use the cores of the calling thread.
     pub fn start_program(name: &'static str, program: &Path, args: &[&str]) -> Result<Self, String> {
         let fail = |error: io::Error| format!("{name} cannot be started: {error}");
         let mut child = Command::new(program)

@@ -1,4 +1,4 @@
-//! The steps of a packet's way between two endpoints in memory. A [`Meter`] measures some of them.
+//! The steps of a packet's path between two endpoints in memory. A [`Meter`] measures some of them.
 //!
 //! Packets come in batches, as from one receive call. The preparation of input is no step.
 

@@ -21,9 +21,9 @@ const GIVEN_UP_NS: u64 = 250_000_000;
 /// The time in which messages count, in nanoseconds of the host's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// The start, which belongs to the window.
+    /// The start of the window, inclusive.
     pub start: u64,
-    /// The end, which does not.
+    /// The end of the window, exclusive.
     pub end: u64,
 }
 

@@ -103,7 +103,7 @@ pub struct Traffic {
     pub per_client: usize,
     /// Bytes of a message.
     pub bytes: usize,
-    /// Bytes of its answer.
+    /// Bytes of the answer to a message.
     pub answer_bytes: usize,
     /// The number of channels that the messages of a connection use in turn, at least one.
     pub channels: u8,

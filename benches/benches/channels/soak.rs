@@ -2,7 +2,7 @@
 //! 1 % loss. After each section all messages must have been delivered. Then the connections are silent for ten seconds, and the
 //! allocator counts the memory of both ends.
 //!
-//! Virtual time is sufficient for what the protocol keeps: windows, rings, state of channels, and keys that change by the hour. It does
+//! Virtual time is sufficient for the state that the protocol keeps: windows, rings, channels, and keys that change within an hour. It does
 //! not cover the system's memory, sockets, or threads. The link's own memory is part of the figure.
 
 use allocation_counter::measure as counted;
@@ -25,7 +25,7 @@ const WARM_UP: u64 = 60 * SECOND;
 /// Sections at least. The second half of them is compared with the first.
 const SECTIONS_LEAST: u64 = 6;
 
-/// The memory of the second half over that of the first, at most.
+/// The goal for the memory of the second half over that of the first: at most this.
 const GROWTH: f64 = 1.01;
 
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {

@@ -7,7 +7,7 @@ use drumfire_benches::{
 use crate::Mode;
 use crate::round::Sample;
 
-/// Deliveries per CPU second over those of the baseline, at least.
+/// The goal for deliveries per CPU second over those of the baseline: at least this.
 const OVER_TCP: f64 = 5.0;
 
 /// The delay of the other clients that a stalled client may cause, in milliseconds.
@@ -15,13 +15,13 @@ const STALL_MS: f64 = 1.0;
 
 const P99: Pick = |latency| latency.p99;
 
-/// Bytes of what the status line calls Mb, as the journal did.
+/// The bytes of one Mb in the status line, which has the journal's unit.
 const MEGABYTE: f64 = 1e6;
 
 /// The status line of the interval between two samples. `percent` is the CPU time of server and clients.
 ///
-/// The journal's fields come first: clients, total and rate of bytes, messages and broadcasts per second, total and rate of drops.
-/// The bench adds the total and the rate of offered messages, those that were not said, and the CPU of both processes.
+/// The journal's fields come first: clients, total and rate of bytes, messages and broadcasts per second, total and rate of drops. The
+/// bench adds the total and the rate of offered messages, the messages that were not sent, and the CPU of both processes.
 pub(crate) fn status(from: &Sample, to: &Sample, [server, clients]: [f64; 2]) -> String {
     let rate = |name: &str| to.rate(from, name);
     let dropped = to.dropped().saturating_sub(from.dropped()) as f64 / to.seconds_since(from);

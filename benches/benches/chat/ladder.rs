@@ -12,7 +12,7 @@ const CLIENTS: [u32; 5] = [256, 512, 1_024, 2_048, 4_096];
 /// Rates in percent of the journal's.
 const SPEEDS: [u32; 6] = [150, 200, 300, 400, 600, 800];
 
-/// Deliveries per second at the last step, at least.
+/// The goal for deliveries per second at the last step: at least this.
 const DELIVERIES: f64 = 10e6;
 
 /// A server with a longer p99 does not keep up. It gathers for a fifth of this time.

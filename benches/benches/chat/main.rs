@@ -1,6 +1,6 @@
-//! A chat in which every client hears every other: `cargo bench --bench chat`.
+//! A chat in which every client receives the messages of all clients: `cargo bench --bench chat`.
 //!
-//! Each of 1,024 clients says 15 to 58 bytes every 0.5 to 1 s, at times that a seed fixes. These are 1,365 broadcasts and 1.4 million
+//! Each of 1,024 clients sends 15 to 58 bytes every 0.5 to 1 s, at times that a seed fixes. This makes 1,365 broadcasts and 1.4 million
 //! deliveries per second.
 //!
 //! | part | what is measured |
@@ -13,9 +13,9 @@
 //!
 //! `--only NAME` runs one part. `--judge` makes a missed goal a failure.
 //!
-//! The server is a process on one core. All clients are on one thread of this process, on another core. The baseline over TCP is that
-//! of the WolfMUD journal of 2021-02-21. Each interval prints a status line in the journal's format. The bench fails when the books do
-//! not close to the message.
+//! The server is a process on one core. All clients are on one thread of this process, on another core. The baseline over TCP is that of
+//! the WolfMUD journal of 2021-02-21. Each interval prints a status line in the journal's format. The bench fails when a single message is
+//! not accounted for.
 #![forbid(unsafe_code)]
 
 mod format;
@@ -84,7 +84,7 @@ struct Load {
     interval_ns: u64,
     /// The measured time, which is a multiple of the interval.
     window: Duration,
-    /// Whether there is one more client, which says nothing and stops reading within the window.
+    /// Whether there is one more client, which sends nothing and stops reading within the window.
     has_stalled: bool,
 }
 

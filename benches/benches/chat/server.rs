@@ -33,7 +33,7 @@ pub(crate) struct ChatTally {
     pub(crate) owed: AtomicU64,
     /// Copies of broadcasts for which a member had no room.
     pub(crate) missed: AtomicU64,
-    /// Messages that were received and not broadcast for want of room.
+    /// Messages that were received and not broadcast, because there was no room.
     #[serde(rename = "not broadcast")]
     not_broadcast: AtomicU64,
 }

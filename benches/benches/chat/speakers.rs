@@ -1,4 +1,4 @@
-//! The clients: what each says and when, and the count of what each hears.
+//! The clients: the messages that each sends and their times, and the counts of the messages that each receives.
 //!
 //! The times are fixed by a seed and do not depend on answers. Latency counts from them.
 
@@ -57,12 +57,12 @@ pub(crate) struct Tally {
     left: u64,
 }
 
-/// One client: the messages that it sends and hears.
+/// One client: the messages that it sends and receives.
 struct Speaker {
     random: u64,
-    /// The number of messages from each speaker until the last one that it heard.
+    /// The number of messages from each speaker until the last one that the client received.
     last: Vec<usize>,
-    /// The latencies of the messages that it heard, summed in nanoseconds, and their number.
+    /// The sum of the latencies of the received messages in nanoseconds, and the number of these messages.
     took: (u64, u64),
 }
 

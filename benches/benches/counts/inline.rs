@@ -1,6 +1,6 @@
-//! The way of a message through a server without threads, from its socket to the application and back.
+//! The path of a message through a server without threads, from its socket to the application and back.
 //!
-//! The server has real sockets and the real clock. System calls count for nothing, so the counts hardly depend on the machine. A client
+//! The server has real sockets and the real clock. System calls are not counted, so that the counts hardly depend on the machine. A client
 //! on the same thread sends one unreliable message per round.
 
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! Instructions of each stage of a packet's way, counted by valgrind's callgrind: `cargo bench --bench counts`.
+//! Instructions of each stage of a packet's path, counted by valgrind's callgrind: `cargo bench --bench counts`.
 //!
 //! Each stage runs in a process of its own, N times and 2 N times. The difference counts, so that work that happens once cancels out.
-//! Callgrind collects within one function alone, so the process that seals a stage's packets can also be the one that opens them. Keys,
-//! seeds, addresses, and the clock are fixed, so counts repeat to the instruction, except for the inline server's, which repeat within
-//! 1 %. They do not depend on how busy the machine is, but on
-//! the compiler, on valgrind, and on the C library. They say nothing about system calls. Cache lines are counted for one stage alone.
+//! Callgrind counts only within one function, so that one process can seal the packets of a stage and open them. Keys, seeds, addresses,
+//! and the clock are fixed, so counts repeat to the instruction, except for the inline server's, which repeat within 1 %. They depend on
+//! the compiler, on valgrind, and on the C library, but not on how busy the machine is. System calls are not counted. Cache lines are
+//! counted for one stage only.
 //!
 //! `cargo xtask bench --gate` compares the counts with `benches/counts.toml`. Some stages have a limit here as well: the cost of a
 //! datagram without keys, and the cost of a packet full of one kind of frame. `--quick` makes a tenth of the calls and leaves out a stage
@@ -41,7 +41,7 @@ struct Stage {
     run: fn(u64),
     /// Whether the stage takes long to prepare and its first call is like any other. Then one run is enough.
     is_long_prepared: bool,
-    /// The limit of a call, whatever the baseline is.
+    /// The limit of a call, independent of the baseline.
     most: Option<u32>,
 }
 
@@ -55,7 +55,7 @@ impl Stage {
     }
 }
 
-/// The stages in the order of a packet's way. The limits are those of a datagram from a sender without keys.
+/// The stages in the order of a packet's path. The limits are those of a datagram from a sender without keys.
 const STAGES: [Stage; 29] = [
     stage("parse", 1_024, stages::parse),
     stage("look-up and replay window", 1_024, stages::find),
@@ -126,7 +126,7 @@ fn counted_part<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Counts one step of a packet's way.
+/// Counts one step of a packet's path.
 pub(crate) struct StepCounter(pub(crate) Step);
 
 impl Meter for StepCounter {

@@ -7,17 +7,17 @@ use drumfire_crypto::Suite;
 use crate::round::CONNECT_TIMES;
 use crate::subject::{Io, Subject, default_suite};
 
-/// Messages delivered over those of plain UDP, at least.
+/// The goal for delivered messages over those of plain UDP: at least this.
 const DELIVERED_AES: f64 = 0.8;
 const DELIVERED_CHACHA: f64 = 0.7;
 
 /// Where plain UDP delivers this share of what is offered, drumfire must deliver all of it.
 const ALL: f64 = 0.999;
 
-/// TP99 over TP50, at most.
+/// The goal for TP99 over TP50: at most this.
 const TAIL: f64 = 2.0;
 
-/// EER over nbio's, at least.
+/// The goal for EER over nbio's: at least this.
 const OVER_NBIO: f64 = 3.0;
 
 /// The columns of nbio's BenchEcho and BenchRate. The second has also the offered turns and the skipped ones. A turn is skipped when its

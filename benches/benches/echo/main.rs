@@ -1,4 +1,4 @@
-//! The server's cost of a message there and back: `cargo bench --bench echo`.
+//! The server's cost of a message and its echo: `cargo bench --bench echo`.
 //!
 //! | part | load |
 //! | --- | --- |
@@ -6,8 +6,7 @@
 //! | `BenchRate` | nbio's benchmark: 10,000 connections, each with 200 messages of 1,024 B per second at fixed times |
 //!
 //! Each part compares drumfire with a plain UDP echo, and with nbio itself where there is a Go toolchain. `benches/peers` has the loads
-//! with fewer connections.
-//! `--only NAME` runs one part. `--judge` makes a missed goal a failure.
+//! with fewer connections. `--only NAME` runs one part. `--judge` makes a missed goal a failure.
 //!
 //! The server is a process on one core. All clients are on one thread of this process, on another core, and never sleep. Their CPU
 //! time is shown next to the server's and is part of no figure. Sixteen connections share a socket, so that the clients are faster

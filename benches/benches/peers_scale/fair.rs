@@ -1,4 +1,4 @@
-//! Fairness: latency and throughput of the others while one peer floods.
+//! Fairness: latency and throughput of the other clients while one peer floods.
 //!
 //! The flood is sent by the thread of the other clients, in trains between two polls. The arm that it is compared with sends as many
 //! trains to a socket that is never read, so that this thread is equally busy. The reliable quarter of the messages shows that lost ones
@@ -35,7 +35,7 @@ const DATAGRAM_BYTES: usize = FLOOD_BYTES + 32;
 /// A rate that no path here reaches.
 const LINE_RATE: Congestion = Congestion::Fixed { bytes_per_second: 1 << 36 };
 
-/// p99 of the others, with a flood over without one.
+/// The goal for the p99 latency of the other clients with a flood over that without one.
 const P99_RATIO: f64 = 1.05;
 
 /// Jain's index of the others' throughput: 1 when all have the same (Jain, Chiu and Hawe 1984).

@@ -28,7 +28,8 @@ const EVERYONE: GroupId = GroupId(1);
 
 /// Runs a server that announces each newcomer to all connections. The argument is the number of connections.
 ///
-/// It prints its address and its counts: `left`, `owed` (copies of announcements), and for want of room `not announced` and `missed`.
+/// It prints its address and its counts: `left`, `owed` (copies of announcements), and `not announced` and `missed`, which count
+/// announcements without room.
 pub(crate) fn announce(args: &str) -> Result<Counts, String> {
     let mut server = Server::bind(config(1, arguments(args)?)).map_err(|error| error.to_string())?;
     let input = InputLines::read();

@@ -15,7 +15,7 @@ use crate::world::{
     traffic,
 };
 
-/// CPU over that of a plain server which gathers as long, with the clients and answers of [`OVER_PLAIN_AT`].
+/// The goal for the CPU over that of a plain server that gathers for the same time, with the clients and answers of [`OVER_PLAIN_AT`].
 const OVER_PLAIN: f64 = 1.4;
 
 /// Ticks per second, clients, and bytes of answers.

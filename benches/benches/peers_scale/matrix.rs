@@ -17,7 +17,7 @@ const RATES: [u32; 2] = [100, 1_000];
 /// Rows of [`SLOTS`] that are compared with the first one, by their names.
 const OVER_FEW: [(&str, usize); 2] = [("8,192", 1), ("64k", 2)];
 
-/// CPU with many slots over that with 64. A quiet machine has this spread.
+/// The goal for the CPU with many slots over that with 64. Even on a quiet machine, the figure spreads this much.
 const NOISE: f64 = 1.1;
 
 /// The time after which a new server is measured.

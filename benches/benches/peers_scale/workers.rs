@@ -9,10 +9,10 @@ use drumfire_benches::{Arm, Bench, Goal, interleave, ratio_note};
 
 use crate::world::{PER_DROP, PER_SECOND, WARM_UP, World, handler};
 
-/// CPU per message, two workers over one.
+/// The goal for the CPU per message with two workers over that with one.
 const CPU_RATIO: f64 = 1.05;
 
-/// With fewer cores, two threads and the load share theirs.
+/// With fewer cores, the two threads and the load share cores.
 const CORES_LEAST: usize = 4;
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {

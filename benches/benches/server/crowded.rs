@@ -11,7 +11,7 @@ use drumfire_benches::{
     ratio_note,
 };
 
-/// CPU per message, many over few.
+/// The goal for the CPU per message with many connections over that with few.
 const CPU_RATIO: f64 = 1.25;
 
 const SOCKETS: u32 = 8;

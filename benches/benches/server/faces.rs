@@ -19,7 +19,7 @@ use crate::round::{Round, load};
 const LOADS: [(&str, Shape, u32); 2] =
     [("steady", Shape::Open { rate: 625 }, 64), ("full", Shape::Closed { outstanding: 1 }, 500)];
 
-/// Messages for the same CPU time, handler over thread hop, at least.
+/// The goal for the messages per CPU time of a handler over those of the thread hop: at least this.
 const HANDLER_OVER_HOP: f64 = 2.0;
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {

@@ -17,13 +17,13 @@ use drumfire_tools::clock;
 
 const SOCKETS: u32 = 8;
 
-/// Memory of the server per connection, in bytes.
+/// The goal for the server's memory per connection, in bytes.
 const BYTES_GOAL: f64 = 1_024.0;
 
-/// CPU of the server over that of the plain one.
+/// The goal for the server's CPU over that of the plain server.
 const CPU_GOAL: f64 = 1.3;
 
-/// CPU of the server with the clients of [`FEW`], in percent of a core.
+/// The goal for the server's CPU with the clients of [`FEW`], in percent of a core.
 const SHARE_GOAL: f64 = 0.8;
 
 /// The section with goals for CPU, and its clients.

@@ -1,4 +1,4 @@
-//! Latency and loss of well-behaved players next to a client that is not.
+//! Latency and loss of well-behaved players next to a misbehaving client.
 //!
 //! 200 players each send 60 messages per second at fixed times to an async server with a task per connection, and get them back. The
 //! arms differ in the neighbor, which is one more connection:
