@@ -193,7 +193,9 @@ impl<S: WorldServer> World<S> {
 
     /// Adds a client that begins to connect over perfect links. Returns its index in `clients`.
     ///
-    /// # Errors An [`Error`] that names the invalid setting.
+    /// # Errors
+    ///
+    /// An [`Error`] that names the invalid setting.
     pub fn join(&mut self, config: &ClientConfig) -> Result<usize, Error> {
         self.join_with(self.options(), config)
     }
@@ -201,7 +203,9 @@ impl<S: WorldServer> World<S> {
     /// Adds a client that begins to connect with these options, for example with a token of [`World::issue`]. Returns its index
     /// in `clients`.
     ///
-    /// # Errors An [`Error`] that names the invalid setting.
+    /// # Errors
+    ///
+    /// An [`Error`] that names the invalid setting.
     pub fn join_with(
         &mut self,
         options: impl Into<ConnectOptions>,
@@ -249,7 +253,9 @@ impl<S: WorldServer> World<S> {
 
     /// Configures both links of all present clients. Datagrams in flight are unaffected.
     ///
-    /// # Errors [`Error::Setting`] with the first field that is out of range.
+    /// # Errors
+    ///
+    /// [`Error::Setting`] with the first field that is out of range.
     pub fn set_links(&mut self, config: &LinkConfig) -> Result<(), Error> {
         for client in 0..self.clients.len() {
             self.set_up(client, config)?;
@@ -260,7 +266,9 @@ impl<S: WorldServer> World<S> {
 
     /// Configures the link from this client to the server. Datagrams in flight are unaffected.
     ///
-    /// # Errors [`Error::Setting`] with the first field that is out of range.
+    /// # Errors
+    ///
+    /// [`Error::Setting`] with the first field that is out of range.
     ///
     /// # Panics
     /// If there is no such client.
@@ -270,7 +278,9 @@ impl<S: WorldServer> World<S> {
 
     /// Configures the link from the server to this client. Datagrams in flight are unaffected.
     ///
-    /// # Errors [`Error::Setting`] with the first field that is out of range.
+    /// # Errors
+    ///
+    /// [`Error::Setting`] with the first field that is out of range.
     ///
     /// # Panics
     /// If there is no such client.
@@ -425,7 +435,9 @@ impl<S: WorldServer> World<S> {
     /// Advances the virtual time by `duration`, from one wake-up to the next, and does all I/O that is due. Messages queued
     /// before this call are sent first, even if they were not flushed.
     ///
-    /// # Panics If the world does not become idle at some moment, because an endpoint wakes up again and again while no time passes.
+    /// # Panics
+    ///
+    /// If the world does not become idle at some moment, because an endpoint wakes up again and again while no time passes.
     pub fn advance(&mut self, duration: Duration) {
         let end = self.network.now().after(duration);
         self.server.flush_app();

@@ -36,7 +36,9 @@ impl<S: WorldServer> World<S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors An [`Error`] that names the invalid setting. The client is then not replaced, but its port has changed.
+    /// # Errors
+    ///
+    /// An [`Error`] that names the invalid setting. The client is then not replaced, but its port has changed.
     ///
     /// # Panics
     /// If there is no such client.

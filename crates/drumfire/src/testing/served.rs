@@ -67,7 +67,9 @@ impl<N> driven::Driven for handler::Server<N> {
 impl World {
     /// Creates a world with a server with these settings and no clients. The server binds no socket, and port 0 becomes 7777.
     ///
-    /// # Errors An [`Error`] that names the invalid setting. `workers` must be `Inline` or `Count`.
+    /// # Errors
+    ///
+    /// An [`Error`] that names the invalid setting. `workers` must be `Inline` or `Count`.
     pub fn new(config: ServerConfig, seed: u64) -> Result<Self, Error> {
         Self::with_sockets(config, Sockets::default(), seed)
     }
@@ -136,7 +138,9 @@ impl<N: Send + 'static> World<handler::Server<N>> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors An [`Error`] that names the invalid setting. `workers` must be `Inline` or `Count`.
+    /// # Errors
+    ///
+    /// An [`Error`] that names the invalid setting. `workers` must be `Inline` or `Count`.
     pub fn serving<H: Handler<Note = N>>(
         config: ServerConfig,
         seed: u64,

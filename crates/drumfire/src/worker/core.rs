@@ -315,7 +315,9 @@ impl<P: Placement> Core<P> {
 
     /// Bans the player of a connected peer, or its IP address if it has no player.
     ///
-    /// # Errors [`Error::UnknownPeer`] if the peer has disconnected, or the error of the ban list.
+    /// # Errors
+    ///
+    /// [`Error::UnknownPeer`] if the peer has disconnected, or the error of the ban list.
     fn ban(&self, order: &BanOrder) -> Result<Ban, Error> {
         let summary = self.peers.has(order.peer).then(|| self.endpoint.peer_summary(order.peer)).flatten();
         let summary = summary.ok_or(Error::UnknownPeer)?;

@@ -100,7 +100,9 @@ pub(crate) trait Transport<P: Placement>: Send {
 
     /// Continues with another socket. Datagrams in the old one are lost. Without a socket it does nothing.
     ///
-    /// # Errors The error of the system. Nothing has changed.
+    /// # Errors
+    ///
+    /// The error of the system. Nothing has changed.
     fn replace_socket(&mut self, socket: Socket) -> io::Result<()>;
 }
 

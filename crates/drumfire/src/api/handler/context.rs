@@ -55,8 +55,9 @@ impl Context<'_> {
         self.0.command(peer, Command::Leave { peer, group });
     }
 
-    /// Queues a message for many peers, as [`Server::broadcast`](crate::Server::broadcast) does. Peers of this worker
-    /// receive it with this flush, and peers of other workers with the next flush of their worker.
+    /// Queues a message for many peers, as [`Server::broadcast`](crate::Server::broadcast) does. The
+    /// messages to peers of this worker are sent after the current pass. Another worker sends to its own peers after
+    /// its next pass.
     ///
     /// # Errors
     ///

@@ -430,7 +430,7 @@ mod tests {
         let peer = crate::worker::channel::tests::peer();
         for reason in reasons() {
             let lines = logged_lines(|trace| {
-                trace.on_connection_event(at(0), peer, &ConnectionEvent::Disconnected(reason))
+                trace.on_connection_event(at(0), peer, &ConnectionEvent::Disconnected(reason));
             });
             let [(level, line)] = lines.as_slice() else { panic!("{lines:?}") };
             let is_wanted = line.contains("\"application\"") || line.contains("\"shutdown\"");
