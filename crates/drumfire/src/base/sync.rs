@@ -11,8 +11,9 @@
 //! | [`AsyncNotify`] | any thread and tasks | `tokio`'s `Notify`, registered before each check for changes |
 //! | `SendEdge` | the senders to a peer and its worker | a number that the worker raises, and a waker that it calls then |
 //!
-//! - As a value under one lock: `ConnectionRegistry`, `Bans`, `Gate`, `Attempts`, the counters of a worker, the result of `PortMonitor`,
-//!   the addresses of a group in `drumfire-socket`, and the network of a world. Wake-ups follow after the lock is free.
+//! - As a value under one lock: `ConnectionRegistry`, `Bans`, `Gate`, `Attempts`, the counters of a worker, and the result of
+//!   `PortMonitor`. The addresses of a group in `drumfire-socket` and the network of a world have such a lock too. Wake-ups
+//!   follow after the lock is free.
 //! - Through a channel of the standard library or `tokio`: `ForwardQueue`, receipts, and statistics for tasks. The sender wakes the
 //!   receiver afterward.
 //! - As a number that does not depend on others: `LoadMeter`, the sums of `metrics`, and the length of a queue of `Senders`. The flags of a
