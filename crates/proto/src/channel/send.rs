@@ -131,21 +131,17 @@ impl SendQueue {
     /// Processes the peer's new total credit.
     pub(crate) fn on_credit(&mut self, total_bytes: u64) {
         // More credit may be enough for the message that waits for it.
-        if self.credit.on_credit(total_bytes)
-            && let Some(scheduler) = &mut self.scheduler
-        {
+        if self.credit.on_credit(total_bytes) {
+            self.recheck_credit();
+        }
+    }
+
+    /// Compares the next message with the peer's credit again, after more credit or a drop of the message that waited for it.
+    fn recheck_credit(&mut self) {
+        if let Some(scheduler) = &mut self.scheduler {
             scheduler.set_short_of_credit(false);
         }
         self.unblock();
-    }
-
-    /// Compares the next message with the peer's credit again, after a message that may have waited for credit was dropped.
-    #[cold]
-    fn recheck_credit(&mut self) {
-        if let Some(scheduler) = self.scheduler.as_mut().filter(|scheduler| scheduler.is_short_of_credit()) {
-            scheduler.set_short_of_credit(false);
-            self.unblock();
-        }
     }
 
     /// Queues a message if `limit_bytes` of memory have room for it. Otherwise the channel's options decide, and `if_full` in a

@@ -19,8 +19,8 @@ use crate::time::{Moment, Now};
 use crate::visits::{self, Visit};
 
 impl<P: Placement> Endpoint<P> {
-    /// Finishes a batch of datagrams that ended before [`Self::poll_transmit`] returned `None`, for example because the socket had
-    /// no room: connections get their timers, and the events of what was sent are queued.
+    /// Finishes a batch of datagrams that ended before [`Self::poll_transmit`] returned `None`, for example because the
+    /// socket had no room. Connections get their timers, and the events of sent messages are queued.
     pub fn finish_transmit(&mut self) {
         self.reschedule_changed();
         self.clear_current();
@@ -32,7 +32,7 @@ impl<P: Placement> Endpoint<P> {
         let earlier = self.now;
         let now = self.advance_clock(now);
         if now > earlier {
-            // What became due in between is sent by this call, and not only by the one after the next wake-up.
+            // A connection may have become able to send in between. The last call of the batch would find it too late.
             self.reschedule_changed();
         }
         self.is_transmit_due = false;

@@ -137,6 +137,7 @@ impl<T: Clone> Link<T> {
         if !self.launch(at, tag.clone(), datagram) {
             self.counts.queue_full += 1;
         } else if self.random.happens(self.config.duplicate) {
+            // The copy is corrupted on its own, and it needs memory of its own: a full link sends only the original.
             let late = self.random.duration(self.config.duplicate_late);
             self.counts.duplicated += u64::from(self.launch(at.saturating_add(late), tag, datagram));
         }
@@ -171,6 +172,7 @@ impl<T: Clone> Link<T> {
         let loss = match self.config.loss {
             Loss::Even(loss) => loss,
             Loss::Bursts { begin, end, inside, outside } => {
+                // The state changes before the datagram, so that a burst of length one loses a datagram too.
                 let turn = if self.is_in_burst { end } else { begin };
                 self.is_in_burst ^= self.random.happens(turn);
                 if self.is_in_burst { inside } else { outside }
