@@ -35,7 +35,7 @@ const METRICS: [Metric; 4] = [
     Metric {
         name: "drumfire_busy_ratio",
         kind: "gauge",
-        help: "Share of the last second in passes that did something, 0 to 1",
+        help: "Share of the last second in passes with work, 0 to 1",
         value: |thread| Some(thread.busy_percent? as f64 / 100.0),
     },
     Metric {
@@ -47,7 +47,7 @@ const METRICS: [Metric; 4] = [
     Metric {
         name: "drumfire_kernel_dropped_total",
         kind: "counter",
-        help: "Datagrams dropped in front of the socket",
+        help: "Datagrams that the kernel dropped: receive buffer full",
         value: |thread| thread.kernel_dropped.map(|count| count as f64),
     },
     Metric {
