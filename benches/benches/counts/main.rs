@@ -151,7 +151,7 @@ fn send_full(count: u64, step: Step) {
 
 fn main() -> ExitCode {
     let names = STAGES.iter().map(|stage| stage.name).chain(PACKETS.iter().map(|packet| packet.name));
-    let names = names.chain(COLD.iter().map(|(name, ..)| *name));
+    let names = names.chain(COLD.iter().map(|(name, _)| *name));
     let parts = [part("counts", run).with_sections(names.collect::<Vec<_>>().leak())];
     Program { roles: &[(COUNTED, run_counted)], ..Program::new("counts", &parts) }.main()
 }
@@ -163,7 +163,7 @@ fn run_counted(args: &str) -> Result<Counts, String> {
         packets::receive(packet, usize::try_from(number).map_err(|error| error.to_string())?);
         return Ok(Counts::new());
     }
-    if let Some((_, direction, _)) = COLD.iter().find(|(cold, ..)| *cold == name) {
+    if let Some((_, direction)) = COLD.iter().find(|(cold, _)| *cold == name) {
         cold::echo(*direction, number);
         return Ok(Counts::new());
     }
