@@ -61,17 +61,17 @@ impl TryFrom<AccessForm> for Access {
 
 impl<'de> Deserialize<'de> for AccessForm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OpenOrToken)
+        deserializer.deserialize_any(AccessVisitor)
     }
 }
 
 /// A derived implementation would repeat an unknown word or a value of the wrong type in its error, and either can be a misplaced
 /// secret.
-struct OpenOrToken;
+struct AccessVisitor;
 
 const OPEN_OR_TOKEN: &str = "\"open\", or the table `token` with its keys";
 
-impl<'de> Visitor<'de> for OpenOrToken {
+impl<'de> Visitor<'de> for AccessVisitor {
     type Value = AccessForm;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,13 +103,13 @@ struct TokenTable(TokenForm);
 
 impl<'de> Deserialize<'de> for TokenTable {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(TableAlone)
+        deserializer.deserialize_map(TokenTableVisitor)
     }
 }
 
-struct TableAlone;
+struct TokenTableVisitor;
 
-impl<'de> Visitor<'de> for TableAlone {
+impl<'de> Visitor<'de> for TokenTableVisitor {
     type Value = TokenTable;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
