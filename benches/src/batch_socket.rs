@@ -40,9 +40,15 @@ impl BatchSocket {
         Self::open(server, each, Gro::Off, SendMode::Sendmmsg)
     }
 
-    /// Connects a socket that sends and receives trains of datagrams. Only the datagrams of a single connection form trains.
+    /// Connects a socket of a single connection, which sends and receives trains of datagrams.
     pub fn connect_for_trains(server: SocketAddr, each: usize) -> Result<Self, String> {
         Self::open(server, each, Gro::On, SendMode::Gso)
+    }
+
+    /// Connects a socket of several connections, which receives trains as a client of drumfire does. It sends no trains, because they
+    /// would have datagrams of several connections, which those of no client have.
+    pub fn connect_to_receive_trains(server: SocketAddr, each: usize) -> Result<Self, String> {
+        Self::open(server, each, Gro::On, SendMode::Sendmmsg)
     }
 
     fn open(server: SocketAddr, each: usize, gro: Gro, mode: SendMode) -> Result<Self, String> {

@@ -78,11 +78,10 @@ struct ClientSocket {
 impl ClientSocket {
     fn connect(settings: &ClientSettings, connections: u32) -> Result<Self, String> {
         let server = settings.to.0;
-        // Datagrams of several connections would share a train, as they do with no real client.
         let wire = if connections == 1 {
             BatchSocket::connect_for_trains(server, settings.each)?
         } else {
-            BatchSocket::connect(server, settings.each)?
+            BatchSocket::connect_to_receive_trains(server, settings.each)?
         };
         let config = settings.config.clone().connections(connections);
         let endpoint = Endpoint::client(config, ClientConfig::many(), seed());

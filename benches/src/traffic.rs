@@ -392,9 +392,9 @@ impl<C: Client> Generator<C> {
         Ok(self.out_of_client.iter().sum())
     }
 
-    /// Receives what came for all clients, without sending.
-    pub fn receive(&mut self) -> Result<(), String> {
-        (0..self.clients.len()).try_for_each(|client| self.poll_client(client, clock::host_ns()))
+    /// Receives what came for all clients, and sends what is due in return. Connections stay alive, and no messages are sent.
+    pub fn poll(&mut self) -> Result<(), String> {
+        (0..self.clients.len()).try_for_each(|client| self.poll_and_flush(client))
     }
 
     fn poll_and_flush(&mut self, client: usize) -> Result<(), String> {

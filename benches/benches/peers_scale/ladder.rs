@@ -104,7 +104,7 @@ impl Ladder {
             arms.push(Arm::new(format!("{clients} plain, {down_bytes} B down"), move || {
                 let plain_load = &mut *plain_load.borrow_mut();
                 plain_load.clients().iter_mut().for_each(|client| imitate(client, counters.get()));
-                let keep_alive = at_intervals(KEEP_ALIVE_NS, || world.borrow_mut().load.receive());
+                let keep_alive = at_intervals(KEEP_ALIVE_NS, || world.borrow_mut().load.poll());
                 plain_load.measure(plain, (WARM_UP, counted), (true, PER_DROP), keep_alive)
             }));
         }

@@ -33,7 +33,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         let [own, other] = [&worlds[place], &worlds[1 - place]];
         Arm::new(format!("{} worker(s)", place + 1), move || {
             let World { server, load, .. } = &mut *own.borrow_mut();
-            let keep_alive = at_intervals(KEEP_ALIVE_NS, || other.borrow_mut().load.receive());
+            let keep_alive = at_intervals(KEEP_ALIVE_NS, || other.borrow_mut().load.poll());
             // Two workers on one core wait for each other, which is no disturbance.
             load.measure(server, (WARM_UP, counted), (false, PER_DROP), keep_alive)
         })

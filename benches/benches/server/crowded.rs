@@ -27,7 +27,8 @@ const WARM_UP: Duration = Duration::from_millis(300);
 /// The length of a window. It is so short that no connection is due for a keep-alive during the other window.
 const WINDOW: Duration = Duration::from_millis(1_200);
 
-/// The interval in which the sockets of the other side are emptied, so that they do not overflow.
+/// The interval in which the sockets of the other side are emptied, so that they do not overflow, and its acknowledgments and probes are
+/// sent. Without these, its connections end when busy rounds are repeated.
 const OTHER_EVERY_NS: u64 = 50_000_000;
 
 /// A server and its clients.
@@ -68,7 +69,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         let [own, other] = [&sides[place], &sides[1 - place]];
         Arm::new(format!("{} connections", clients[place]), move || {
             let Side { server, generator } = &mut *own.borrow_mut();
-            let empty_other = at_intervals(OTHER_EVERY_NS, || other.borrow_mut().generator.receive());
+            let empty_other = at_intervals(OTHER_EVERY_NS, || other.borrow_mut().generator.poll());
             generator.measure(server, (WARM_UP, WINDOW), (true, PER_DROP), empty_other)
         })
     };
