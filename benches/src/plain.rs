@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire_socket::{
     DrainEnd, FlushEnd, Gro, GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, SendBatch,
-    SendMode, Sender, Wait, Waiter,
+    SendMode, Sender, Wait, Waiter, monotonic_time,
 };
 use drumfire_tools::clock;
 use mio::net::UdpSocket;
@@ -213,7 +213,7 @@ fn serve_in_batches(
             waited.map_err(|fault| io::Error::other(format!("{fault:?}")))?;
             let before = counted.received;
             is_more = pass(counted);
-            waiter.on_pass(clock::now(), counted.received - before);
+            waiter.on_pass(monotonic_time(), counted.received - before);
         }
     }
     Ok(())

@@ -15,6 +15,7 @@
 //! | `enable_packet_info` | `false` if the platform cannot report local addresses; each is then `ANY` |
 //! | `duplicate`, `receive_queue` | the kernel's account of the receive queue, or `Unsupported` |
 //! | `lower_timer_slack` | short sleeps of this thread end within microseconds, as far as the platform can |
+//! | `monotonic_time` | the time of a clock that never goes back |
 //! | `thread_cpu_time` | the CPU time of the calling thread, or `None` |
 //! | `register_poll`, `deregister_poll` | a poll as an event source of another poll; requires `HAS_GROUPS` |
 //! | `inode_of`, `for_each_socket_on` | the system's list of the sockets on a port, or `Unsupported` |

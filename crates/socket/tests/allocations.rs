@@ -87,16 +87,11 @@ impl Loopback {
                 let datagrams = self.receiver.counts().datagrams - before;
                 empty_drains += u64::from(datagrams == 0);
                 assert!(empty_drains < 10_000_000, "stalled");
-                self.waiter.on_pass(now(), datagrams);
+                self.waiter.on_pass(drumfire_socket::monotonic_time(), datagrams);
             }
             assert_eq!(bytes, 30 * 200 + 20 * 100);
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the worker's one clock reading per pass")]
-fn now() -> std::time::Instant {
-    std::time::Instant::now()
 }
 
 #[track_caller]

@@ -4,8 +4,6 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-
 /// Monotonic time, for intervals within this process.
 #[expect(clippy::disallowed_methods, reason = "this is the place that owns the clock")]
 pub fn now() -> Instant {
@@ -14,10 +12,8 @@ pub fn now() -> Instant {
 
 /// The host's monotonic clock in nanoseconds: the same for all processes of one host, and never 0.
 pub fn host_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanos).max(1)
+    let time = drumfire_socket::monotonic_time();
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into()).max(1)
 }
 
 /// Returns a condition that holds for this time from now on.

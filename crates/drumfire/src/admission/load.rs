@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use drumfire_proto::{Moment, Stats};
 
-use crate::base::clock::{Clock, ClockSample};
+use crate::base::clock::Clock;
 
 /// The interval at which the load is published, in nanoseconds.
 const WINDOW_NANOS: u64 = 1_000_000_000;
@@ -43,12 +43,12 @@ pub(crate) struct LoadMeter {
 
 impl LoadMeter {
     /// Records a pass that started at `began` and ended now. `counted` has the counters of the worker after the pass.
-    pub(crate) fn on_pass(&self, began: &ClockSample, counted: &Stats, clock: &mut dyn Clock) {
+    pub(crate) fn on_pass(&self, began: Moment, counted: &Stats, clock: &mut dyn Clock) {
         let progress = counted.datagrams_received.wrapping_add(counted.datagrams_sent);
         if self.progress.replace(progress) == progress {
             return;
         }
-        let (began, end) = (began.now.monotonic.as_nanos(), clock.monotonic().as_nanos());
+        let (began, end) = (began.as_nanos(), clock.monotonic().as_nanos());
         let spent = self.spent_nanos.load_relaxed().saturating_add(end.saturating_sub(began));
         let window = end.saturating_sub(self.window_start_nanos.load_relaxed());
         if window < WINDOW_NANOS {
@@ -131,11 +131,6 @@ pub(crate) mod tests {
         Moment::ORIGIN.after(Duration::from_millis(milliseconds))
     }
 
-    fn sample_at(milliseconds: u64) -> ClockSample {
-        let now = Now { monotonic: at(milliseconds), wall: Duration::ZERO };
-        ClockSample { instant: crate::base::clock::instant(), now }
-    }
-
     /// A clock with fixed readings, which panics if it is read at the wrong time.
     #[derive(Default)]
     struct FixedClock {
@@ -144,8 +139,9 @@ pub(crate) mod tests {
     }
 
     impl Clock for FixedClock {
-        fn read(&mut self) -> ClockSample {
-            sample_at(self.milliseconds.expect("an empty pass reads no clock"))
+        fn read(&mut self) -> Now {
+            let milliseconds = self.milliseconds.expect("an empty pass reads no clock");
+            Now { monotonic: at(milliseconds), wall: Duration::ZERO }
         }
 
         fn thread_cpu_time(&mut self) -> Option<Duration> {
@@ -169,7 +165,7 @@ pub(crate) mod tests {
         for (began, end) in passes {
             let counted = received(busy.progress.load_relaxed() + 1);
             busy.on_pass(
-                &sample_at(*began),
+                at(*began),
                 &counted,
                 &mut FixedClock { milliseconds: Some(*end), ..FixedClock::default() },
             );
@@ -196,7 +192,7 @@ pub(crate) mod tests {
         for (began, end, cpu) in passes {
             let counted = received(busy.progress.load_relaxed() + 1);
             let mut clock = FixedClock { milliseconds: Some(*end), cpu_milliseconds: Some(*cpu) };
-            busy.on_pass(&sample_at(*began), &counted, &mut clock);
+            busy.on_pass(at(*began), &counted, &mut clock);
         }
     }
 
@@ -260,7 +256,7 @@ pub(crate) mod tests {
         passes(&busy, &[(0, 2_000)]);
         let counted = received(1);
         for began in 2_000..4_000 {
-            busy.on_pass(&sample_at(began), &counted, &mut FixedClock::default());
+            busy.on_pass(at(began), &counted, &mut FixedClock::default());
         }
         assert_eq!((busy.percent(at(4_000)), busy.percent(at(4_001))), (100, 0));
         passes(&busy, &[(10_000, 10_400)]);

@@ -4,23 +4,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use drumfire_proto::{Moment, Now};
 
-/// One reading of the clocks. A worker takes one per pass.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ClockSample {
-    /// The time for the wait strategy.
-    pub(crate) instant: Instant,
-    /// The times for the protocol.
-    pub(crate) now: Now,
-}
-
-/// The clocks of a worker.
+/// The clocks of a worker, which reads them once per pass.
 pub(crate) trait Clock: Send {
     /// Reads the monotonic clock and the wall clock.
-    fn read(&mut self) -> ClockSample;
+    fn read(&mut self) -> Now;
 
-    /// Reads the monotonic clock alone, at half the cost.
+    /// Reads the monotonic clock alone.
     fn monotonic(&mut self) -> Moment {
-        self.read().now.monotonic
+        self.read().monotonic
     }
 
     /// Returns the CPU time that this thread has used, or `None` if the platform does not count it.
@@ -30,7 +21,7 @@ pub(crate) trait Clock: Send {
 /// The clocks of the system. Copies share one origin, because all workers of a server need the same monotonic time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SystemClock {
-    origin: Instant,
+    origin_nanos: u64,
     /// The time at which the wall clock was last read, and the reading.
     wall_read: (Moment, Duration),
 }
@@ -42,35 +33,33 @@ const WALL_INTERVAL: Duration = Duration::from_millis(50);
 impl SystemClock {
     /// Starts the monotonic time at zero.
     pub(crate) fn start() -> Self {
-        Self { origin: instant(), wall_read: (Moment::ORIGIN, wall()) }
-    }
-
-    fn since_origin(&self, instant: Instant) -> Moment {
-        let since = instant.saturating_duration_since(self.origin);
-        // The sum is exact for 584 years.
-        let nanos = since.as_secs().saturating_mul(1_000_000_000).saturating_add(since.subsec_nanos().into());
-        Moment::from_nanos(nanos)
+        Self { origin_nanos: monotonic_nanos(), wall_read: (Moment::ORIGIN, wall()) }
     }
 }
 
 impl Clock for SystemClock {
-    fn read(&mut self) -> ClockSample {
-        let instant = instant();
-        let monotonic = self.since_origin(instant);
+    fn read(&mut self) -> Now {
+        let monotonic = self.monotonic();
         if monotonic.since(self.wall_read.0) >= WALL_INTERVAL {
             self.wall_read = (monotonic, wall());
         }
         let (read_at, wall) = self.wall_read;
-        ClockSample { instant, now: Now { monotonic, wall: wall.saturating_add(monotonic.since(read_at)) } }
+        Now { monotonic, wall: wall.saturating_add(monotonic.since(read_at)) }
     }
 
     fn monotonic(&mut self) -> Moment {
-        self.since_origin(instant())
+        Moment::from_nanos(monotonic_nanos().saturating_sub(self.origin_nanos))
     }
 
     fn thread_cpu_time(&mut self) -> Option<Duration> {
         drumfire_socket::thread_cpu_time()
     }
+}
+
+fn monotonic_nanos() -> u64 {
+    let time = drumfire_socket::monotonic_time();
+    // The sum is exact for 584 years.
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
 }
 
 /// Returns the time since 1970, or zero for a clock that shows an earlier time.

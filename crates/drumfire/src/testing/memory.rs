@@ -4,16 +4,16 @@
 
 use std::net::SocketAddr;
 use std::panic::resume_unwind;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use drumfire_proto::Moment;
+use drumfire_proto::{Moment, Now};
 use drumfire_socket::{
     Fault, Gro, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, SocketBacklog,
     SteeringFilter, Wait, Waiter,
 };
 
 use super::network::{MemoryWaker, SharedNetwork};
-use crate::base::clock::{self, Clock, ClockSample};
+use crate::base::clock::Clock;
 use crate::base::error::Error;
 use crate::worker::park::Park;
 
@@ -76,7 +76,7 @@ impl NetworkPort {
             waker: MemoryWaker { network: network.clone(), port },
             io,
             parker: MemoryParker { network: network.clone(), port },
-            clock: VirtualClock { network, port, origin: clock::instant() },
+            clock: VirtualClock { network, port },
             waiter: Waiter::new(wait)?,
             receiver,
         })
@@ -185,14 +185,11 @@ impl Park<MemoryIo> for MemoryParker {
 pub(crate) struct VirtualClock {
     network: SharedNetwork,
     port: usize,
-    /// An arbitrary instant, because only differences between readings matter.
-    origin: Instant,
 }
 
 impl Clock for VirtualClock {
-    fn read(&mut self) -> ClockSample {
-        let now = self.network.lock().clocks_of(self.port);
-        ClockSample { instant: self.origin + Duration::from_nanos(now.monotonic.as_nanos()), now }
+    fn read(&mut self) -> Now {
+        self.network.lock().clocks_of(self.port)
     }
 
     fn thread_cpu_time(&mut self) -> Option<Duration> {

@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{CloseCode, ConnectError, Endpoint, Moment, PeerId, Placement};
+use drumfire_proto::{CloseCode, ConnectError, Endpoint, Moment, Now, PeerId, Placement};
 
 use super::arena::Arena;
 use super::channel::WorkerChannel;
@@ -30,7 +30,7 @@ use super::live_links;
 use super::sessions::Sessions;
 use super::sink::Sink;
 use super::transport::{RETRY_AFTER, Transport};
-use crate::base::clock::{Clock, ClockSample};
+use crate::base::clock::Clock;
 use crate::base::error::Error;
 use crate::conditioner::LinkConfig;
 use crate::config::connect::ConnectOptions;
@@ -80,7 +80,7 @@ pub(crate) struct ClientParts {
 pub(crate) struct Worker<P> {
     transport: Box<dyn Transport<P>>,
     clock: Box<dyn Clock>,
-    now: ClockSample,
+    now: Now,
     /// Whether a pass has ended since the clock was read.
     pub(super) is_clock_stale: bool,
     /// Whether the application has called since the last pass, so that there may be something to send.
@@ -118,7 +118,7 @@ impl<P: Placement> Worker<P> {
         };
         let has_remote_senders = parts.sink.has_remote_senders();
         let limits = PeerLimits { send_memory_bytes, message_max_bytes, has_remote_senders };
-        let core = Core::new(index, now.now, endpoint, limits, sessions);
+        let core = Core::new(index, now, endpoint, limits, sessions);
         Self {
             transport,
             now,
@@ -204,7 +204,7 @@ impl<P: Placement> Worker<P> {
     pub(crate) fn wait(&mut self, at_most: Option<Duration>) {
         // The wait counts from the start of the last pass, which saves a reading of the clock. A timer can be late by
         // the length of a pass, which the budgets bound.
-        let timer = self.timer().map(|timer| timer.since(self.now.now.monotonic));
+        let timer = self.timer().map(|timer| timer.since(self.now.monotonic));
         if !self.transport.wait(at_most.into_iter().chain(timer).min()) {
             self.core.stats.wait_faults += 1;
         }
@@ -212,7 +212,7 @@ impl<P: Placement> Worker<P> {
 
     /// Returns the time at which a pass is due even if no datagram arrives. `None` = no pass is due.
     fn timer(&mut self) -> Option<Moment> {
-        let now = self.now.now.monotonic;
+        let now = self.now.monotonic;
         let retry = self.is_forward_held.then_some(now.after(RETRY_AFTER));
         let again = (self.is_sink_busy || self.core.has_survey()).then_some(now);
         let endpoint = &mut self.core.endpoint;
@@ -286,12 +286,12 @@ impl<P: Placement> Worker<P> {
 
     /// Reads the clock.
     pub(crate) fn time(&mut self) -> Moment {
-        self.clock.read().now.monotonic
+        self.clock.monotonic()
     }
 
     pub(super) fn read_clock(&mut self) {
         self.now = self.clock.read();
-        self.core.now = self.now.now;
+        self.core.now = self.now;
     }
 
     /// Runs `work` and recovers from a panic in it, as described in the module docs. Then publishes the statistics.
@@ -313,7 +313,7 @@ impl<P: Placement> Worker<P> {
             self.link.end();
         }
         self.publish();
-        self.link.busy().on_pass(&self.now, self.core.endpoint.stats(), &mut *self.clock);
+        self.link.busy().on_pass(self.now.monotonic, self.core.endpoint.stats(), &mut *self.clock);
         (self.is_clock_stale, self.is_pass_due) = (true, false);
     }
 
@@ -340,7 +340,7 @@ impl<P: Placement> Worker<P> {
         let (arrivals, awaits_ack) = (self.transport.arrivals(), self.core.endpoint.awaits_ack(peer));
         // The flag is taken in every pass, so that an old refusal does not count for a later path.
         let is_refused = self.transport.take_refused();
-        if sockets.watch.is_due(self.now.now.monotonic, arrivals, awaits_ack, is_refused)
+        if sockets.watch.is_due(self.now.monotonic, arrivals, awaits_ack, is_refused)
             && let Some(socket) = sockets.open_elsewhere(server)
             && sockets.replace(socket, |socket| self.transport.replace_socket(socket)).is_ok()
         {
@@ -350,11 +350,10 @@ impl<P: Placement> Worker<P> {
 
     fn stages(&mut self) {
         // Datagrams come before timers, because an acknowledgment that has arrived cancels a timeout that is due.
-        self.core.stats.panics +=
-            self.transport.receive(&mut self.core.endpoint, &self.now, &mut *self.clock);
+        self.core.stats.panics += self.transport.receive(&mut self.core.endpoint, self.now, &mut *self.clock);
         // A single worker receives no forwarded datagrams, and a check would cost an atomic exchange.
         if self.ring.has_others() {
-            self.core.stats.forwarded_in += self.ring.receive(&mut self.core.endpoint, self.now.now);
+            self.core.stats.forwarded_in += self.ring.receive(&mut self.core.endpoint, self.now);
         }
         // The watch of the network compares the arrivals of this pass.
         self.follow_network();
@@ -410,7 +409,7 @@ impl<P: Placement> Worker<P> {
     }
 
     fn timers(&mut self) {
-        let now = self.now.now;
+        let now = self.now;
         // Most passes have no due timer. Then the exact time of the next one does not matter, and it costs as much as a packet.
         if !self.core.endpoint.may_have_due_timer(now.monotonic) {
             self.stalled_passes = 0;
@@ -459,7 +458,7 @@ impl<P: Placement> Worker<P> {
     }
 
     fn transmit(&mut self) {
-        self.transport.transmit(&mut self.core.endpoint, self.now.now);
+        self.transport.transmit(&mut self.core.endpoint, self.now);
         self.core.endpoint.finish_transmit();
         // Acknowledgments and sent messages free memory. One publication after both raises each edge once per pass.
         self.core.publish_edges();

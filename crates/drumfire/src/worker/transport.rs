@@ -19,7 +19,7 @@ use super::live_links::LiveLinks;
 use super::park::Park;
 use super::receive_backoff::ReceiveBackoff;
 use super::send_faults;
-use crate::base::clock::{Clock, ClockSample};
+use crate::base::clock::Clock;
 use crate::observe::stats::WorkerStats;
 
 /// Sends and receives the datagrams of one worker, and waits for them.
@@ -41,7 +41,7 @@ pub(crate) trait Transport<P: Placement>: Send {
 
     /// Passes datagrams to the endpoint until there are none or the budget of the pass is spent, unless a wait has just reported
     /// that there are none. Returns the number of panics that ended a connection.
-    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: &ClockSample, clock: &mut dyn Clock) -> u64;
+    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: Now, clock: &mut dyn Clock) -> u64;
 
     /// Sends the datagrams of the endpoint, as far as there is room.
     fn transmit(&mut self, endpoint: &mut Endpoint<P>, now: Now);
@@ -266,19 +266,15 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
     }
 
     /// Passes datagrams of the socket to the endpoint or to the inbound link, as [`Transport::receive`] says.
-    fn drain<P: Placement>(
-        &mut self,
-        endpoint: &mut Endpoint<P>,
-        now: &ClockSample,
-        clock: &mut dyn Clock,
-    ) -> u64 {
+    fn drain<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now, clock: &mut dyn Clock) -> u64 {
         if std::mem::take(&mut self.is_quiet) {
             return 0;
         }
+        let began = Duration::from_nanos(now.monotonic.as_nanos());
         // `is_more_waiting` is still set from the failed drain, so the drain after the delay does not depend on a
         // notification.
-        if self.receive_backoff.is_waiting(now.now.monotonic) {
-            self.waiter.on_pass(now.instant, 0);
+        if self.receive_backoff.is_waiting(now.monotonic) {
+            self.waiter.on_pass(began, 0);
             return 0;
         }
         let (before, mut panics) = (self.arrived(), 0);
@@ -291,16 +287,16 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             let end = self.receiver.drain_mut(&mut self.io, portion, |mut received| {
                 let datagrams = received.datagrams_mut().map(inbound);
                 match &mut self.links {
-                    None => panics += handle_batch(endpoint, now.now, datagrams),
+                    None => panics += handle_batch(endpoint, now, datagrams),
                     Some(links) => {
-                        datagrams.for_each(|datagram| links.push_inbound(now.now.monotonic, &datagram));
+                        datagrams.for_each(|datagram| links.push_inbound(now.monotonic, &datagram));
                     }
                 }
             });
             // Failed calls use up the budget too, and a GRO batch may be longer than the portion.
             let arrived = usize::try_from(self.arrived().saturating_sub(arrived)).unwrap_or(usize::MAX);
             left = left.saturating_sub(arrived.max(portion));
-            let mut is_late = || clock.read().instant.duration_since(now.instant) >= BUDGET_TIME;
+            let mut is_late = || clock.monotonic().since(now.monotonic) >= BUDGET_TIME;
             if end != DrainEnd::BudgetSpent || left == 0 || is_late() {
                 break end;
             }
@@ -309,12 +305,12 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
         // new ones.
         self.is_more_waiting = matches!(end, DrainEnd::BudgetSpent | DrainEnd::Starved);
         if matches!(end, DrainEnd::Closed(_)) {
-            self.reopen(now.now.monotonic);
+            self.reopen(now.monotonic);
         }
         // A failure after datagrams is no reason to wait, because the socket makes progress.
         let arrived = self.arrived().saturating_sub(before);
-        self.receive_backoff.on_drain(now.now.monotonic, end == DrainEnd::Starved && arrived == 0);
-        self.waiter.on_pass(now.instant, arrived);
+        self.receive_backoff.on_drain(now.monotonic, end == DrainEnd::Starved && arrived == 0);
+        self.waiter.on_pass(began, arrived);
         panics
     }
 
@@ -392,9 +388,9 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         }
     }
 
-    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: &ClockSample, clock: &mut dyn Clock) -> u64 {
+    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: Now, clock: &mut dyn Clock) -> u64 {
         let panics = self.drain(endpoint, now, clock);
-        panics + self.receive_from_links(endpoint, now.now)
+        panics + self.receive_from_links(endpoint, now)
     }
 
     fn transmit(&mut self, endpoint: &mut Endpoint<P>, now: Now) {

@@ -127,10 +127,19 @@ pub(crate) fn lower_timer_slack() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NANOS, 0, 0, 0) };
 }
 
+pub(crate) fn monotonic_time() -> Duration {
+    // The system has this clock, and its time is never negative.
+    read_clock(libc::CLOCK_MONOTONIC).unwrap_or_default()
+}
+
 pub(crate) fn thread_cpu_time() -> Option<Duration> {
+    read_clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn read_clock(clock: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which is borrowed for the call.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).ok()?;
     let nanos = u32::try_from(time.tv_nsec).ok()?;
     (result == 0).then(|| Duration::new(seconds, nanos))

@@ -3,7 +3,8 @@
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use super::{ReceiveQueue, RecvParts, SendParts, first_train};
 use crate::error::Fault;
@@ -107,6 +108,13 @@ pub(crate) fn receive_queue<T>(_udp: &T) -> io::Result<ReceiveQueue> {
 }
 
 pub(crate) fn lower_timer_slack() {}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock on this platform")]
+pub(crate) fn monotonic_time() -> Duration {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    let now = Instant::now();
+    now.saturating_duration_since(*ORIGIN.get_or_init(|| now))
+}
 
 pub(crate) fn thread_cpu_time() -> Option<Duration> {
     None

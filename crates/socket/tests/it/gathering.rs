@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use drumfire_socket::{
     Drain, Fault, Gro, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, Wait,
@@ -97,14 +97,6 @@ struct Cost {
     first_poll_after: Option<Duration>,
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "only the clock makes an Instant; it is the zero of the virtual time"
-)]
-fn zero() -> Instant {
-    Instant::now()
-}
-
 /// Runs a worker's loop over the schedule, until every datagram is delivered and the worker polls again.
 fn run(wait: Wait, arrivals: impl Iterator<Item = Duration>, timer: Option<Duration>) -> Cost {
     let clock = Clock::default();
@@ -112,7 +104,6 @@ fn run(wait: Wait, arrivals: impl Iterator<Item = Duration>, timer: Option<Durat
     let config = ReceiverConfig::default().drain(Drain::Recvmmsg).gro(Gro::Off);
     let mut receiver = Receiver::new(&mut schedule, &config).expect("a receiver");
     let mut waiter = Waiter::new(wait).expect("in range");
-    let zero = zero();
     let mut cost = Cost::default();
     let mut is_more_waiting = false;
     loop {
@@ -136,7 +127,7 @@ fn run(wait: Wait, arrivals: impl Iterator<Item = Duration>, timer: Option<Durat
             }
         });
         is_more_waiting = end.is_more_waiting();
-        waiter.on_pass(zero + now, datagrams);
+        waiter.on_pass(now, datagrams);
     }
     cost.datagrams = receiver.counts().datagrams;
     cost.calls = receiver.counts().calls;

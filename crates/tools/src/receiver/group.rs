@@ -14,7 +14,7 @@ use std::time::Duration;
 use drumfire::worker::{ForwardQueue, forward_queues};
 use drumfire_socket::{
     ConfigError, DrainEnd, DropMeter, DropReason, Fault, GroupConfig, Poller, ReceiveCounts, Receiver,
-    ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Waiter,
+    ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Waiter, monotonic_time,
 };
 use rustix::io::Errno;
 
@@ -256,7 +256,7 @@ impl Worker {
             let (arrivals_before, ours_before) = (arrivals(receiver.counts()), book.ours);
             let end = stage.pass(&mut book, &mut receiver, &mut socket);
             let new = arrivals(receiver.counts()) - arrivals_before;
-            waiter.on_pass(clock::now(), new);
+            waiter.on_pass(monotonic_time(), new);
             if new > 0 {
                 // Datagrams of other programs do not extend the window.
                 if book.ours > ours_before {

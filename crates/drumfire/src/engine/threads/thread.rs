@@ -18,7 +18,7 @@ use drumfire_socket::{MultiPoller, Parker as _, Waiter, Woken};
 use super::plan::PlanStep;
 use super::pool::Pool;
 use super::shard::Shard;
-use crate::base::clock::{Clock as _, ClockSample, SystemClock};
+use crate::base::clock::{Clock as _, SystemClock};
 use crate::base::error::Error;
 use crate::base::sync::{WakeFlag, thread};
 use crate::worker::transport::RETRY_AFTER;
@@ -125,17 +125,17 @@ impl Thread {
     /// Waits for all shards together, and then runs a pass of each shard that needs one.
     fn round(&mut self) {
         let is_polled = self.wait();
-        let ClockSample { instant, now } = self.clock.read();
+        let now = self.clock.read().monotonic;
         let (mut has_readiness, mut arrivals) = (!is_polled, 0);
         for at in 0..self.shards.len() {
-            let Some(shard) = self.shards.get_mut(at).filter(|shard| shard.has_work(now.monotonic)) else {
+            let Some(shard) = self.shards.get_mut(at).filter(|shard| shard.has_work(now)) else {
                 continue;
             };
             self.current = Some(at);
             #[cfg(test)]
             self.pool.panic_injector.panic_if_set(Some(shard.index));
             has_readiness |= shard.is_ready;
-            arrivals += shard.pass(now.monotonic, &self.multi_poller);
+            arrivals += shard.pass(now, &self.multi_poller);
             if shard.worker.is_over() {
                 self.update_flag.set();
             }
@@ -143,7 +143,7 @@ impl Thread {
         self.current = None;
         // Passes for timers alone give no information about the traffic.
         if has_readiness || arrivals > 0 {
-            self.waiter.on_pass(instant, arrivals);
+            self.waiter.on_pass(Duration::from_nanos(now.as_nanos()), arrivals);
         }
     }
 

@@ -38,7 +38,7 @@ impl<P: Placement> Worker<P> {
 
     /// Returns the time of the next pass if no datagram or wake-up comes first. It can be in the past. `None` = no pass is due.
     pub(crate) fn due(&mut self) -> Option<Moment> {
-        let rest = self.transport.time_left().map(|rest| self.now.now.monotonic.after(rest));
+        let rest = self.transport.time_left().map(|rest| self.now.monotonic.after(rest));
         rest.into_iter().chain(self.timer()).min()
     }
 

@@ -12,7 +12,7 @@ impl<P: Placement> Worker<P> {
     /// 350 instructions, which most passes would spend for no reader.
     pub(super) fn publish(&mut self) {
         self.core.reclaim_blocks();
-        let now = self.now.now.monotonic;
+        let now = self.now.monotonic;
         self.transport.read_kernel_counters(now);
         let Core { stats, observer, .. } = &mut self.core;
         let faults = stats.panics.saturating_add(stats.restarts);

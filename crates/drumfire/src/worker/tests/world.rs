@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use drumfire_proto::{
@@ -16,7 +16,7 @@ use drumfire_socket::{
 };
 
 use crate::admission::registry::{ConnectionRegistry, RegistryView};
-use crate::base::clock::{Clock, ClockSample};
+use crate::base::clock::Clock;
 use crate::base::sync::Notifier;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::keys::ServerKey;
@@ -173,16 +173,15 @@ impl Elapsed {
 /// The clock of all nodes. Only the test advances it.
 #[derive(Clone)]
 pub(super) struct Time {
-    pub(super) start: Instant,
-    /// The time since `start`.
+    /// The time since the start of the world.
     pub(super) elapsed: Elapsed,
 }
 
 impl Clock for Time {
-    fn read(&mut self) -> ClockSample {
+    fn read(&mut self) -> Now {
         let elapsed = self.elapsed.get();
         let monotonic = Moment::ORIGIN.after(elapsed);
-        ClockSample { instant: self.start + elapsed, now: Now { monotonic, wall: elapsed } }
+        Now { monotonic, wall: elapsed }
     }
 
     fn thread_cpu_time(&mut self) -> Option<Duration> {
@@ -299,7 +298,7 @@ impl World {
     }
 
     fn with(workers: u16, is_direct: bool) -> Self {
-        let time = Time { start: crate::base::clock::instant(), elapsed: Elapsed::default() };
+        let time = Time { elapsed: Elapsed::default() };
         let links: Vec<_> =
             (0..workers).map(|_| Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))).collect();
         let registry = ConnectionRegistry::new(workers, 10_000);
