@@ -178,37 +178,47 @@ fn next_range(
     Ok(AckRange { smallest: PacketNumber(smallest), largest: PacketNumber(largest) })
 }
 
-/// Returns the length in bytes of a body with the newest [`limits::ACK_RANGES_SENT`] of these ranges.
-pub(crate) fn body_bytes(
-    delay: AckDelay,
-    ranges: impl Iterator<Item = AckRange> + Clone,
-) -> Result<usize, EncodeError> {
-    let mut bytes = 0_usize;
-    body(delay, ranges, |value| bytes = bytes.saturating_add(varint::encoded_bytes(value)))?;
-    Ok(bytes)
+/// The size of a body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BodySize {
+    /// The length in bytes.
+    pub(crate) bytes: usize,
+    /// The number of ranges after the first one.
+    more: u64,
 }
 
-/// Writes the body that [`body_bytes`] measured. The caller has checked that it fits.
+/// Measures a body with the newest [`limits::ACK_RANGES_SENT`] of these ranges.
+pub(crate) fn measure_body(
+    delay: AckDelay,
+    ranges: impl Iterator<Item = AckRange>,
+) -> Result<BodySize, EncodeError> {
+    const { assert!(limits::ACK_RANGES_SENT <= 0x80, "the number of ranges has the length of zero") };
+    let (mut bytes, mut count) = (0_usize, 0_u64);
+    let counted = ranges.take(limits::ACK_RANGES_SENT).inspect(|_| count = count.saturating_add(1));
+    body(delay, counted, 0, |value| bytes = bytes.saturating_add(varint::encoded_bytes(value)))?;
+    Ok(BodySize { bytes, more: count.saturating_sub(1) })
+}
+
+/// Writes the body that [`measure_body`] measured. The caller has checked that it fits.
 pub(crate) fn put_body(
     delay: AckDelay,
-    ranges: impl Iterator<Item = AckRange> + Clone,
+    ranges: impl Iterator<Item = AckRange>,
+    size: BodySize,
     out: &mut impl BufMut,
 ) -> Result<(), EncodeError> {
-    body(delay, ranges, |value| varint::put(value, out))
+    body(delay, ranges.take(limits::ACK_RANGES_SENT), size.more, |value| varint::put(value, out))
 }
 
-/// Passes every varint of the body to `emit`, in order.
+/// Passes every varint of a body with `more` ranges after the first one to `emit`, in order.
 fn body(
     delay: AckDelay,
-    ranges: impl Iterator<Item = AckRange> + Clone,
+    mut ranges: impl Iterator<Item = AckRange>,
+    more: u64,
     mut emit: impl FnMut(u64),
 ) -> Result<(), EncodeError> {
-    let mut ranges = ranges.take(limits::ACK_RANGES_SENT);
-    let all = ranges.clone();
     let first = ranges.next().ok_or(EncodeError::NoRanges)?;
     emit(first.largest.0);
     emit(u64::from(delay.0));
-    let more = all.skip(1).fold(0_u64, |count, _| count.saturating_add(1));
     emit(more);
     emit(first.distance());
     let mut previous = first;
@@ -236,9 +246,9 @@ mod tests {
 
     fn encoded(delay: AckDelay, ranges: &[AckRange]) -> Result<Vec<u8>, EncodeError> {
         let mut out = Vec::new();
-        let bytes = body_bytes(delay, ranges.iter().copied())?;
-        put_body(delay, ranges.iter().copied(), &mut out)?;
-        assert_eq!(out.len(), bytes);
+        let size = measure_body(delay, ranges.iter().copied())?;
+        put_body(delay, ranges.iter().copied(), size, &mut out)?;
+        assert_eq!(out.len(), size.bytes);
         Ok(out)
     }
 

@@ -212,10 +212,10 @@ impl<B: BufMut> FrameWriter<B> {
         delay: AckDelay,
         ranges: impl Iterator<Item = AckRange> + Clone,
     ) -> Result<(), EncodeError> {
-        let body_bytes = ack::body_bytes(delay, ranges.clone())?;
-        self.reserve(body_bytes.saturating_add(1), FrameKinds::ACK)?;
+        let size = ack::measure_body(delay, ranges.clone())?;
+        self.reserve(size.bytes.saturating_add(1), FrameKinds::ACK)?;
         self.out.put_u8(frame_type::ACK);
-        ack::put_body(delay, ranges, &mut self.out)
+        ack::put_body(delay, ranges, size, &mut self.out)
     }
 
     /// Writes that a message was given up.
