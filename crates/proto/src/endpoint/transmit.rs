@@ -127,19 +127,17 @@ impl<P: Placement> Endpoint<P> {
             match connection.build(now, ends_turn, out, &mut self.entropy, &mut self.stats) {
                 PacketOutcome::Datagram(bytes, to) => {
                     self.turn_count = self.turn_count.saturating_add(1);
-                    // A connection with much data goes to the back, so that the others wait for a bounded time.
-                    if self.turn_count >= SEND_TURN_DATAGRAMS {
+                    // Most connections send one datagram. Asking now costs less than an attempt to build another one.
+                    if !connection.has_to_send(now) {
+                        self.leave_queue(peer);
+                    } else if self.turn_count >= SEND_TURN_DATAGRAMS {
+                        // A connection with much data goes to the back, so that the others wait for a bounded time.
                         self.end_turn();
                         self.active.push_back(peer);
                     }
                     return Some(Transmit { to, bytes, peer: Some(peer) });
                 }
-                // The connection leaves the queue, and gets a timer for what is due later.
-                PacketOutcome::Nothing => {
-                    connection.is_queued = false;
-                    self.end_turn();
-                    self.reschedule_later(peer);
-                }
+                PacketOutcome::Nothing => self.leave_queue(peer),
                 PacketOutcome::KeyLimit => {
                     self.end_turn();
                     self.end_at_key_limit(peer);
@@ -148,6 +146,15 @@ impl<P: Placement> Endpoint<P> {
         }
         self.reschedule_changed();
         None
+    }
+
+    /// Removes the connection at the front of the queue. It gets a timer for what is due later.
+    fn leave_queue(&mut self, peer: PeerId) {
+        if let Some(connection) = self.connections.get_mut(peer) {
+            connection.is_queued = false;
+        }
+        self.end_turn();
+        self.reschedule_later(peer);
     }
 
     fn end_turn(&mut self) {

@@ -136,16 +136,22 @@ impl InFlightPackets {
 
     /// When to send a probe. `first` is the wait before the first probe, `longest` the limit for any probe.
     pub(super) fn probe_at(&self, first: Duration, longest: Duration) -> Moment {
-        let even = nanos(BACK_OFF_AFTER).checked_div(nanos(first)).unwrap_or(u64::MAX);
-        let even = saturated(even, PROBES_BEFORE_BACK_OFF).min(PROBES_BEFORE_BACK_OFF);
-        let doublings = self.probe_count.saturating_sub(even).min(PROBE_DOUBLINGS_MAX);
-        const { assert!(PROBE_DOUBLINGS_MAX < u32::BITS, "a wait that is doubled too often starts over") };
-        let wait = first.saturating_mul(1_u32.wrapping_shl(doublings));
+        // Without unanswered probes, which is the rule, nothing is backed off.
+        let wait = if self.probe_count == 0 { first } else { self.backed_off(first) };
         // Counted from the oldest packet, where RFC 9002 section 6.2.1 counts from the last one. A game sends all the time,
         // and would never notice that its path is dead.
         let oldest = self.ring.get(self.oldest_carrying).or(self.ring.front()).map(|entry| entry.packet.at);
         let since = oldest.max(self.probed_at).unwrap_or_default();
         since.after(wait.min(longest))
+    }
+
+    /// How long to wait after the last probe, when the wait before the first one was `first`.
+    fn backed_off(&self, first: Duration) -> Duration {
+        let even = nanos(BACK_OFF_AFTER).checked_div(nanos(first)).unwrap_or(u64::MAX);
+        let even = saturated(even, PROBES_BEFORE_BACK_OFF).min(PROBES_BEFORE_BACK_OFF);
+        let doublings = self.probe_count.saturating_sub(even).min(PROBE_DOUBLINGS_MAX);
+        const { assert!(PROBE_DOUBLINGS_MAX < u32::BITS, "a wait that is doubled too often starts over") };
+        first.saturating_mul(1_u32.wrapping_shl(doublings))
     }
 
     /// Settles the packets that an ack names.
