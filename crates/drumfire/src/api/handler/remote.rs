@@ -50,7 +50,7 @@ use crate::worker::send_edge::check_length;
 /// #     client.poll(Duration::from_millis(1));
 /// # }
 /// let remote = server.remote();
-/// std::thread::spawn(move || remote.tell(0, "the storm is coming"));
+/// std::thread::spawn(move || remote.send_note(0, "the storm is coming"));
 /// # while !client.events().any(|event| matches!(event, Event::Message { .. })) {
 /// #     client.poll(Duration::from_millis(1));
 /// # }
@@ -125,7 +125,7 @@ impl<N> Remote<N> {
     /// # Errors
     ///
     /// Returns the note if [`NOTES_MAX`] notes wait for the worker, or if there is no such worker.
-    pub fn tell(&self, worker: usize, note: N) -> Result<(), N> {
+    pub fn send_note(&self, worker: usize, note: N) -> Result<(), N> {
         let (Some(mailbox), Some(link)) = (self.mailboxes.get(worker), self.links.get(worker)) else {
             return Err(note);
         };
@@ -159,14 +159,14 @@ mod tests {
         let mailbox = Arc::new(Mailbox::default());
         let remote = Remote::new(links, Arc::from([Arc::clone(&mailbox)]), 0);
         for number in 0..NOTES_MAX {
-            remote.tell(0, number).unwrap();
+            remote.send_note(0, number).unwrap();
         }
-        assert_eq!(remote.tell(0, NOTES_MAX), Err(NOTES_MAX), "the note is returned");
-        assert_eq!(remote.tell(1, 1), Err(1), "there is no such worker");
+        assert_eq!(remote.send_note(0, NOTES_MAX), Err(NOTES_MAX), "the note is returned");
+        assert_eq!(remote.send_note(1, 1), Err(1), "there is no such worker");
         let mut taken = VecDeque::new();
         mailbox.take(&mut taken);
         assert!(taken.iter().copied().eq(0..NOTES_MAX));
-        remote.tell(0, 1).unwrap();
+        remote.send_note(0, 1).unwrap();
         mailbox.take(&mut taken);
         assert_eq!((taken.len(), taken.back()), (NOTES_MAX + 1, Some(&1)));
     }

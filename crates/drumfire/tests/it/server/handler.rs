@@ -233,12 +233,12 @@ fn other_threads_reach_handlers_and_their_peers() {
             .filter_map(|what| if let HandlerCall::Connected(peer) = what { Some(*peer) } else { None })
             .collect();
         let last = remote.workers() - 1;
-        assert_eq!(remote.tell(remote.workers(), 1), Err(1), "there is no such worker");
+        assert_eq!(remote.send_note(remote.workers(), 1), Err(1), "there is no such worker");
         let thread = std::thread::spawn(move || {
             for peer in &peers {
                 remote.send(*peer, Message::reliable_ordered(TALK, "psst")).expect("room");
             }
-            remote.tell(last, 5).expect("room");
+            remote.send_note(last, 5).expect("room");
             remote.close(peers[0], 3, "that was all");
         });
         thread.join().expect("no panic");
@@ -355,7 +355,7 @@ fn a_client_with_a_handler_receives_all_events() {
     let before = bots.local_addr();
     bots.rebind().expect("another socket");
     assert!(before.is_some() && bots.local_addr() != before);
-    bots.remote().tell(0, first).expect("room");
+    bots.remote().send_note(0, first).expect("room");
     let calls = lines(&mut bots, 4);
     assert_eq!(calls[0], "connected");
     assert!(calls.contains(&"heard early".to_owned()) && calls.contains(&"gone".to_owned()), "{calls:?}");
@@ -380,7 +380,7 @@ fn a_note_that_panics_is_delivered_once_and_delays_no_other() {
     let mut world = World::new(Workers::Count(1), None, 1);
     let remote = world.server.remote();
     for note in [12, 13, 14] {
-        remote.tell(0, note).expect("room");
+        remote.send_note(0, note).expect("room");
     }
     world.until("all notes are delivered", |world| {
         world.count(|what| matches!(what, HandlerCall::Note(..))) == 3

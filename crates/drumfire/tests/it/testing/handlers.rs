@@ -72,7 +72,7 @@ fn a_world_runs_ticks_and_notes_and_restarts_the_handler() {
         [51_u32.to_be_bytes()],
         "one tick each 100 ms and one at once, in virtual time"
     );
-    world.server.remote().tell(0, "fire").unwrap();
+    world.server.remote().send_note(0, "fire").unwrap();
     world.advance(Duration::from_millis(20));
     assert_eq!(
         (heard(&mut world, 0), heard(&mut world, 1)),
