@@ -205,8 +205,8 @@ mod tests {
 
         /// Sets the links of a player in both directions.
         fn set_links(&mut self, player: usize, config: &LinkConfig) {
-            self.world.set_up(player, config).expect("valid link");
-            self.world.set_down(player, config).expect("valid link");
+            self.world.set_uplink(player, config).expect("valid link");
+            self.world.set_downlink(player, config).expect("valid link");
         }
 
         fn points(&self) -> Vec<u16> {

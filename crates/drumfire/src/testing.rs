@@ -258,8 +258,8 @@ impl<S: WorldServer> World<S> {
     /// [`Error::Setting`] with the first field that is out of range.
     pub fn set_links(&mut self, config: &LinkConfig) -> Result<(), Error> {
         for client in 0..self.clients.len() {
-            self.set_up(client, config)?;
-            self.set_down(client, config)?;
+            self.set_uplink(client, config)?;
+            self.set_downlink(client, config)?;
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ impl<S: WorldServer> World<S> {
     ///
     /// # Panics
     /// If there is no such client.
-    pub fn set_up(&mut self, client: usize, config: &LinkConfig) -> Result<(), Error> {
+    pub fn set_uplink(&mut self, client: usize, config: &LinkConfig) -> Result<(), Error> {
         Ok(self.network.lock().path(client).up.set_config(config.clone())?)
     }
 
@@ -284,7 +284,7 @@ impl<S: WorldServer> World<S> {
     ///
     /// # Panics
     /// If there is no such client.
-    pub fn set_down(&mut self, client: usize, config: &LinkConfig) -> Result<(), Error> {
+    pub fn set_downlink(&mut self, client: usize, config: &LinkConfig) -> Result<(), Error> {
         Ok(self.network.lock().path(client).down.set_config(config.clone())?)
     }
 

@@ -185,8 +185,8 @@ impl<'a> ScenarioRun<'a> {
     fn begin(&mut self, at: usize) -> Result<(), String> {
         let plan = &self.plans[at];
         self.world
-            .set_up(at, &plan.up)
-            .and_then(|()| self.world.set_down(at, &plan.down))
+            .set_uplink(at, &plan.up)
+            .and_then(|()| self.world.set_downlink(at, &plan.down))
             .and_then(|()| self.hostile.begin(at, plan))
             .map_err(|error| error.to_string())?;
         if plan.hostile.is_some() {

@@ -45,8 +45,8 @@ impl Game {
 
     fn join(&mut self, token: &ConnectToken, link: &LinkConfig) -> usize {
         let client = self.world.join_with(token, &ClientConfig::default()).unwrap();
-        self.world.set_up(client, link).unwrap();
-        self.world.set_down(client, link).unwrap();
+        self.world.set_uplink(client, link).unwrap();
+        self.world.set_downlink(client, link).unwrap();
         client
     }
 

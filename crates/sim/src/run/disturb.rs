@@ -64,10 +64,10 @@ impl ScenarioRun<'_> {
                 let ways =
                     [Side::Client, Side::Server].map(|from| outage.from.is_none_or(|only| only == from));
                 if let Some(up) = changed(&plan.up).filter(|_| ways[0]) {
-                    self.world.set_up(at, &up).map_err(|error| error.to_string())?;
+                    self.world.set_uplink(at, &up).map_err(|error| error.to_string())?;
                 }
                 if let Some(down) = changed(&plan.down).filter(|_| ways[1]) {
-                    self.world.set_down(at, &down).map_err(|error| error.to_string())?;
+                    self.world.set_downlink(at, &down).map_err(|error| error.to_string())?;
                 }
             }
             if moves {
@@ -151,5 +151,5 @@ impl ScenarioRun<'_> {
 /// Cuts both links of a client: no datagram has at most one byte.
 pub(super) fn cut(world: &mut World, at: usize, link: &LinkConfig) -> Result<(), String> {
     let cut = link.clone().datagram_max_bytes(1);
-    world.set_up(at, &cut).and_then(|()| world.set_down(at, &cut)).map_err(|error| error.to_string())
+    world.set_uplink(at, &cut).and_then(|()| world.set_downlink(at, &cut)).map_err(|error| error.to_string())
 }

@@ -200,8 +200,8 @@ fn run(script: &[Step], workers: Workers, is_broadcast: bool, is_full: bool) -> 
 
 fn set_loss(world: &mut World, rate: f64) {
     let link = LinkConfig::default().loss(Loss::Even(rate));
-    world.set_up(0, &link).unwrap();
-    world.set_down(0, &link).unwrap();
+    world.set_uplink(0, &link).unwrap();
+    world.set_downlink(0, &link).unwrap();
 }
 
 /// Takes the events of all clients, and the reports of missed messages.

@@ -335,7 +335,7 @@ fn a_token_is_free_again_after_a_half_open_connection_ends() {
     while world.server.control().stats().workers[0].protocol.retry_bytes == 0 {
         world.advance(Duration::from_millis(1));
     }
-    world.set_down(0, &near.clone().loss(Loss::Even(1.0))).unwrap();
+    world.set_downlink(0, &near.clone().loss(Loss::Even(1.0))).unwrap();
     while reasons(&events(&mut world, 0)).last() != Some(&ReconnectReason::Failed(ConnectError::Timeout)) {
         world.advance(Duration::from_millis(1));
     }

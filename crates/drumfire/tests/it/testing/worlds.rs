@@ -75,7 +75,7 @@ fn a_message_takes_the_delay_of_its_link() {
     world.advance(SECOND);
     assert_eq!(world.server.polled().count(), 1);
     let late = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(70)));
-    world.set_up(0, &late).unwrap();
+    world.set_uplink(0, &late).unwrap();
     world.clients[0].send_up(Message::unreliable(ChannelId(0), "x")).unwrap();
     world.advance(Duration::from_millis(70) - Duration::from_nanos(1));
     assert_eq!(messages(&mut world).len(), 0);
@@ -98,7 +98,7 @@ fn each_client_has_a_link_for_each_direction() {
     let mut world = world(2, 1);
     world.advance(SECOND);
     assert_eq!(world.server.polled().count(), 2);
-    world.set_up(1, &LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    world.set_uplink(1, &LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
     for client in &mut world.clients {
         client.send_up(Message::unreliable(ChannelId(0), "x")).unwrap();
     }
