@@ -404,8 +404,8 @@ impl<S: WorldServer> World<S> {
 
     /// Returns all datagrams that were sent since the last call, as captured at the sender, before any loss. The first call
     /// starts the capture and returns nothing.
-    pub fn take_seen(&mut self) -> Vec<Datagram> {
-        self.network.lock().take_seen()
+    pub fn take_captured(&mut self) -> Vec<Datagram> {
+        self.network.lock().take_captured()
     }
 
     /// Returns the counters of the server for each address so far, in no particular order.

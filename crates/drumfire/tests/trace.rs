@@ -145,13 +145,13 @@ fn a_million_bad_datagrams_are_at_most_25_lines() {
     with_default(lines.clone(), || {
         let mut world = World::new(testing::server_config(), 1).unwrap();
         let server = world.server.local_addr();
-        world.take_seen();
+        world.take_captured();
         world.join(&ClientConfig::default()).unwrap();
         // Both ends poll, because an application that never polls causes one more line.
         take_events(&mut world);
         world.advance(SECOND);
         take_events(&mut world);
-        let heard: Vec<_> = world.take_seen().into_iter().filter(|seen| seen.to == server).collect();
+        let heard: Vec<_> = world.take_captured().into_iter().filter(|seen| seen.to == server).collect();
         assert_eq!(lines.take().len(), 2, "both ends are connected");
         let (rounds, of_a_round) = (1_000, tries(1_000));
         for round in 0..rounds {

@@ -64,7 +64,7 @@ impl HostileEnds {
 
     /// Gives each puppet its turn. Returns all datagrams that were sent since the last call, before any link.
     pub(crate) fn act(&mut self, world: &mut World) -> Vec<Datagram> {
-        let mut seen = world.take_seen();
+        let mut seen = world.take_captured();
         let mut sent = Vec::new();
         let (now, server) = (world.elapsed(), world.server.local_addr());
         for (at, end) in self.ends.iter_mut().enumerate() {

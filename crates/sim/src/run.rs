@@ -177,7 +177,7 @@ impl<'a> ScenarioRun<'a> {
         };
         (0..count).try_for_each(|at| run.begin(at))?;
         // The world records datagrams from the first call on.
-        run.world.take_seen();
+        run.world.take_captured();
         Ok(run)
     }
 

@@ -72,7 +72,7 @@ impl Fixture {
         let world = World::new(config, seed).unwrap();
         let mut fixture = Self { world, held_bytes: 0, asked };
         fixture.join();
-        fixture.world.take_seen();
+        fixture.world.take_captured();
         fixture.advance(Duration::from_secs(1));
         fixture.poll();
         fixture
@@ -101,7 +101,7 @@ impl Fixture {
         self.count(|world| {
             world.inject(from, server, datagram.to_vec());
             world.advance(Duration::ZERO);
-            seen = world.take_seen();
+            seen = world.take_captured();
         });
         let answers = seen.iter().filter(|answer| answer.to == from);
         let answers = answers.map(|answer| answer.bytes.clone()).collect();

@@ -62,8 +62,8 @@ pub(crate) struct Network {
     trace: u64,
     /// The bytes that the server received from each address and sent to it.
     traffic: HashMap<SocketAddr, Traffic>,
-    /// Datagrams that were sent since the last call of `take_seen`. `None` before the first call.
-    seen: Option<Vec<Datagram>>,
+    /// Datagrams that were sent since the last call of `take_captured`. `None` before the first call.
+    captured: Option<Vec<Datagram>>,
     /// Whether the server is down. Datagrams that arrive at the server or that it sends are then lost.
     is_server_dead: bool,
 }
@@ -105,7 +105,7 @@ impl Network {
             injected: 0,
             trace: 0,
             traffic: HashMap::new(),
-            seen: None,
+            captured: None,
             is_server_dead: false,
         }
     }
@@ -363,8 +363,8 @@ impl Network {
     }
 
     /// Returns the datagrams sent since the last call. The first call starts the capture.
-    pub(super) fn take_seen(&mut self) -> Vec<Datagram> {
-        self.seen.replace(Vec::new()).unwrap_or_default()
+    pub(super) fn take_captured(&mut self) -> Vec<Datagram> {
+        self.captured.replace(Vec::new()).unwrap_or_default()
     }
 
     pub(super) fn traffic(&self) -> impl Iterator<Item = (SocketAddr, Traffic)> {
@@ -383,8 +383,8 @@ impl Network {
         if let Some(to) = to {
             self.traffic.entry(to).or_default().sent_bytes += datagram.len() as u64;
         }
-        if let Some(seen) = &mut self.seen {
-            seen.push(Datagram { from, to: to.unwrap_or(server), bytes: datagram.to_vec() });
+        if let Some(captured) = &mut self.captured {
+            captured.push(Datagram { from, to: to.unwrap_or(server), bytes: datagram.to_vec() });
         }
         let client = match (client, to) {
             (Some(client), _) => Some(client),
@@ -470,7 +470,7 @@ mod tests {
     fn injected_datagrams_arrive_and_sent_datagrams_are_captured() {
         let mut network = network();
         let port = network.join(address(2));
-        assert!(network.take_seen().is_empty());
+        assert!(network.take_captured().is_empty());
         let datagram = |from, to| Datagram { from: address(from), to: address(to), bytes: vec![7; 9] };
         assert!(network.inject(datagram(9, 1)) && network.inject(datagram(1, 2)));
         assert!(!network.inject(datagram(1, 3)), "no end has this address");
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(network.counts().injected, 2);
         let traffic: Vec<_> = network.traffic().collect();
         assert_eq!(traffic, [(address(9), Traffic { received_bytes: 9, sent_bytes: 4 })]);
-        let seen = network.take_seen();
+        let seen = network.take_captured();
         assert_eq!((seen.len(), seen[0].to, &seen[0].bytes[..]), (1, address(9), b"who?".as_slice()));
     }
 

@@ -48,7 +48,7 @@ fn all_players_reconnect_after_a_server_invalidates_keys() {
     // This message is not flushed yet, so it is never sent.
     world.server.send(peers[0], Message::reliable_ordered(ChannelId(0), "too late")).unwrap();
     let address = world.server.local_addr();
-    world.take_seen();
+    world.take_captured();
     let mut invalidated = world.server.control().invalidate_keys();
     let mut gone: Vec<PeerId> = Vec::new();
     world.server.poll(Duration::ZERO);
@@ -64,7 +64,7 @@ fn all_players_reconnect_after_a_server_invalidates_keys() {
     assert_eq!(late, Err(SendError::UnknownPeer));
     // The server sends nothing to the clients, because a packet would need the keys.
     world.advance(SECOND);
-    assert!(world.take_seen().iter().all(|seen| seen.from != address));
+    assert!(world.take_captured().iter().all(|seen| seen.from != address));
     for client in 0..50 {
         world.clients[client].send_up(Message::reliable_ordered(ChannelId(0), "there?")).unwrap();
     }
