@@ -252,7 +252,7 @@ impl FaultInjector {
                 (duration > STALL_SURVIVED).then_some(scope)
             }
             WorkerFault::Panics(panics) => {
-                world.plant_panics(worker, panics);
+                world.inject_panics(worker, panics);
                 self.injected[worker].panics += u64::from(panics);
                 None
             }

@@ -44,8 +44,8 @@ impl<S: WorldServer> World<S> {
     ///
     /// # Panics
     /// If there is no such worker.
-    pub fn plant_panics(&mut self, worker: usize, panics: u32) {
-        self.network.lock().worker(worker).plant_panics(panics);
+    pub fn inject_panics(&mut self, worker: usize, panics: u32) {
+        self.network.lock().worker(worker).inject_panics(panics);
     }
 }
 

@@ -95,7 +95,7 @@ impl Io for MemoryIo {
         if network.should_panic(self.port) {
             drop(network);
             // Unlike `panic!`, this does not call the panic hook, so nothing is printed.
-            resume_unwind(Box::new("a panic that the world planted"));
+            resume_unwind(Box::new("a panic that the world injected"));
         }
         if let Some(fault) = network.receive_fault(self.port) {
             return Err(fault);

@@ -99,7 +99,7 @@ impl Port {
         self.faults = faults;
     }
 
-    pub(super) const fn plant_panics(&mut self, panics: u32) {
+    pub(super) const fn inject_panics(&mut self, panics: u32) {
         self.panics = panics;
     }
 
