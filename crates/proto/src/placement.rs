@@ -94,12 +94,12 @@ pub struct ReplacedConnection {
 /// The decision about a connection that is confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfirmDecision {
-    /// It is open.
-    Alone,
-    /// It is open, and an older session of the same player must be closed.
+    /// The connection is open.
+    Confirmed,
+    /// The connection is open, and an older session of the same player must be closed.
     Replaces(ReplacedConnection),
-    /// It is closed, because it is no longer wanted since it was accepted.
-    Unwelcome,
+    /// The connection must be closed: it was accepted, and a later ban or another decision of the shell rejects it.
+    Rejected,
 }
 
 /// Decides which shard owns a new connection, in one step for all shards of a server.
@@ -161,7 +161,7 @@ impl Placement for SingleWorker {
 
     fn confirm(&mut self, now: Now, hello: HelloHash) -> ConfirmDecision {
         let older = self.0.confirm(now.wall, hello).map(|hello| ReplacedConnection { shard: 0, hello });
-        older.map_or(ConfirmDecision::Alone, ConfirmDecision::Replaces)
+        older.map_or(ConfirmDecision::Confirmed, ConfirmDecision::Replaces)
     }
 
     fn release(&mut self, hello: HelloHash) {

@@ -211,11 +211,11 @@ impl Placement for RegistryView {
         if table.is_unwelcome(now, hello, &self.registry.admission) {
             // The token counts as used although the connection is closed.
             table.tokens.confirm(now.wall, hello);
-            return ConfirmDecision::Unwelcome;
+            return ConfirmDecision::Rejected;
         }
-        let Some(hello) = table.tokens.confirm(now.wall, hello) else { return ConfirmDecision::Alone };
+        let Some(hello) = table.tokens.confirm(now.wall, hello) else { return ConfirmDecision::Confirmed };
         let shard = table.entries.get(&hello).and_then(|entry| entry.owner.worker());
-        shard.map_or(ConfirmDecision::Alone, |shard| {
+        shard.map_or(ConfirmDecision::Confirmed, |shard| {
             ConfirmDecision::Replaces(ReplacedConnection { shard, hello })
         })
     }
@@ -468,7 +468,7 @@ mod tests {
         // The client repeats the Hello, which now arrives at the other worker.
         assert_eq!(second.place(NOW, &claim), PlacementDecision::Here);
         first.release(hash(1));
-        assert_eq!(second.confirm(NOW, hash(1)), ConfirmDecision::Alone);
+        assert_eq!(second.confirm(NOW, hash(1)), ConfirmDecision::Confirmed);
         let again = Claim { hello: hash(2), ..claim };
         assert_eq!(first.place(NOW, &again), PlacementDecision::Used, "one token, one session");
         assert_eq!(registry.table().loads, [0, 1]);
@@ -683,7 +683,7 @@ mod tests {
         let registry = ConnectionRegistry::new(2, 100);
         let mut here = registry.of_worker(0);
         assert_eq!(here.place(NOW, &with_token(1, None)), PlacementDecision::Here);
-        assert_eq!(here.confirm(NOW, hash(1)), ConfirmDecision::Alone);
+        assert_eq!(here.confirm(NOW, hash(1)), ConfirmDecision::Confirmed);
         assert_eq!(here.place(NOW, &with_token(2, None)), PlacementDecision::Elsewhere(1));
         assert_eq!(
             registry.of_worker(1).confirm(NOW, hash(2)),
@@ -850,8 +850,8 @@ mod tests {
         let later = Now { monotonic: NOW.monotonic.after(day / 2), wall: NOW.wall };
         let rest = Rejection { retry_after: Some(day / 2), ..banned };
         assert_eq!(here.place(later, &with_token(3, None)), PlacementDecision::Rejected(rest));
-        assert_eq!(here.confirm(NOW, hash(1)), ConfirmDecision::Unwelcome);
-        assert_eq!(here.confirm(NOW, hash(2)), ConfirmDecision::Alone);
+        assert_eq!(here.confirm(NOW, hash(1)), ConfirmDecision::Rejected);
+        assert_eq!(here.confirm(NOW, hash(2)), ConfirmDecision::Confirmed);
         here.release(hash(1));
         admission.bans().remove(NOW.monotonic, Ban::Player(PlayerId(1)));
         assert_eq!(
@@ -916,7 +916,7 @@ mod tests {
         );
         assert_eq!(here.place(NOW, &without_token(4)), PlacementDecision::Here);
         // A confirmed connection counts for the proved address from now on.
-        assert_eq!(here.confirm(NOW, hash(1)), ConfirmDecision::Alone);
+        assert_eq!(here.confirm(NOW, hash(1)), ConfirmDecision::Confirmed);
         assert!(matches!(here.place(NOW, &without_token(5)), PlacementDecision::Rejected(_)));
         for number in [1, 2, 4] {
             here.release(hash(number));

@@ -129,9 +129,9 @@ impl<P: Placement> Endpoint<P> {
         let Some(hello) = hello else { return };
         let ReplacedConnection { shard, hello } =
             match self.placement.confirm(Now { monotonic: now, wall: self.wall }, hello) {
-                ConfirmDecision::Alone => return,
+                ConfirmDecision::Confirmed => return,
                 ConfirmDecision::Replaces(older) => older,
-                ConfirmDecision::Unwelcome => return self.close_for(peer, CloseCode::Application),
+                ConfirmDecision::Rejected => return self.close_for(peer, CloseCode::Application),
             };
         if shard == self.ids.shard_index() {
             self.close_replaced(hello);

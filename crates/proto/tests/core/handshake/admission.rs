@@ -72,7 +72,7 @@ struct World {
 
 impl World {
     fn new(answer: PlacementDecision, server: ServerConfig) -> Self {
-        let script = Script { answer, confirmed: ConfirmDecision::Alone, asked: Vec::new() };
+        let script = Script { answer, confirmed: ConfirmDecision::Confirmed, asked: Vec::new() };
         let placement = ScriptedPlacement(Rc::new(RefCell::new(script)));
         let start = Moment::from_nanos(1_000_000_000);
         let seed = |byte| Secret::new([byte; 32]);
@@ -297,7 +297,7 @@ fn an_undecided_hello_gets_no_response_and_is_repeated() {
 #[test]
 fn a_connection_denied_at_confirmation_is_closed() {
     let mut world = World::new(PlacementDecision::Here, by_token());
-    world.placement.0.borrow_mut().confirmed = ConfirmDecision::Unwelcome;
+    world.placement.0.borrow_mut().confirmed = ConfirmDecision::Rejected;
     assert_eq!(world.outcome(Some(&issued(&token(9)))).0, Ok(()));
     for _ in 0..3 {
         world.round_trip();

@@ -43,7 +43,7 @@ impl Placement for Fixed {
 
     fn confirm(&mut self, _: Now, hash: HelloHash) -> ConfirmDecision {
         self.log.borrow_mut().push(("confirm", self.index, hash));
-        ConfirmDecision::Alone
+        ConfirmDecision::Confirmed
     }
 
     fn release(&mut self, hash: HelloHash) {
