@@ -48,23 +48,23 @@ pub struct Claim<'a> {
     pub user_data: &'a [u8],
 }
 
-/// Where a new connection is placed.
+/// The decision about a Hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlacementDecision {
-    /// On this shard.
-    Here,
-    /// On the shard with this index, to which the Hello must be forwarded.
-    Elsewhere(u16),
-    /// Nowhere: the server is full.
+    /// This shard owns the connection.
+    Local,
+    /// The shard with this index owns the connection, and the Hello must be forwarded there.
+    Forward(u16),
+    /// The server is full.
     Full {
-        /// When to try again; `None` for never.
+        /// How long the client must wait before it tries again. `None` for never.
         retry_after: Option<Duration>,
     },
-    /// Nowhere: the token was used.
+    /// The token was used before.
     Used,
-    /// Nowhere, for a reason of the shell.
+    /// The shell rejects the Hello.
     Rejected(Rejection),
-    /// Nowhere yet: another shard is deciding about the same Hello. It is dropped here, and the client repeats it.
+    /// Another shard is deciding about the same Hello. This shard drops it, and the client repeats it.
     Undecided,
 }
 
@@ -144,7 +144,7 @@ impl Placement for SingleWorker {
     fn place(&mut self, now: Now, claim: &Claim<'_>) -> PlacementDecision {
         let claimed = claim.token.as_ref().map_or(Ok(()), |token| self.0.claim(now.wall, token, claim.hello));
         match claimed {
-            Ok(()) => PlacementDecision::Here,
+            Ok(()) => PlacementDecision::Local,
             Err(ClaimError::Used) => PlacementDecision::Used,
             Err(ClaimError::Full) => PlacementDecision::Full { retry_after: Some(FULL_RETRY_AFTER) },
         }

@@ -91,13 +91,13 @@ impl RegistryEntry {
     fn place(&mut self, worker: u16, here: u16) -> PlacementDecision {
         if worker == here {
             self.owner = Owner::Worker(here);
-            return PlacementDecision::Here;
+            return PlacementDecision::Local;
         }
         // Forwarding changes only an undecided entry: a worker that took its place keeps it, and the first promise stays valid.
         if matches!(self.owner, Owner::Undecided(_)) {
             self.owner = Owner::Promised { by: here, to: worker };
         }
-        PlacementDecision::Elsewhere(worker)
+        PlacementDecision::Forward(worker)
     }
 
     /// Removes the entry from the counts of its worker and its source.
@@ -414,8 +414,8 @@ mod tests {
     /// Returns the worker that a Hello was placed on by the worker `here`.
     fn owner_of(placed: PlacementDecision, here: u16) -> u16 {
         match placed {
-            PlacementDecision::Here => here,
-            PlacementDecision::Elsewhere(owner) => owner,
+            PlacementDecision::Local => here,
+            PlacementDecision::Forward(owner) => owner,
             placed => panic!("{placed:?}"),
         }
     }
@@ -437,23 +437,23 @@ mod tests {
     #[test]
     fn a_hello_stays_where_it_came_unless_another_worker_has_less() {
         let registry = ConnectionRegistry::new(3, 100);
-        assert_eq!(registry.of_worker(2).place(NOW, &without_token(1)), PlacementDecision::Here);
-        assert_eq!(registry.of_worker(2).place(NOW, &without_token(2)), PlacementDecision::Elsewhere(0));
-        assert_eq!(registry.of_worker(2).place(NOW, &without_token(3)), PlacementDecision::Elsewhere(1));
-        assert_eq!(registry.of_worker(2).place(NOW, &without_token(4)), PlacementDecision::Here);
+        assert_eq!(registry.of_worker(2).place(NOW, &without_token(1)), PlacementDecision::Local);
+        assert_eq!(registry.of_worker(2).place(NOW, &without_token(2)), PlacementDecision::Forward(0));
+        assert_eq!(registry.of_worker(2).place(NOW, &without_token(3)), PlacementDecision::Forward(1));
+        assert_eq!(registry.of_worker(2).place(NOW, &without_token(4)), PlacementDecision::Local);
     }
 
     #[test]
     fn a_released_place_is_free_again_and_only_once() {
         let registry = ConnectionRegistry::new(2, 1);
         let mut here = registry.of_worker(0);
-        assert_eq!(here.place(NOW, &without_token(1)), PlacementDecision::Here);
-        assert_eq!(here.place(NOW, &without_token(2)), PlacementDecision::Elsewhere(1));
+        assert_eq!(here.place(NOW, &without_token(1)), PlacementDecision::Local);
+        assert_eq!(here.place(NOW, &without_token(2)), PlacementDecision::Forward(1));
         assert_eq!(here.place(NOW, &without_token(3)), FULL);
         assert!(registry.of_worker(1).take(hash(2)));
         registry.of_worker(1).release(hash(2));
         registry.of_worker(1).release(hash(2));
-        assert_eq!(here.place(NOW, &without_token(3)), PlacementDecision::Elsewhere(1));
+        assert_eq!(here.place(NOW, &without_token(3)), PlacementDecision::Forward(1));
         assert_eq!(here.place(NOW, &without_token(4)), FULL);
         assert_eq!(registry.table().entries.len(), 2);
     }
@@ -463,10 +463,10 @@ mod tests {
         let registry = ConnectionRegistry::new(2, 10);
         let (mut first, mut second) = (registry.of_worker(0), registry.of_worker(1));
         let claim = with_token(1, None);
-        assert_eq!(first.place(NOW, &claim), PlacementDecision::Here);
+        assert_eq!(first.place(NOW, &claim), PlacementDecision::Local);
         first.release(hash(1));
         // The client repeats the Hello, which now arrives at the other worker.
-        assert_eq!(second.place(NOW, &claim), PlacementDecision::Here);
+        assert_eq!(second.place(NOW, &claim), PlacementDecision::Local);
         first.release(hash(1));
         assert_eq!(second.confirm(NOW, hash(1)), ConfirmDecision::Confirmed);
         let again = Claim { hello: hash(2), ..claim };
@@ -478,9 +478,9 @@ mod tests {
     fn a_promised_place_is_released_by_the_worker_that_promised_it() {
         let registry = ConnectionRegistry::new(2, 1);
         let (mut first, mut second) = (registry.of_worker(0), registry.of_worker(1));
-        assert_eq!(first.place(NOW, &without_token(1)), PlacementDecision::Here);
+        assert_eq!(first.place(NOW, &without_token(1)), PlacementDecision::Local);
         for is_taken in [false, true] {
-            assert_eq!(first.place(NOW, &without_token(2)), PlacementDecision::Elsewhere(1));
+            assert_eq!(first.place(NOW, &without_token(2)), PlacementDecision::Forward(1));
             assert!(!is_taken || second.take(hash(2)));
             first.release(hash(2));
             assert_eq!(registry.table().loads, [1, u32::from(is_taken)]);
@@ -495,55 +495,49 @@ mod tests {
         }
         registry.forget(1);
         assert_eq!(registry.table().loads, [4, 0]);
-        assert_eq!(registry.of_worker(0).place(NOW, &without_token(9)), PlacementDecision::Elsewhere(1));
+        assert_eq!(registry.of_worker(0).place(NOW, &without_token(9)), PlacementDecision::Forward(1));
     }
 
     #[test]
     fn a_restart_drops_forwarded_hellos_from_and_to_the_worker() {
         for restarted in 0..2 {
             let registry = ConnectionRegistry::new(2, 1);
-            assert_eq!(registry.of_worker(0).place(NOW, &without_token(1)), PlacementDecision::Here);
-            assert_eq!(
-                registry.of_worker(0).place(NOW, &with_token(2, None)),
-                PlacementDecision::Elsewhere(1)
-            );
+            assert_eq!(registry.of_worker(0).place(NOW, &without_token(1)), PlacementDecision::Local);
+            assert_eq!(registry.of_worker(0).place(NOW, &with_token(2, None)), PlacementDecision::Forward(1));
             registry.forget(restarted);
             let is_kept = restarted == 1;
             assert_eq!(registry.table().loads, [u32::from(is_kept), 0]);
             assert!(!registry.of_worker(1).take(hash(2)));
             // The token is free again for another Hello.
             let again = Claim { hello: hash(3), ..with_token(2, None) };
-            assert_eq!(registry.of_worker(1).place(NOW, &again), PlacementDecision::Here);
+            assert_eq!(registry.of_worker(1).place(NOW, &again), PlacementDecision::Local);
         }
     }
 
     #[test]
     fn a_taken_hello_outlives_the_worker_that_forwarded_it() {
         let registry = ConnectionRegistry::new(3, 1);
-        assert_eq!(registry.of_worker(0).place(NOW, &without_token(1)), PlacementDecision::Here);
+        assert_eq!(registry.of_worker(0).place(NOW, &without_token(1)), PlacementDecision::Local);
         let (forwarded, repeated) = (2, 3);
         assert_eq!(
             registry.of_worker(0).place(NOW, &without_token(forwarded)),
-            PlacementDecision::Elsewhere(1)
+            PlacementDecision::Forward(1)
         );
         assert!(!registry.of_worker(2).take(hash(forwarded)), "it is promised to another worker");
         assert!(registry.of_worker(1).take(hash(forwarded)));
-        assert_eq!(
-            registry.of_worker(0).place(NOW, &without_token(repeated)),
-            PlacementDecision::Elsewhere(2)
-        );
-        assert_eq!(registry.of_worker(2).place(NOW, &without_token(repeated)), PlacementDecision::Here);
+        assert_eq!(registry.of_worker(0).place(NOW, &without_token(repeated)), PlacementDecision::Forward(2));
+        assert_eq!(registry.of_worker(2).place(NOW, &without_token(repeated)), PlacementDecision::Local);
         // A repeated Hello that arrives at another worker does not move the connection.
         assert_eq!(
             registry.of_worker(0).place(NOW, &without_token(forwarded)),
-            PlacementDecision::Elsewhere(1)
+            PlacementDecision::Forward(1)
         );
         registry.forget(0);
         assert_eq!(registry.table().loads, [0, 1, 1]);
         for (worker, number) in [(1, forwarded), (2, repeated)] {
             assert_eq!(
                 registry.of_worker(worker).place(NOW, &without_token(number)),
-                PlacementDecision::Here
+                PlacementDecision::Local
             );
             registry.of_worker(worker).release(hash(number));
         }
@@ -643,14 +637,17 @@ mod tests {
                 let placed = here.place(now, &claim);
                 // A player can use only a few of the connect tokens that were issued in the same second.
                 let is_used = kind == TokenKind::Connect && placed == PlacementDecision::Used;
-                assert!(placed == PlacementDecision::Here || is_used, "{number}: {placed:?}");
+                assert!(placed == PlacementDecision::Local || is_used, "{number}: {placed:?}");
                 here.confirm(now, hash(number));
                 here.release(hash(number - 1));
                 now.wall += Duration::from_micros(14_750);
             }
             let fresh = token_of(3, TokenKind::Connect, OTHERS + 1, now);
             for (number, claim) in [(OTHERS + 2, waiting), (OTHERS + 3, fresh)] {
-                assert_eq!(here.place(now, &Claim { hello: hash(number), ..claim }), PlacementDecision::Here);
+                assert_eq!(
+                    here.place(now, &Claim { hello: hash(number), ..claim }),
+                    PlacementDecision::Local
+                );
             }
             assert_eq!(registry.table().tokens.counts().1, 1, "one record of the player");
         }
@@ -665,7 +662,7 @@ mod tests {
             // The process before the restart issued these tokens.
             let token = token_of(number.into(), TokenKind::Resume, number, NOW);
             let claim = Claim { hello: hash(PLAYERS + number), ..token };
-            assert_eq!(here.place(NOW, &claim), PlacementDecision::Here, "{number}");
+            assert_eq!(here.place(NOW, &claim), PlacementDecision::Local, "{number}");
             here.confirm(NOW, hash(PLAYERS + number));
         }
         // The same number of other players can connect while the registry remembers these tokens.
@@ -673,7 +670,7 @@ mod tests {
             here.release(hash(PLAYERS + number));
             let token = token_of((PLAYERS + number).into(), TokenKind::Connect, 3 * PLAYERS + number, NOW);
             let claim = Claim { hello: hash(2 * PLAYERS + number), ..token };
-            assert_eq!(here.place(NOW, &claim), PlacementDecision::Here, "{number}");
+            assert_eq!(here.place(NOW, &claim), PlacementDecision::Local, "{number}");
             here.confirm(NOW, hash(2 * PLAYERS + number));
         }
     }
@@ -682,9 +679,9 @@ mod tests {
     fn an_older_session_is_closed_on_the_worker_that_owns_it() {
         let registry = ConnectionRegistry::new(2, 100);
         let mut here = registry.of_worker(0);
-        assert_eq!(here.place(NOW, &with_token(1, None)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &with_token(1, None)), PlacementDecision::Local);
         assert_eq!(here.confirm(NOW, hash(1)), ConfirmDecision::Confirmed);
-        assert_eq!(here.place(NOW, &with_token(2, None)), PlacementDecision::Elsewhere(1));
+        assert_eq!(here.place(NOW, &with_token(2, None)), PlacementDecision::Forward(1));
         assert_eq!(
             registry.of_worker(1).confirm(NOW, hash(2)),
             ConfirmDecision::Replaces(ReplacedConnection { shard: 0, hello: hash(1) })
@@ -791,13 +788,13 @@ mod tests {
                 let mut other = other.get().expect("set below").clone();
                 let same = Claim { address: applicant.address, ..without_token(1) };
                 assert_eq!(other.place(NOW, &same), PlacementDecision::Undecided);
-                assert_eq!(other.place(NOW, &without_token(2)), PlacementDecision::Here);
+                assert_eq!(other.place(NOW, &without_token(2)), PlacementDecision::Local);
             }
             Verdict::Accept
         });
         assert!(other.set(registry.of_worker(1)).is_ok());
         let claim = Claim { address: SocketAddr::from(([192, 0, 2, 1], 1)), ..without_token(1) };
-        assert_eq!(registry.of_worker(0).place(NOW, &claim), PlacementDecision::Here);
+        assert_eq!(registry.of_worker(0).place(NOW, &claim), PlacementDecision::Local);
         assert_eq!((count.load(Ordering::Relaxed), &registry.table().loads[..]), (2, &[1, 1][..]));
     }
 
@@ -805,7 +802,7 @@ mod tests {
     fn the_hook_is_not_called_for_a_full_server_or_a_used_token() {
         let (registry, count) = registry_with_hook(1, |_| Verdict::Accept);
         let mut here = registry.of_worker(0);
-        assert_eq!(here.place(NOW, &with_token(1, None)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &with_token(1, None)), PlacementDecision::Local);
         assert_eq!(
             here.place(NOW, &Claim { hello: hash(2), ..with_token(1, None) }),
             PlacementDecision::Used
@@ -827,8 +824,8 @@ mod tests {
         let admission = AdmissionControl::new(&AdmissionConfig::default(), Vec::new());
         let registry = ConnectionRegistry::with_admission(Arc::clone(&admission), 1, 10, 10);
         let mut here = registry.of_worker(0);
-        assert_eq!(here.place(NOW, &with_token(1, None)), PlacementDecision::Here);
-        assert_eq!(here.place(NOW, &without_token(2)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &with_token(1, None)), PlacementDecision::Local);
+        assert_eq!(here.place(NOW, &without_token(2)), PlacementDecision::Local);
         let day = Duration::from_secs(86_400);
         admission.bans().add(NOW.monotonic, Ban::Player(PlayerId(1)), day).unwrap();
         let banned = Rejection {
@@ -844,7 +841,7 @@ mod tests {
         );
         assert_eq!(
             here.place(NOW, &with_token(1, None)),
-            PlacementDecision::Here,
+            PlacementDecision::Local,
             "a repeated Hello finds its connection"
         );
         let later = Now { monotonic: NOW.monotonic.after(day / 2), wall: NOW.wall };
@@ -859,7 +856,7 @@ mod tests {
             PlacementDecision::Used,
             "the confirmed token stays used"
         );
-        assert_eq!(here.place(NOW, &with_token(3, None)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &with_token(3, None)), PlacementDecision::Local);
     }
 
     /// Returns a registry for one worker with a limit per source.
@@ -888,16 +885,16 @@ mod tests {
             address: None,
         };
         let (one, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
-        assert_eq!(here.place(NOW, &from(one, 1)), PlacementDecision::Here);
-        assert_eq!(here.place(NOW, &from(one, 2)), PlacementDecision::Here);
-        assert_eq!(here.place(NOW, &from(one, 1)), PlacementDecision::Here, "a repeated Hello counts once");
+        assert_eq!(here.place(NOW, &from(one, 1)), PlacementDecision::Local);
+        assert_eq!(here.place(NOW, &from(one, 2)), PlacementDecision::Local);
+        assert_eq!(here.place(NOW, &from(one, 1)), PlacementDecision::Local, "a repeated Hello counts once");
         let token = Claim { address: SocketAddr::from((one, 1)), ..with_token(3, None) };
         assert_eq!(here.place(NOW, &token), PlacementDecision::Rejected(full));
         assert_eq!(registry.table().tokens.counts(), (0, 0), "a refused Hello does not use its token");
-        assert_eq!(here.place(NOW, &from(other, 4)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &from(other, 4)), PlacementDecision::Local);
         here.release(hash(1));
         here.release(hash(1));
-        assert_eq!(here.place(NOW, &token), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &token), PlacementDecision::Local);
         assert_eq!(here.place(NOW, &from(one, 5)), PlacementDecision::Rejected(full));
         registry.forget(0);
         assert_eq!(registry.table().sources.size().0, 0);
@@ -908,13 +905,13 @@ mod tests {
         let registry = limited(100, 2);
         let mut here = registry.of_worker(0);
         let unproved = |number| Claim { is_address_proved: false, ..without_token(number) };
-        assert_eq!(here.place(NOW, &unproved(1)), PlacementDecision::Here);
-        assert_eq!(here.place(NOW, &unproved(2)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &unproved(1)), PlacementDecision::Local);
+        assert_eq!(here.place(NOW, &unproved(2)), PlacementDecision::Local);
         assert!(
             matches!(here.place(NOW, &unproved(3)), PlacementDecision::Rejected(_)),
             "unproved addresses have a limit of their own"
         );
-        assert_eq!(here.place(NOW, &without_token(4)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &without_token(4)), PlacementDecision::Local);
         // A confirmed connection counts for the proved address from now on.
         assert_eq!(here.confirm(NOW, hash(1)), ConfirmDecision::Confirmed);
         assert!(matches!(here.place(NOW, &without_token(5)), PlacementDecision::Rejected(_)));
@@ -946,14 +943,14 @@ mod tests {
         let mut taken = 0;
         let half = tries(500_000);
         for number in 0..half {
-            taken += usize::from(here.place(NOW, &from(number)) == PlacementDecision::Here);
+            taken += usize::from(here.place(NOW, &from(number)) == PlacementDecision::Local);
         }
         assert!(taken == MOST && is_bounded(&registry), "{taken}");
         for number in 0..half {
             here.release(hash(number));
         }
         for number in half..2 * half {
-            assert_eq!(here.place(NOW, &from(number)), PlacementDecision::Here);
+            assert_eq!(here.place(NOW, &from(number)), PlacementDecision::Local);
             here.release(hash(number));
         }
         assert!(is_bounded(&registry));
@@ -966,22 +963,22 @@ mod tests {
         let admission = AdmissionControl::new(&AdmissionConfig::default(), loads.clone());
         let registry = ConnectionRegistry::with_admission(admission, 3, 2, 6);
         let mut here = registry.of_worker(0);
-        assert_eq!(here.place(NOW, &without_token(1)), PlacementDecision::Here);
+        assert_eq!(here.place(NOW, &without_token(1)), PlacementDecision::Local);
         let seconds = |seconds| Now { monotonic: NOW.monotonic.after(Duration::from_secs(seconds)), ..NOW };
         // The loads are 91 percent, 90 percent, and idle.
         passes(&loads[0], &[(0, 909), (999, 1_000)]);
         passes(&loads[1], &[(0, 900), (1_000, 1_000)]);
         let now = seconds(1);
-        assert_eq!(here.place(now, &without_token(2)), PlacementDecision::Elsewhere(1));
-        assert_eq!(here.place(now, &without_token(3)), PlacementDecision::Elsewhere(2));
+        assert_eq!(here.place(now, &without_token(2)), PlacementDecision::Forward(1));
+        assert_eq!(here.place(now, &without_token(3)), PlacementDecision::Forward(2));
         assert_eq!(
             here.place(now, &without_token(4)),
-            PlacementDecision::Elsewhere(1),
+            PlacementDecision::Forward(1),
             "worker 0 has the same number of connections, but is overloaded"
         );
         assert_eq!(
             here.place(now, &without_token(1)),
-            PlacementDecision::Here,
+            PlacementDecision::Local,
             "an existing connection stays"
         );
         let room = (0..).find(|key| registry.table().worker_of(*key) == Some(0)).map(PlacementKey);
@@ -992,11 +989,11 @@ mod tests {
             address: None,
         });
         assert_eq!(here.place(now, &Claim { key: room, ..without_token(5) }), overloaded);
-        assert_eq!(here.place(now, &without_token(6)), PlacementDecision::Elsewhere(2));
+        assert_eq!(here.place(now, &without_token(6)), PlacementDecision::Forward(2));
         assert_eq!(here.place(now, &without_token(7)), overloaded, "the other workers are full");
         assert_eq!(
             here.place(seconds(4), &without_token(7)),
-            PlacementDecision::Here,
+            PlacementDecision::Local,
             "worker 0 was idle since"
         );
         assert_eq!(here.place(seconds(4), &without_token(8)), FULL);

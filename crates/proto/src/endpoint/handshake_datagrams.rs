@@ -241,8 +241,8 @@ impl<P: Placement> Endpoint<P> {
         }
         let asked_at = Now { monotonic: now, wall: self.wall };
         let denied = match self.placement.place(asked_at, &admitted.claim(sender)) {
-            PlacementDecision::Here => return Ok(self.welcome(now, sender, hello, admitted)?),
-            PlacementDecision::Elsewhere(shard) => {
+            PlacementDecision::Local => return Ok(self.welcome(now, sender, hello, admitted)?),
+            PlacementDecision::Forward(shard) => {
                 self.forward(shard, || ForwardedWork::Hello { sender, bytes: bytes.into() });
                 return Ok(HandshakeStatus::Counted);
             }

@@ -150,7 +150,7 @@ struct AddressRecorder(Rc<RefCell<Vec<SocketAddr>>>);
 impl Placement for AddressRecorder {
     fn place(&mut self, _: Now, claim: &Claim<'_>) -> PlacementDecision {
         self.0.borrow_mut().push(claim.address);
-        PlacementDecision::Here
+        PlacementDecision::Local
     }
 
     fn take(&mut self, _: HelloHash) -> bool {

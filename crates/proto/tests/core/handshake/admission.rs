@@ -209,7 +209,7 @@ fn a_rejected_client_gets_its_reason_in_two_round_trips() {
 
 #[test]
 fn the_admission_question_has_all_facts_of_the_hello() {
-    let mut world = World::new(PlacementDecision::Here, by_token());
+    let mut world = World::new(PlacementDecision::Local, by_token());
     world.from = "[::ffff:192.0.2.9]:4000".parse().unwrap();
     let keyed = Token { placement_key: Some(77), ..token(9) };
     assert_eq!(world.outcome(Some(&issued(&keyed))).0, Ok(()));
@@ -223,7 +223,7 @@ fn the_admission_question_has_all_facts_of_the_hello() {
     };
     assert_eq!(world.placement.0.borrow().asked, [known]);
 
-    let mut world = World::new(PlacementDecision::Here, server_config());
+    let mut world = World::new(PlacementDecision::Local, server_config());
     assert_eq!(world.outcome(None).0, Ok(()));
     let nothing = RecordedClaim {
         address: address(CLIENT),
@@ -237,7 +237,7 @@ fn the_admission_question_has_all_facts_of_the_hello() {
 
 #[test]
 fn an_invalid_hello_asks_no_admission_question() {
-    let mut world = World::new(PlacementDecision::Here, by_token());
+    let mut world = World::new(PlacementDecision::Local, by_token());
     let expired = Token {
         issued_at: NOW - Duration::from_secs(9),
         expires_at: NOW - Duration::from_secs(6),
@@ -287,7 +287,7 @@ fn an_undecided_hello_gets_no_response_and_is_repeated() {
     }
     assert_eq!(world.sent.len(), 1, "a Retry");
     assert_eq!(world.server.stats().dropped(DropReason::HelloRepeated), 1);
-    world.placement.0.borrow_mut().answer = PlacementDecision::Here;
+    world.placement.0.borrow_mut().answer = PlacementDecision::Local;
     for _ in 0..50 {
         world.round_trip();
     }
@@ -296,7 +296,7 @@ fn an_undecided_hello_gets_no_response_and_is_repeated() {
 
 #[test]
 fn a_connection_denied_at_confirmation_is_closed() {
-    let mut world = World::new(PlacementDecision::Here, by_token());
+    let mut world = World::new(PlacementDecision::Local, by_token());
     world.placement.0.borrow_mut().confirmed = ConfirmDecision::Rejected;
     assert_eq!(world.outcome(Some(&issued(&token(9)))).0, Ok(()));
     for _ in 0..3 {

@@ -31,8 +31,8 @@ impl Placement for Fixed {
         self.log.borrow_mut().push(("place", self.index, claim.hello));
         match self.owner {
             None => PlacementDecision::Full { retry_after: None },
-            Some(owner) if owner == self.index => PlacementDecision::Here,
-            Some(owner) => PlacementDecision::Elsewhere(owner),
+            Some(owner) if owner == self.index => PlacementDecision::Local,
+            Some(owner) => PlacementDecision::Forward(owner),
         }
     }
 

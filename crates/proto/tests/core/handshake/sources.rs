@@ -97,7 +97,7 @@ fn flood(
     assert_eq!(done, allowance, "{counted_as:?}");
     let asked = script.0.borrow().1;
     assert!(stats.handshakes_computed <= allowance && asked <= allowance && stats.forwarded <= allowance);
-    script.0.borrow_mut().0 = PlacementDecision::Here;
+    script.0.borrow_mut().0 = PlacementDecision::Local;
     let other = harness.proved(
         source(2),
         token.map(|_| crate::handshake::tokens::issued(&crate::handshake::tokens::token(77))).as_ref(),
@@ -116,7 +116,7 @@ fn declined() -> PlacementDecision {
 
 #[test]
 fn a_burst_of_one_source_leaves_room_to_forward_others() {
-    let script = Scripted(Rc::new(RefCell::new((PlacementDecision::Elsewhere(0), 0))));
+    let script = Scripted(Rc::new(RefCell::new((PlacementDecision::Forward(0), 0))));
     let mut harness = HelloServer::with_placement(by_token(), script);
     let burst = by_token().source_handshakes_burst;
     let tokens = [1, 77].map(|number| issued(&token(number)));
@@ -140,16 +140,16 @@ fn a_source_gets_its_share_and_no_more_under_any_load() {
         ..token(2)
     };
     let classes: [(Corrupt, PlacementDecision, DropReason); 10] = [
-        (bad_noise, PlacementDecision::Here, DropReason::BadNoise),
-        (bad_parameters, PlacementDecision::Here, DropReason::BadParameters),
-        (bad_mac1, PlacementDecision::Here, DropReason::BadMac1),
-        (wrong_protocol, PlacementDecision::Here, DropReason::WrongProtocol),
+        (bad_noise, PlacementDecision::Local, DropReason::BadNoise),
+        (bad_parameters, PlacementDecision::Local, DropReason::BadParameters),
+        (bad_mac1, PlacementDecision::Local, DropReason::BadMac1),
+        (wrong_protocol, PlacementDecision::Local, DropReason::WrongProtocol),
         (nothing, declined(), DropReason::Declined),
         (nothing, PlacementDecision::Full { retry_after: None }, DropReason::ServerFull),
         (nothing, PlacementDecision::Used, DropReason::TokenUsed),
         (nothing, PlacementDecision::Undecided, DropReason::HelloRepeated),
         // The Hello of a connection on another worker, which does not drop it here.
-        (nothing, PlacementDecision::Elsewhere(0), DropReason::ForwardFull),
+        (nothing, PlacementDecision::Forward(0), DropReason::ForwardFull),
         (bad_noise, declined(), DropReason::Declined),
     ];
     for (corrupt, answer, counted_as) in classes {
@@ -160,7 +160,7 @@ fn a_source_gets_its_share_and_no_more_under_any_load() {
     }
     let mut config = by_token();
     config.source_handshakes_burst = 40;
-    flood(config, Some(&expired), nothing, PlacementDecision::Here, DropReason::TokenExpired);
+    flood(config, Some(&expired), nothing, PlacementDecision::Local, DropReason::TokenExpired);
 }
 
 #[test]
