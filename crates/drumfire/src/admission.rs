@@ -185,7 +185,7 @@ impl AdmissionControl {
         let later = self.try_later(DropReason::NotAdmitting);
         Err(match redirect {
             None => later,
-            address => Rejection { reason: RefuseReason::TryThere, retry_after: None, address, ..later },
+            address => Rejection { reason: RefuseReason::Redirect, retry_after: None, address, ..later },
         })
     }
 
@@ -213,8 +213,8 @@ impl AdmissionControl {
             Verdict::Refuse { reason, retry_after } => {
                 Err(Rejection { counted_as, reason, retry_after, address: None })
             }
-            Verdict::TryThere { address, retry_after } => {
-                let reason = RefuseReason::TryThere;
+            Verdict::Redirect { address, retry_after } => {
+                let reason = RefuseReason::Redirect;
                 Err(Rejection { counted_as, reason, retry_after, address: Some(address) })
             }
         }

@@ -183,7 +183,7 @@ enum DrumfireReason
   // The token was already used: get a new one.
   DRUMFIRE_REASON_TOKEN_USED = 37,
   // The server redirects this player to another server, which `bytes` of the event names.
-  DRUMFIRE_REASON_TRY_THERE = 38,
+  DRUMFIRE_REASON_REDIRECT = 38,
   // The server's public key is invalid.
   DRUMFIRE_REASON_BAD_SERVER_KEY = 39,
   // The server refused for a reason that this version does not know.

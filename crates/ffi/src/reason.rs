@@ -57,7 +57,7 @@ pub enum DrumfireReason {
     /// The token was already used: get a new one.
     TokenUsed = 37,
     /// The server redirects this player to another server, which `bytes` of the event names.
-    TryThere = 38,
+    Redirect = 38,
     /// The server's public key is invalid.
     BadServerKey = 39,
     /// The server refused for a reason that this version does not know.
@@ -97,7 +97,7 @@ impl DrumfireReason {
         Self::TokenExpired,
         Self::TokenForeign,
         Self::TokenUsed,
-        Self::TryThere,
+        Self::Redirect,
         Self::BadServerKey,
         Self::Refused,
         Self::LocalFault,
@@ -139,7 +139,7 @@ impl DrumfireReason {
             Self::TokenExpired => c"the token is expired: get a new one",
             Self::TokenForeign => c"the token is for another server",
             Self::TokenUsed => c"the token was already used: get a new one",
-            Self::TryThere => c"the server redirects this player to another server",
+            Self::Redirect => c"the server redirects this player to another server",
             Self::BadServerKey => c"the server's public key is invalid",
             Self::Refused => c"the server refused for a reason that this version does not know",
             Self::LocalFault => c"this side has no room or no entropy for a connection",
@@ -213,7 +213,7 @@ const fn from_refusal(reason: RefuseReason) -> DrumfireReason {
         RefuseReason::TokenExpired => DrumfireReason::TokenExpired,
         RefuseReason::TokenForeign => DrumfireReason::TokenForeign,
         RefuseReason::TokenUsed => DrumfireReason::TokenUsed,
-        RefuseReason::TryThere => DrumfireReason::TryThere,
+        RefuseReason::Redirect => DrumfireReason::Redirect,
         RefuseReason::Protocol => DrumfireReason::WrongProtocolId,
         RefuseReason::TokenMissing => DrumfireReason::TokenMissing,
         RefuseReason::TokenUnreadable => DrumfireReason::TokenUnreadable,

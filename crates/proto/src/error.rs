@@ -159,7 +159,7 @@ fn display_refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result
         RefuseReason::TokenExpired => "the token has expired: get a new one",
         RefuseReason::TokenForeign => "the token is for another server: get one for this server",
         RefuseReason::TokenUsed => "the token has been used: get a new one",
-        RefuseReason::TryThere => "another server takes this player",
+        RefuseReason::Redirect => "the server redirects the client to another server",
         RefuseReason::Protocol => {
             "the server has another protocol id: it is another game's or another build's"
         }

@@ -66,7 +66,7 @@ pub enum Verdict {
     },
     /// Redirects the client to another server. Only a client with a token receives the address. In open access the refusal is not
     /// authenticated, so the client receives the reason alone.
-    TryThere {
+    Redirect {
         /// The other server.
         address: SocketAddr,
         /// The time after which the client should connect there. `None` for immediately.

@@ -746,12 +746,12 @@ mod tests {
         let panics = Arc::clone(&is_panicking);
         let (registry, count) = registry_with_hook(1, move |_| {
             assert!(!panics.load(Ordering::Relaxed), "a fault in the application");
-            Verdict::TryThere { address: SocketAddr::from(([192, 0, 2, 9], 7_777)), retry_after: None }
+            Verdict::Redirect { address: SocketAddr::from(([192, 0, 2, 9], 7_777)), retry_after: None }
         });
         let mut here = registry.of_worker(0);
         let there = Rejection {
             counted_as: DropReason::Declined,
-            reason: RefuseReason::TryThere,
+            reason: RefuseReason::Redirect,
             retry_after: None,
             address: Some(SocketAddr::from(([192, 0, 2, 9], 7_777))),
         };

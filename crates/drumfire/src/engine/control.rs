@@ -252,7 +252,7 @@ impl Control {
     ///     if let Some(Event::ConnectFailed { error, .. }) = client.next_event() { break error }
     /// };
     /// let ConnectError::Refused(refusal) = error else { panic!("{error}") };
-    /// assert_eq!((refusal.reason, refusal.address), (RefuseReason::TryThere, None));
+    /// assert_eq!((refusal.reason, refusal.address), (RefuseReason::Redirect, None));
     /// # Ok(())
     /// # }
     /// ```

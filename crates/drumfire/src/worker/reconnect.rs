@@ -263,7 +263,7 @@ impl ReconnectState {
             ConnectError::Unreachable => Some(Duration::ZERO),
             ConnectError::Refused(refusal) => match refusal.reason {
                 RefuseReason::Full => Some(refusal.retry_after.unwrap_or_default()),
-                RefuseReason::TryThere => {
+                RefuseReason::Redirect => {
                     // The core returns an address only if the server proved that it sent it.
                     let address = refusal.address.filter(|address| check_server(*address).is_ok())?;
                     self.redirected = Some(address);

@@ -103,7 +103,7 @@ fn is_soon(after: Duration) -> bool {
 fn a_refusal_by_the_hook_arrives_in_two_round_trips() {
     let there = "[2001:db8::5]:7777".parse().unwrap();
     let mut game = Game::new(1, |config| {
-        config.accept(move |_| Verdict::TryThere { address: there, retry_after: None })
+        config.accept(move |_| Verdict::Redirect { address: there, retry_after: None })
     });
     let (event, after) = game.outcome(1);
     assert_eq!(refusal(&event).address, Some(there));

@@ -440,7 +440,7 @@ namespace Drumfire
         TokenExpired = 35,
         TokenForeign = 36,
         TokenUsed = 37,
-        TryThere = 38,
+        Redirect = 38,
         BadServerKey = 39,
         Refused = 40,
         LocalFault = 41,

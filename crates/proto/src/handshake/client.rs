@@ -362,7 +362,7 @@ mod tests {
             let mut attempt = attempt();
             attempt.refuse_key = Some(RefuseKey::derive(&psk));
             let address = Some("192.0.2.9:7777".parse().unwrap());
-            let reason = RefuseReason::TryThere;
+            let reason = RefuseReason::Redirect;
             let refusal = Refusal { reason, version_min: 1, version_max: 1, retry_after: None, address };
             let client_id = attempt.client_id();
             let mut bytes = [0; wire_limits::REFUSE_MIN_BYTES];

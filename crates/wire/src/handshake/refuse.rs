@@ -29,7 +29,7 @@ pub enum RefuseReason {
     /// The token was used before.
     TokenUsed,
     /// The server redirects the client to another server.
-    TryThere,
+    Redirect,
     /// The server belongs to another game, or to another build of the game.
     Protocol,
     /// The server requires a token, and the Hello has none.
@@ -81,7 +81,7 @@ impl RefuseReason {
         Self::TokenExpired,
         Self::TokenForeign,
         Self::TokenUsed,
-        Self::TryThere,
+        Self::Redirect,
         Self::Protocol,
         Self::TokenMissing,
         Self::TokenUnreadable,
@@ -98,7 +98,7 @@ impl RefuseReason {
             Self::TokenExpired => 4,
             Self::TokenForeign => 5,
             Self::TokenUsed => 6,
-            Self::TryThere => 7,
+            Self::Redirect => 7,
             Self::Protocol => 8,
             Self::TokenMissing => 9,
             Self::TokenUnreadable => 10,
@@ -123,7 +123,7 @@ impl RefuseReason {
             Self::TokenExpired => "token_expired",
             Self::TokenForeign => "token_foreign",
             Self::TokenUsed => "token_used",
-            Self::TryThere => "try_there",
+            Self::Redirect => "redirect",
             Self::Protocol => "protocol",
             Self::TokenMissing => "token_missing",
             Self::TokenUnreadable => "token_unreadable",

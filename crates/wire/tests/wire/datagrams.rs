@@ -79,7 +79,7 @@ fn welcome() -> Vec<u8> {
 
 fn refuse() -> Vec<u8> {
     let refusal = Refusal {
-        reason: RefuseReason::TryThere,
+        reason: RefuseReason::Redirect,
         version_min: 1,
         version_max: 1,
         retry_after: None,

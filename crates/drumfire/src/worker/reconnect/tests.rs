@@ -96,11 +96,11 @@ fn an_attempt_is_repeated_if_the_server_may_still_accept_it() {
         (ConnectError::Unreachable, true),
         (refused(RefuseReason::Full, Some(2), None), true),
         (refused(RefuseReason::Full, None, None), true),
-        (refused(RefuseReason::TryThere, None, Some("192.0.2.2:1")), true),
-        (refused(RefuseReason::TryThere, None, None), false),
-        (refused(RefuseReason::TryThere, None, Some("192.0.2.2:0")), false),
-        (refused(RefuseReason::TryThere, None, Some("0.0.0.0:1")), false),
-        (refused(RefuseReason::TryThere, None, Some("239.1.1.1:1")), false),
+        (refused(RefuseReason::Redirect, None, Some("192.0.2.2:1")), true),
+        (refused(RefuseReason::Redirect, None, None), false),
+        (refused(RefuseReason::Redirect, None, Some("192.0.2.2:0")), false),
+        (refused(RefuseReason::Redirect, None, Some("0.0.0.0:1")), false),
+        (refused(RefuseReason::Redirect, None, Some("239.1.1.1:1")), false),
         (refused(RefuseReason::Banned, Some(2), None), false),
         (refused(RefuseReason::TokenForeign, None, None), false),
         (refused(RefuseReason::TokenUsed, None, None), false),
@@ -211,11 +211,11 @@ fn short_connections_reset_neither_waits_nor_time_limit() {
 fn a_redirect_is_tried_once_and_kept_if_it_succeeds() {
     let there = "192.0.2.2:1";
     let mut reconnect_state = reconnect_state(MINUTE, 1);
-    failed(&mut reconnect_state, seconds(1), refused(RefuseReason::TryThere, None, Some(there)));
+    failed(&mut reconnect_state, seconds(1), refused(RefuseReason::Redirect, None, Some(there)));
     assert_eq!(reconnect_state.options_of_attempt().server, there.parse().unwrap());
     failed(&mut reconnect_state, seconds(2), ConnectError::Timeout);
     assert_eq!(reconnect_state.options_of_attempt().server, home());
-    failed(&mut reconnect_state, seconds(3), refused(RefuseReason::TryThere, None, Some(there)));
+    failed(&mut reconnect_state, seconds(3), refused(RefuseReason::Redirect, None, Some(there)));
     reconnect_state.on_connected(seconds(4));
     ended(&mut reconnect_state, seconds(5), CloseReason::Reset);
     assert_eq!(reconnect_state.options_of_attempt().server, there.parse().unwrap());

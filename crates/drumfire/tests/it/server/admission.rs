@@ -42,7 +42,7 @@ fn the_hook_sees_the_player_and_decides_about_admission() {
                 notes.lock().expect("whole").push((player.id, player.user_data.to_vec()));
                 match player.id.0 % 3 {
                     0 => Verdict::Accept,
-                    1 => Verdict::TryThere { address: there, retry_after: None },
+                    1 => Verdict::Redirect { address: there, retry_after: None },
                     _ => {
                         let retry_after = Some(Duration::from_millis(1_500));
                         Verdict::Refuse { reason: RefuseReason::Banned, retry_after }
@@ -196,7 +196,7 @@ fn behind_a_closed_gate_only_new_clients_are_refused() {
                 }
                 2 => {
                     let Refusal { reason, retry_after, address, .. } = refusal(&world, client);
-                    assert_eq!((reason, retry_after), (RefuseReason::TryThere, None));
+                    assert_eq!((reason, retry_after), (RefuseReason::Redirect, None));
                     assert_eq!(address, Some(there));
                 }
                 _ => assert!(matches!(world.heard[client][..], [Event::Connected { .. }])),

@@ -146,7 +146,7 @@ fn other_server() -> SocketAddr {
 fn rejection() -> Rejection {
     Rejection {
         counted_as: DropReason::Declined,
-        reason: RefuseReason::TryThere,
+        reason: RefuseReason::Redirect,
         retry_after: Some(Duration::from_millis(2_001)),
         address: Some(other_server()),
     }
@@ -182,7 +182,7 @@ fn a_rejected_client_gets_its_reason_in_two_round_trips() {
         (
             PlacementDecision::Rejected(rejection()),
             DropReason::Declined,
-            RefuseReason::TryThere,
+            RefuseReason::Redirect,
             3,
             Some(other_server()),
         ),
@@ -272,7 +272,7 @@ fn an_unproved_address_gets_no_reason_even_without_load() {
 fn in_open_access_three_equal_refusals_are_believed() {
     let mut world = World::new(PlacementDecision::Rejected(rejection()), server_config());
     let (heard, after) = world.outcome(None);
-    assert_eq!(refusal(heard).reason, RefuseReason::TryThere);
+    assert_eq!(refusal(heard).reason, RefuseReason::Redirect);
     assert!((Duration::from_secs(1)..Duration::from_millis(1_500)).contains(&after), "{after:?}");
     assert!(world.server.stats().dropped(DropReason::Declined) >= 3);
     assert_eq!((world.server.stats().handshakes_computed, world.server.connection_count()), (0, 0));
