@@ -117,7 +117,7 @@ pub struct WorkerStats {
     /// waited. Async servers only.
     pub connections_unaccepted: u64,
     /// Notices of skipped or missed messages that were dropped because too many of them waited. Async servers only.
-    pub notices_left_out: u64,
+    pub notices_dropped: u64,
     /// Panics that were caught, in the application's code or in drumfire.
     pub panics: u64,
     /// The number of restarts of the worker. A restart closes all its connections. It happens after panics in consecutive passes, or after

@@ -160,7 +160,7 @@ impl Connection {
     /// [`PathChanged`](Event::PathChanged), or the [`FlightRecord`](Event::FlightRecord) of a connection that broke, which is the last one.
     /// A client that reconnects also has [`Reconnecting`](Event::Reconnecting) and [`Connected`](Event::Connected). At most 256 events
     /// other than messages wait. Further ones are dropped and counted as
-    /// [`WorkerStats::notices_left_out`](crate::stats::WorkerStats::notices_left_out).
+    /// [`WorkerStats::notices_dropped`](crate::stats::WorkerStats::notices_dropped).
     ///
     /// # Cancel safety
     ///

@@ -168,7 +168,7 @@ impl TaskSink {
                 Event::Missed { peer, channel, count } => {
                     let shared = self.table.mark_ready(peer);
                     let is_stored = shared.is_none_or(|shared| shared.inbox().push_missed(channel, count));
-                    core.stats.notices_left_out += u64::from(!is_stored);
+                    core.stats.notices_dropped += u64::from(!is_stored);
                 }
                 // Tasks cannot request a flight record. The waker of the credit wakes tasks that wait for room, not `Writable`.
                 _ => {}
@@ -215,7 +215,7 @@ impl ConnectionTable {
                 entry.attempt = entry.attempt.wrapping_add(1);
                 let Some((shared, edge)) = self.mark_ready(peer).zip(edge) else { return };
                 let is_stored = shared.on_reconnecting(edge, event);
-                core.stats.notices_left_out += u64::from(!is_stored);
+                core.stats.notices_dropped += u64::from(!is_stored);
             }
             Event::ConnectFailed { peer, error } => self.fail(peer, error),
             Event::Receipt { peer, receipt, outcome } => {
@@ -227,7 +227,7 @@ impl ConnectionTable {
             Event::Skipped { peer, channel, count } => {
                 let shared = self.mark_ready(peer);
                 let is_stored = shared.is_none_or(|shared| shared.inbox().push_skipped(channel, count));
-                core.stats.notices_left_out += u64::from(!is_stored);
+                core.stats.notices_dropped += u64::from(!is_stored);
             }
             Event::PathChanged { .. } => self.push(core, event),
             Event::FlightRecord { peer, record } => {
@@ -246,7 +246,7 @@ impl ConnectionTable {
     fn push<P: Placement>(&mut self, core: &mut Core<P>, event: Event) {
         let shared = self.mark_ready(event.peer());
         let is_stored = shared.is_none_or(|shared| shared.inbox().push_event(event));
-        core.stats.notices_left_out += u64::from(!is_stored);
+        core.stats.notices_dropped += u64::from(!is_stored);
     }
 
     fn add(&mut self, connection: Connection) {

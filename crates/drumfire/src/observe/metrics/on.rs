@@ -84,8 +84,8 @@ const COUNTERS: [Counter; 34] = [
         "Broadcasts to members whose connection was closing or had ended",
         |s| s.broadcasts_undelivered,
     ),
-    count("drumfire_notices_left_out_total", "Missed and skipped notices dropped: inbox full", |s| {
-        s.notices_left_out
+    count("drumfire_notices_dropped_total", "Missed and skipped notices dropped: inbox full", |s| {
+        s.notices_dropped
     }),
     count(
         "drumfire_unreliable_overflows_total",
