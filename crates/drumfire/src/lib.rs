@@ -61,7 +61,7 @@
 //! - [`Server::send`] returns `Full` immediately if the peer does not keep up, also if another worker has its connection.
 //! - The [`PeerId`] of a connection that has ended never names another peer.
 //! - No reliable message is lost between a worker and the application. If the application does not poll, workers stop acknowledging the
-//!   packets of peers, and [`events_held`](stats::WorkerStats::events_held) increases.
+//!   packets of peers, and [`event_queue_full`](stats::WorkerStats::event_queue_full) increases.
 //! - The number of threads can change while clients play: [`Control::set_threads`] moves sockets with all their connections, no
 //!   client reconnects, and no packet is forwarded.
 //! - A server with [`Workers::Inline`] and a [`Client`] have no threads: `poll` and `flush` do the I/O.

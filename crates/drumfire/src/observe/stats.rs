@@ -105,9 +105,9 @@ pub struct WorkerStats {
     /// Datagrams that other workers forwarded to this one.
     pub forwarded_in: u64,
     /// Passes after which datagrams for another worker had to wait because its queue was full.
-    pub forwards_held: u64,
+    pub forward_queue_full: u64,
     /// Passes without room for more events because the application had not taken the earlier ones.
-    pub events_held: u64,
+    pub event_queue_full: u64,
     /// Messages of the application whose connection had ended before they reached it.
     pub messages_undelivered: u64,
     /// Broadcasts to members whose connection was closing or had ended, counted once for each member. Broadcasts for which a member

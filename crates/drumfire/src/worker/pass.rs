@@ -379,7 +379,7 @@ impl<P: Placement> Worker<P> {
         }
         if self.ring.has_others() {
             self.is_forward_held = self.ring.send(&mut self.core.endpoint);
-            self.core.stats.forwards_held += u64::from(self.is_forward_held);
+            self.core.stats.forward_queue_full += u64::from(self.is_forward_held);
         }
         if !self.sink.runs_before_flush() {
             self.deliver();

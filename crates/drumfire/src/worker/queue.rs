@@ -71,7 +71,7 @@ impl<P: Placement> Sink<P> for EventQueue {
                 // The application may have taken reports since the room was read. `hold` checks that under the lock,
                 // so its wake-up cannot be missed.
                 if !self.link.hold() {
-                    core.stats.events_held += 1;
+                    core.stats.event_queue_full += 1;
                     return false;
                 }
                 room = self.link.room();

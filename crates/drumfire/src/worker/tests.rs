@@ -328,11 +328,11 @@ fn a_full_ring_delays_hellos_and_all_clients_connect() {
         world.servers[0].work();
         world.carry_replies();
         world.pass(Duration::from_millis(1));
-        if world.servers[0].stats().forwards_held > 0 {
+        if world.servers[0].stats().forward_queue_full > 0 {
             break;
         }
     }
-    assert_eq!(world.servers[0].stats().forwards_held, 1);
+    assert_eq!(world.servers[0].stats().forward_queue_full, 1);
     world.servers[0].worker.wait(None);
     let timeout = world.servers[0].wire.0.lock().unwrap().polls.pop().flatten();
     assert!(

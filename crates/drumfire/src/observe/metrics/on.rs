@@ -105,8 +105,10 @@ const COUNTERS: [Counter; 34] = [
         s.protocol.flight_records_dropped
     }),
     count("drumfire_forwarded_total", "Datagrams forwarded to another worker", |s| s.protocol.forwarded),
-    count("drumfire_forwards_held_total", "Passes with a full ring to another worker", |s| s.forwards_held),
-    count("drumfire_events_held_total", "Passes without room for events", |s| s.events_held),
+    count("drumfire_forward_queue_full_total", "Passes with a full queue to another worker", |s| {
+        s.forward_queue_full
+    }),
+    count("drumfire_event_queue_full_total", "Passes with a full queue of events", |s| s.event_queue_full),
     count("drumfire_panics_total", "Panics that were caught", |s| s.panics),
     count("drumfire_restarts_total", "Restarts of the worker", |s| s.restarts),
     count("drumfire_wait_faults_total", "Waits that failed", |s| s.wait_faults),
