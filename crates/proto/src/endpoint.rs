@@ -224,8 +224,8 @@ impl<P: Placement> Endpoint<P> {
 
     /// Continues the numbering of [`PeerId`]s of `earlier`, an endpoint of the same shard that this one replaces. All ids of
     /// `earlier` are stale here.
-    pub const fn succeed(&mut self, earlier: &Self) {
-        self.connections.succeed(&earlier.connections);
+    pub const fn continue_peer_ids(&mut self, earlier: &Self) {
+        self.connections.continue_ids(&earlier.connections);
     }
 
     /// Returns when `handle_timeout` must be called, or `None` for never. An earlier or later call is harmless, except that a

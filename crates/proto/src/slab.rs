@@ -45,7 +45,7 @@ impl<T> Slab<T> {
     }
 
     /// Continues the numbering of ids of `earlier`, so that its ids are stale here.
-    pub(crate) const fn succeed(&mut self, earlier: &Self) {
+    pub(crate) const fn continue_ids(&mut self, earlier: &Self) {
         self.ids.continue_after(&earlier.ids);
     }
 
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!((own.worker(), id.worker(), own.slot()), (3, 4, id.slot()));
         assert!(slab.get(id).is_none() && slab.get_mut(id).is_none() && !slab.remove(id));
         let mut later = Slab::new(3, 10);
-        later.succeed(&slab);
+        later.continue_ids(&slab);
         let newest = later.insert('c').unwrap();
         assert_eq!((own.worker(), own.slot()), (newest.worker(), newest.slot()));
         assert!(later.get(own).is_none() && later.get_mut(own).is_none() && !later.remove(own));

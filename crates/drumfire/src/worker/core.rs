@@ -140,7 +140,7 @@ impl<P: Placement> Core<P> {
             endpoint.report_freed();
         }
         // Ids of the abandoned peers are refused from now on.
-        endpoint.succeed(&self.endpoint);
+        endpoint.continue_peer_ids(&self.endpoint);
         self.endpoint = endpoint;
         self.take_settings();
     }

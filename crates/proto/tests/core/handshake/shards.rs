@@ -192,7 +192,7 @@ fn an_id_is_refused_by_other_shards_and_after_a_restart() {
     assert_eq!(shards.servers[0].address(peer), None);
     // The shard restarts, and the next connection has the same slot.
     let mut restarted = Shards::new(2, Some(1));
-    restarted.servers[1].succeed(&shards.servers[1]);
+    restarted.servers[1].continue_peer_ids(&shards.servers[1]);
     restarted.client.connect(restarted.now, address(SERVER), &identity(), None).unwrap();
     for receives in [0, 0, 1, 1] {
         restarted.exchange(receives);
