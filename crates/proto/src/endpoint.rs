@@ -361,18 +361,18 @@ impl<P: Placement> Endpoint<P> {
         self.connections.get(peer).map(|connection| connection.loss.round_trip().smoothed())
     }
 
-    /// The number of connection slots that were ever used. Every connection has a lower slot. For callers that visit a few
-    /// connections at a time with [`round_trip_at`](Self::round_trip_at).
+    /// Returns the number of connection slots that were ever used. The slot of every connection is lower. A caller can
+    /// visit a few connections at a time with [`round_trip_of_slot`](Self::round_trip_of_slot).
     #[must_use]
-    pub const fn places(&self) -> u32 {
-        self.connections.places()
+    pub const fn slot_count(&self) -> u32 {
+        self.connections.slot_count()
     }
 
-    /// The smoothed round trip of the connection in slot `place` ([`PeerId::slot`]). `None` when the slot is empty
-    /// or nothing was measured yet.
+    /// Returns the smoothed round trip of the connection in `slot` ([`PeerId::slot`]). `None` when the slot
+    /// is empty or nothing was measured yet.
     #[must_use]
-    pub fn round_trip_at(&self, place: u32) -> Option<Duration> {
-        self.connections.get(self.connections.id_at(place)?)?.loss.round_trip().measured()
+    pub fn round_trip_of_slot(&self, slot: u32) -> Option<Duration> {
+        self.connections.get(self.connections.id_at(slot)?)?.loss.round_trip().measured()
     }
 
     /// The longest reliable message that may be sent to a peer, in bytes, except ReliableLatest values. This is the

@@ -105,7 +105,7 @@ impl<T> Slab<T> {
     }
 
     /// The number of slots that were ever used. All values are in lower slots.
-    pub(crate) const fn places(&self) -> u32 {
+    pub(crate) const fn slot_count(&self) -> u32 {
         self.used_count
     }
 

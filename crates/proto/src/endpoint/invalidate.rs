@@ -36,7 +36,7 @@ impl<P: Placement> Endpoint<P> {
             }
         }
         let mut index = 0;
-        while index < self.connections.places() {
+        while index < self.connections.slot_count() {
             if let Some(peer) = self.connections.id_at(index) {
                 self.invalidate(peer);
             }

@@ -28,7 +28,7 @@ impl<P: Placement> Endpoint<P> {
         match self.calls_before_check.checked_sub(1) {
             Some(left) => self.calls_before_check = left,
             None => {
-                let more = self.connections.places() / PLACES_PER_CALL;
+                let more = self.connections.slot_count() / PLACES_PER_CALL;
                 self.calls_before_check = CALLS_BETWEEN_MIN.saturating_add(more);
                 self.check_tables();
             }
@@ -45,7 +45,7 @@ impl<P: Placement> Endpoint<P> {
         self.timers.assert_invariants();
         self.events.assert_invariants();
         debug_assert!(self.replies.len() <= REPLIES_WAITING, "{} responses wait", self.replies.len());
-        let places = 0..self.connections.places();
+        let places = 0..self.connections.slot_count();
         let peers = places.clone().filter_map(|place| self.connections.id_at(place));
         let connections = peers.clone().filter_map(|peer| Some((peer, self.connections.get(peer)?)));
 

@@ -261,13 +261,13 @@ impl Metrics {
 
     /// Records the round trips of the next connections in turn. Free slots record nothing.
     fn sample<P: Placement>(&mut self, recorder: &dyn Recorder, endpoint: &Endpoint<P>) {
-        let slots = endpoint.places();
+        let slots = endpoint.slot_count();
         let histogram = recorder.register_histogram(&self.round_trips, &METADATA);
         for _ in 0..slots.min(ROUND_TRIPS_PER_SAMPLE) {
             if self.next_slot >= slots {
                 self.next_slot = 0;
             }
-            if let Some(round_trip) = endpoint.round_trip_at(self.next_slot) {
+            if let Some(round_trip) = endpoint.round_trip_of_slot(self.next_slot) {
                 histogram.record(round_trip);
             }
             self.next_slot += 1;
