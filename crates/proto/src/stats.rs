@@ -283,7 +283,7 @@ pub struct Stats {
     pub messages_dropped: u64,
     /// Fragments put into packets, including retransmissions. A fragmented message counts as sent with its last
     /// fragment.
-    pub pieces_sent: u64,
+    pub fragments_sent: u64,
     /// Messages delivered to the application.
     pub messages_delivered: u64,
     /// Unreliable messages that were dropped because no memory was left.
@@ -352,7 +352,7 @@ impl Default for Stats {
             unreliable_overflows: 0,
             messages_skipped: 0,
             messages_dropped: 0,
-            pieces_sent: 0,
+            fragments_sent: 0,
             messages_copied: 0,
             messages_expired: 0,
             sequenced_late: 0,

@@ -39,7 +39,7 @@ impl Serialize for Stats {
                 messages_resent,
                 messages_sent,
                 messages_dropped,
-                pieces_sent,
+                fragments_sent,
                 messages_delivered,
                 unreliable_overflows,
                 messages_skipped,

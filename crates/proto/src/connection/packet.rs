@@ -213,7 +213,7 @@ impl Connection {
             let packet = Packet { number, now, room_bytes };
             let filled = self.sending.fill(packet, writer, |id| loss.carry(id));
             content.is_ack_eliciting |= filled.has_any() || control_count > 0;
-            add(&mut stats.pieces_sent, u64::from(filled.fragment_count));
+            add(&mut stats.fragments_sent, u64::from(filled.fragment_count));
             content.carried = filled.reliable_count.saturating_add(control_count);
             content.receipt_count = filled.receipt_count;
             (content.message_count, content.resent_count) = (filled.message_count, filled.resent_count);

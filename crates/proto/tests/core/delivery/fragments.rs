@@ -67,7 +67,7 @@ fn only_lost_pieces_of_a_long_message_are_resent() {
         world.run(Duration::from_secs(2));
     }
     assert_eq!(world.messages(SERVER).len(), 20);
-    let pieces = world.ends[CLIENT].stats().pieces_sent;
+    let pieces = world.ends[CLIENT].stats().fragments_sent;
     let least = 20 * 60_000 / 1_160;
     assert!((least..least * 4 / 3).contains(&pieces), "{pieces} for {least}");
 }

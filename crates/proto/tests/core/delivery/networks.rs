@@ -275,11 +275,11 @@ fn a_message_of_one_packet_is_whole_and_a_longer_one_fragmented() {
     let (client, _) = world.connected();
     let whole_bytes = drumfire_proto::limits::MESSAGE_MAX_BYTES;
     for (bytes, pieces) in [(whole_bytes, 0), (whole_bytes + 1, 1), (1_200, 2)] {
-        let before = world.ends[CLIENT].stats().pieces_sent;
+        let before = world.ends[CLIENT].stats().fragments_sent;
         assert_eq!(world.reliable(CLIENT, client, &vec![1; bytes]), Ok(()));
         world.run(Duration::from_secs(1));
         assert_eq!(world.messages(SERVER).last(), Some(&(0, vec![1; bytes])));
-        assert_eq!(world.ends[CLIENT].stats().pieces_sent - before, pieces);
+        assert_eq!(world.ends[CLIENT].stats().fragments_sent - before, pieces);
     }
 }
 
