@@ -80,13 +80,13 @@ def decode(opened):
 
 
 def decode_message(byte, reader, last_id, run_messages_left):
-    mode, is_piece, has_n, is_run = byte & 7, bool(byte & 8), bool(byte & 16), bool(byte & 32)
+    mode, is_fragment, has_n, is_run = byte & 7, bool(byte & 8), bool(byte & 16), bool(byte & 32)
     has_id = mode in (UNORDERED, ORDERED, SEQUENCED)
-    if byte & 0x40 or mode > LATEST or (has_n and not has_id) or (is_piece and mode == LATEST):
+    if byte & 0x40 or mode > LATEST or (has_n and not has_id) or (is_fragment and mode == LATEST):
         raise Malformed("unknown_frame")
-    if is_run and (is_piece or mode in (SEQUENCED, LATEST)):
+    if is_run and (is_fragment or mode in (SEQUENCED, LATEST)):
         raise Malformed("unknown_frame")
-    kind = "run" if is_run else "fragment" if is_piece else "message"
+    kind = "run" if is_run else "fragment" if is_fragment else "message"
     frame = {"type": kind, "mode": mode, "channel": channel(reader)}
     if has_id:
         if not has_n:
@@ -103,14 +103,14 @@ def decode_message(byte, reader, last_id, run_messages_left):
         count = run_count(reader, frame.get("id", 0), run_messages_left)
         frame["payloads"] = [reader.take(reader.varint()) for _ in range(count)]
         return frame
-    if is_piece:
+    if is_fragment:
         if not has_id:
             frame["number"] = reader.varint()
         frame["total"], frame["offset"] = reader.varint(), reader.varint()
         if max(frame["total"], frame["offset"]) > MESSAGE_LIMIT_BYTES:
             raise Malformed("bad_fragment")
     frame["payload"] = reader.take(reader.varint())
-    if is_piece and not 0 < len(frame["payload"]) <= frame["total"] - frame["offset"]:
+    if is_fragment and not 0 < len(frame["payload"]) <= frame["total"] - frame["offset"]:
         raise Malformed("bad_fragment")
     return frame
 
@@ -232,7 +232,7 @@ class Receiver:
 
     def __init__(self, side, credit, message_max, ids_given=()):
         self.side, self.credit, self.message_max = side, credit, message_max
-        self.received, self.floor, self.pieces = set(), 0, {}
+        self.received, self.floor, self.fragments = set(), 0, {}
         self.ids, self.next_sequence = set(ids_given), len(ids_given)
 
     def judge(self, number, next_number, opened):
@@ -245,7 +245,7 @@ class Receiver:
             for frame in frames:
                 self.check(number, frame)
             if self.disagree(frames):
-                return "dropped", "pieces_disagree"
+                return "dropped", "fragment_mismatch"
             for frame in frames:
                 if frame["type"] == "close":
                     break
@@ -269,8 +269,8 @@ class Receiver:
                 raise Malformed("bad_fragment")
 
     def disagree(self, frames):
-        """Whether a frame says something else about a message in pieces than the pieces do."""
-        begun = {number: head for number, (head, _) in self.pieces.items()}
+        """Whether a frame says something else about a fragmented message than its fragments do."""
+        begun = {number: head for number, (head, _) in self.fragments.items()}
         for frame in frames:
             number = frame.get("id")
             if frame["type"] not in ("message", "fragment", "skip") or number is None or number in self.received:
@@ -305,21 +305,21 @@ class Receiver:
             self.receive(frame)
 
     def receive(self, frame):
-        number, is_piece = frame["id"], frame["type"] == "fragment"
+        number, is_fragment = frame["id"], frame["type"] == "fragment"
         total = length_of(frame)
-        if number not in self.pieces:
-            if is_piece and len(self.pieces) >= 64:
-                raise Malformed("too_many_in_pieces")
+        if number not in self.fragments:
+            if is_fragment and len(self.fragments) >= 64:
+                raise Malformed("too_many_fragmented")
             self.credit -= total + 64
             if self.credit < 0:
                 raise Malformed("credit_exceeded")
-        if is_piece:
+        if is_fragment:
             head = (frame["channel"], frame["mode"], frame["total"])
-            _, bytes_there = self.pieces.setdefault(number, (head, set()))
+            _, bytes_there = self.fragments.setdefault(number, (head, set()))
             bytes_there.update(range(frame["offset"], frame["offset"] + len(frame["payload"])))
             if len(bytes_there) < total:
                 return
-        self.pieces.pop(number, None)
+        self.fragments.pop(number, None)
         self.received.add(number)
         while self.floor in self.received:
             self.floor += 1

@@ -208,7 +208,7 @@ pub(crate) fn reassembly(data: &[u8]) {
         assert!(held <= RECEIVE_BYTES, "{held} bytes held");
     }
     puppet.world.run(Duration::ZERO);
-    let wanted = model.is_broken().then_some(CloseReason::Protocol(ProtocolError::PiecesDisagree));
+    let wanted = model.is_broken().then_some(CloseReason::Protocol(ProtocolError::FragmentMismatch));
     assert_eq!(puppet.ending(), wanted);
     let (mut reliable, mut unreliable) = (Vec::new(), Vec::new());
     for (channel, bytes) in puppet.world.messages(SERVER) {

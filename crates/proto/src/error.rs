@@ -207,9 +207,9 @@ pub enum ProtocolError {
     /// A message was longer than this end accepts.
     MessageTooLong,
     /// Too many fragmented reliable messages were in flight.
-    TooManyInPieces,
+    TooManyFragmented,
     /// Fragments of a message contradicted each other too often.
-    PiecesDisagree,
+    FragmentMismatch,
 }
 
 impl ProtocolError {
@@ -227,8 +227,8 @@ impl ProtocolError {
             Self::KeyChange => "key_change",
             Self::CreditExceeded => "credit_exceeded",
             Self::MessageTooLong => "message_too_long",
-            Self::TooManyInPieces => "too_many_in_pieces",
-            Self::PiecesDisagree => "pieces_disagree",
+            Self::TooManyFragmented => "too_many_fragmented",
+            Self::FragmentMismatch => "fragment_mismatch",
         }
     }
 }

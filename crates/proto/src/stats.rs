@@ -47,7 +47,7 @@ pub enum DropReason {
     /// It contained messages for which the connection has no memory left. It was not acknowledged.
     ReceiveMemory,
     /// It contained a fragment that contradicts earlier fragments of its message.
-    PiecesDisagree,
+    FragmentMismatch,
     /// It violated the protocol, and its connection is closed.
     Protocol,
     /// A Hello for another protocol id.
@@ -143,7 +143,7 @@ impl DropReason {
         Self::Forged,
         Self::ConnectionClosed,
         Self::ReceiveMemory,
-        Self::PiecesDisagree,
+        Self::FragmentMismatch,
         Self::Protocol,
         Self::WrongProtocol,
         Self::WrongVersion,
@@ -202,7 +202,7 @@ impl DropReason {
             Self::Forged => "forged",
             Self::ConnectionClosed => "connection_closed",
             Self::ReceiveMemory => "receive_memory",
-            Self::PiecesDisagree => "pieces_disagree",
+            Self::FragmentMismatch => "fragment_mismatch",
             Self::Protocol => "protocol",
             Self::WrongProtocol => "wrong_protocol",
             Self::WrongVersion => "wrong_version",

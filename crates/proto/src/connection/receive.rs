@@ -112,9 +112,9 @@ impl Connection {
         match contents.refused {
             None => {}
             Some(FragmentCheck::Disagrees) if self.receiving.count_contradiction() => {
-                return Received::Broken(ProtocolError::PiecesDisagree);
+                return Received::Broken(ProtocolError::FragmentMismatch);
             }
-            Some(FragmentCheck::Disagrees) => return Received::Dropped(DropReason::PiecesDisagree),
+            Some(FragmentCheck::Disagrees) => return Received::Dropped(DropReason::FragmentMismatch),
             Some(_) => return Received::Dropped(DropReason::ReceiveMemory),
         }
         let room = self.room_for(number, &contents, sink.events);

@@ -297,7 +297,7 @@ impl Connection {
             FragmentCheck::Completes(bytes) => {
                 contents.event_bytes = contents.event_bytes.saturating_add(bytes);
             }
-            FragmentCheck::TooMany => return Err(ProtocolError::TooManyInPieces),
+            FragmentCheck::TooMany => return Err(ProtocolError::TooManyFragmented),
             refused => contents.refused = Some(refused),
         }
         Ok(AckUrgency::High)

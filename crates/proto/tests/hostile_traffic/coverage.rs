@@ -86,9 +86,9 @@ impl Coverage {
     /// Returns the required events that never happened, so that no invariant holds only for lack of traffic.
     pub(crate) fn missing(&self) -> Vec<String> {
         let kinds = DrawnFrame::KINDS.iter().copied().filter(|kind| !self.frames.contains_key(kind));
-        let drops = ["receive_memory", "pieces_disagree", "protocol", "duplicate", "forged"];
+        let drops = ["receive_memory", "fragment_mismatch", "protocol", "duplicate", "forged"];
         let drops = drops.into_iter().filter(|reason| !self.dropped.contains_key(reason));
-        let closes = ["credit_exceeded", "message_too_far_ahead", "too_many_in_pieces", "pieces_disagree"];
+        let closes = ["credit_exceeded", "message_too_far_ahead", "too_many_fragmented", "fragment_mismatch"];
         let closes = closes.into_iter().filter(|reason| !self.closed.contains_key(*reason));
         kinds.chain(drops).chain(closes).map(str::to_owned).collect()
     }

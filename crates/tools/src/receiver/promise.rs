@@ -118,7 +118,7 @@ fn scattered(number: u64) -> u64 {
 /// The reasons to drop a packet after it was opened. Only the sender can have sealed such a packet, so the packet
 /// belongs to the books.
 pub(super) const OPENED_DROPS: [DropReason; 3] =
-    [DropReason::ReceiveMemory, DropReason::PiecesDisagree, DropReason::Protocol];
+    [DropReason::ReceiveMemory, DropReason::FragmentMismatch, DropReason::Protocol];
 
 /// The connections of a thread in a session.
 pub(super) struct Delivery {

@@ -237,11 +237,11 @@ fn the_16th_contradicting_piece_closes() {
     for strike in 1..=15 {
         send_frames(&mut puppet, &piece(0, 5_000 + strike, 100, &[1; 100]));
         let stats = puppet.world.ends[SERVER].stats();
-        assert_eq!(stats.dropped(DropReason::PiecesDisagree), u64::from(strike));
+        assert_eq!(stats.dropped(DropReason::FragmentMismatch), u64::from(strike));
         assert_eq!(puppet.ending(), None);
     }
     send_frames(&mut puppet, &piece(0, 5_016, 100, &[1; 100]));
-    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::PiecesDisagree)));
+    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::FragmentMismatch)));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn each_excess_of_pieces_closes_with_its_own_error() {
     assert_eq!(too_long, protocol(ProtocolError::MessageTooLong));
     let many =
         |count| ending(&|puppet| (0..count).for_each(|id| send_frames(puppet, &piece(id, 100, 0, &[1]))));
-    assert_eq!((many(64), many(65)), (None, protocol(ProtocolError::TooManyInPieces)));
+    assert_eq!((many(64), many(65)), (None, protocol(ProtocolError::TooManyFragmented)));
     let much =
         |count| ending(&|puppet| (0..count).for_each(|id| send_frames(puppet, &piece(id, 65_000, 0, &[1]))));
     assert_eq!((much(2), much(3)), (None, protocol(ProtocolError::CreditExceeded)));
@@ -339,7 +339,7 @@ fn pieces_beyond_a_limit_within_one_packet_close() {
         });
     }
     puppet.send_frames(|writer| (64..65).try_for_each(|id| writer.fragment(&piece(id, 100, 0, &[1]))));
-    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::TooManyInPieces)));
+    assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::TooManyFragmented)));
     let mut puppet = Puppet::connected(28);
     puppet.send_frames(|writer| (0..3).try_for_each(|id| writer.fragment(&piece(id, 65_000, 0, &[1]))));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::CreditExceeded)));
@@ -398,12 +398,12 @@ fn contradicting_fragments_drop_packets_and_finally_close() {
             }
             puppet.world.run(Duration::from_millis(100));
             let stats = puppet.world.ends[SERVER].stats();
-            assert_eq!(stats.dropped(DropReason::PiecesDisagree), 15, "{name}");
+            assert_eq!(stats.dropped(DropReason::FragmentMismatch), 15, "{name}");
             assert_eq!((stats.messages_delivered, stats.messages_skipped), (0, 0), "{name}");
             puppet.send_frames(|writer| {
                 if is_one_packet { first(writer).and_then(|()| other(writer)) } else { other(writer) }
             });
-            let ending = Some(CloseReason::Protocol(ProtocolError::PiecesDisagree));
+            let ending = Some(CloseReason::Protocol(ProtocolError::FragmentMismatch));
             assert_eq!(puppet.ending(), ending, "{name}, {is_one_packet}");
         }
     }
