@@ -124,9 +124,9 @@ pub(crate) const PACKETS: [Packet; 30] = [
         frames.fragment(&piece(63 - at % 64, 1_900, 3 * (at / 64), &[7]))
     }),
     full("packet of unreliable pieces", make_loose, |frames, facts, at| {
-        let piece = unreliable(0, &[7]);
+        let message = unreliable(0, &[7]);
         let offset_bytes = u32::try_from(3 * (at / 8)).expect("few");
-        frames.fragment(&Fragment { piece, number: facts.next - at % 8, total_bytes: 16_000, offset_bytes })
+        frames.fragment(&Fragment { message, number: facts.next - at % 8, total_bytes: 16_000, offset_bytes })
     }),
     full("packet of skips on two channels", fresh, |frames, facts, at| {
         frames.skip(&skip(facts.next + at, None))
@@ -207,7 +207,7 @@ fn value(key: u64, version: u64) -> Message<'static> {
 
 fn piece(id: u64, total_bytes: u32, offset_bytes: u64, payload: &[u8]) -> Fragment<'_> {
     let offset_bytes = u32::try_from(offset_bytes).expect("few");
-    Fragment { piece: unordered(id, payload), number: 0, total_bytes, offset_bytes }
+    Fragment { message: unordered(id, payload), number: 0, total_bytes, offset_bytes }
 }
 
 fn skip(id: u64, after: Option<u64>) -> Skip {

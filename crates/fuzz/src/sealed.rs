@@ -201,8 +201,8 @@ pub(crate) fn reassembly(data: &[u8]) {
             model.take(id, total as usize, place);
             (RELIABLE, Delivery::ReliableUnordered { id: MessageId(id) }, 0)
         };
-        let piece = Message { channel, delivery, payload };
-        let fragment = Fragment { piece, number, total_bytes: total, offset_bytes: offset };
+        let message = Message { channel, delivery, payload };
+        let fragment = Fragment { message, number, total_bytes: total, offset_bytes: offset };
         let mut datagram = puppet.datagram(&encoded(|frames| FrameWriter::new(frames).fragment(&fragment)));
         held += puppet.deliver_counted(&mut datagram, |_, _| {});
         assert!(held <= RECEIVE_BYTES, "{held} bytes held");

@@ -148,7 +148,7 @@ impl DrawnFrame {
             }
             Self::Fragment { channel, delivery, number, total, offset, bytes } => {
                 writer.fragment(&Fragment {
-                    piece: message(*channel, *delivery, *bytes),
+                    message: message(*channel, *delivery, *bytes),
                     number: *number,
                     total_bytes: *total,
                     offset_bytes: *offset,

@@ -237,8 +237,8 @@ mod tests {
         assert!(frames(&encoded.repeat(20)).iter().all(Result::is_ok));
         assert_eq!(frames(&encoded.repeat(21)).last(), Some(&Err(FrameError::TooManyFrames)));
         let delivery = Delivery::ReliableUnordered { id: MessageId(0) };
-        let piece = Message { channel: ChannelId(0), delivery, payload: &[7] };
-        let fragment = Fragment { piece, number: 0, total_bytes: 9, offset_bytes: 0 };
+        let message = Message { channel: ChannelId(0), delivery, payload: &[7] };
+        let fragment = Fragment { message, number: 0, total_bytes: 9, offset_bytes: 0 };
         let mut memory = [0; 400];
         let mut writer = FrameWriter::new(&mut memory[..]);
         for _ in 0..20 {

@@ -192,14 +192,14 @@ mod tests {
         assert_eq!(receipts.on_sent(receipt(4)).0, ids[2].0 + 1);
         receipts.on_fate(PacketFate::Lost, ids[0]);
         receipts.on_fate(PacketFate::Acknowledged, ids[2]);
-        let pieces = receipts.begin(receipt(5));
+        let fragments = receipts.begin(receipt(5));
         for is_last in [false, false, true] {
-            receipts.on_fragment(pieces, is_last);
+            receipts.on_fragment(fragments, is_last);
         }
-        receipts.on_fate(PacketFate::Acknowledged, pieces);
-        receipts.on_fate(PacketFate::Acknowledged, pieces);
+        receipts.on_fate(PacketFate::Acknowledged, fragments);
+        receipts.on_fate(PacketFate::Acknowledged, fragments);
         assert!(receipts.pending.back().is_some_and(Option::is_some), "one fragment is in flight");
-        receipts.on_fate(PacketFate::Lost, pieces);
+        receipts.on_fate(PacketFate::Lost, fragments);
         let given_up = receipts.begin(receipt(6));
         receipts.on_fragment(given_up, false);
         receipts.abandon(given_up);

@@ -60,8 +60,8 @@ pub(crate) struct MessageShape {
 impl MessageShape {
     fn of(fragment: &Fragment<'_>) -> Self {
         Self {
-            channel: fragment.piece.channel,
-            mode: Some(discriminant(&fragment.piece.delivery)),
+            channel: fragment.message.channel,
+            mode: Some(discriminant(&fragment.message.delivery)),
             total_bytes: fragment.total_bytes,
         }
     }
@@ -196,7 +196,7 @@ impl ReceiveQueue {
             let received = ReceivedMessages {
                 id,
                 after,
-                channel: fragment.piece.channel,
+                channel: fragment.message.channel,
                 contents: Contents::Message(&whole),
             };
             self.accept(&received, deliver);
@@ -303,12 +303,12 @@ impl ReceiveQueue {
         }
         // Runs that are cut differently when they are sent again overlap. Each gap that this run fills is one part, so
         // that a peer cannot turn a run into as many deliveries as it has messages.
-        let has_pieces = self.has_fragments_of(run.ids());
+        let has_fragments = self.has_fragments_of(run.ids());
         let (mut next, mut after, mut open) = (Some(run.id), run.after, None::<RunPart<'a>>);
         for (bytes, bodies) in messages {
             let Some(id) = next else { break };
             let is_new = !self.is_received(id);
-            let is_begun = is_new && has_pieces && self.reassembly().has(id);
+            let is_begun = is_new && has_fragments && self.reassembly().has(id);
             match &mut open {
                 Some(part) if is_new && !is_begun && !part.is_begun => {
                     part.count = part.count.saturating_add(1);

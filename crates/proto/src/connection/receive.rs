@@ -306,7 +306,7 @@ impl Connection {
     /// Processes a fragment. Returns false when the peer had no credit for the message.
     #[cold]
     fn on_fragment(&mut self, fragment: &Fragment<'_>, has_room: bool, sink: &mut Sink<'_>) -> bool {
-        let Message { channel, delivery, .. } = fragment.piece;
+        let Message { channel, delivery, .. } = fragment.message;
         let (id, after) = match delivery {
             Delivery::ReliableUnordered { id } | Delivery::ReliableSequenced { id } => (id, None),
             Delivery::ReliableOrdered { id, after } => (id, after),

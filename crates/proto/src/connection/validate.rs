@@ -272,7 +272,7 @@ impl Connection {
     ) -> Result<AckUrgency, ProtocolError> {
         let total = to_usize(fragment.total_bytes);
         // The declared length is judged with the first fragment, before memory is reserved for it.
-        let Some(id) = fragment.piece.id() else {
+        let Some(id) = fragment.message.id() else {
             if total > UNRELIABLE_MESSAGE_MAX_BYTES {
                 return Err(ProtocolError::MessageTooLong);
             }

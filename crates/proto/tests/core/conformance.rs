@@ -74,7 +74,7 @@ fn one_unreliable_fragmented_message_begins_per_packet() {
         let received_frames = puppet.take_packets();
         for (number, frames) in &received_frames {
             let begun = Frames::new(frames)
-                .filter(|frame| matches!(frame, Ok(Frame::Fragment(piece)) if piece.offset_bytes == 0))
+                .filter(|frame| matches!(frame, Ok(Frame::Fragment(fragment)) if fragment.offset_bytes == 0))
                 .count();
             assert!(begun <= 1, "packet {number} begins {begun} messages");
             begun_count += begun;

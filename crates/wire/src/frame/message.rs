@@ -89,7 +89,7 @@ pub struct Message<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment<'a> {
     /// The message, with the bytes of the fragment in place of its payload.
-    pub piece: Message<'a>,
+    pub message: Message<'a>,
     /// The number of the packet that carried the first fragment of an unreliable message; 0 if the message has an id.
     pub number: u64,
     /// The length of the whole message in bytes, at most [`MESSAGE_LIMIT_BYTES`].
@@ -188,30 +188,30 @@ impl<'a> Fragment<'a> {
         let fragment = read_head(message_type, reader, last_id, |channel, delivery, reader| {
             let number = if delivery.id().is_some() { 0 } else { reader.varint()? };
             let (total_bytes, offset_bytes) = (read_message_size(reader)?, read_message_size(reader)?);
-            let piece = Message { channel, delivery, payload: read_payload(reader)? };
-            Ok(Self { piece, number, total_bytes, offset_bytes })
+            let message = Message { channel, delivery, payload: read_payload(reader)? };
+            Ok(Self { message, number, total_bytes, offset_bytes })
         })?;
         if fragment.is_inside_message() { Ok(fragment) } else { Err(FrameError::BadFragment) }
     }
 
     /// Returns the encoding of this fragment in a packet whose previous message id is `last_id`.
     pub(super) fn encoding(&self, last_id: Option<MessageId>) -> Result<MessageEncoding<'a>, EncodeError> {
-        let is_value = matches!(self.piece.delivery, Delivery::ReliableLatest { .. });
+        let is_value = matches!(self.message.delivery, Delivery::ReliableLatest { .. });
         if is_value || self.total_bytes > MESSAGE_LIMIT_BYTES || !self.is_inside_message() {
             return Err(EncodeError::BadFragment);
         }
-        let Self { piece, number, total_bytes, offset_bytes } = *self;
-        piece.encoding_with(last_id, Some(FragmentFields { number, total_bytes, offset_bytes }))
+        let Self { message, number, total_bytes, offset_bytes } = *self;
+        message.encoding_with(last_id, Some(FragmentFields { number, total_bytes, offset_bytes }))
     }
 
     /// Returns the offset in bytes of the fragment's end in the message, or `None` if it exceeds a `u32`.
     #[must_use]
     pub fn end_bytes(&self) -> Option<u32> {
-        self.offset_bytes.checked_add(u32::try_from(self.piece.payload.len()).ok()?)
+        self.offset_bytes.checked_add(u32::try_from(self.message.payload.len()).ok()?)
     }
 
     fn is_inside_message(&self) -> bool {
-        !self.piece.payload.is_empty() && self.end_bytes().is_some_and(|end| end <= self.total_bytes)
+        !self.message.payload.is_empty() && self.end_bytes().is_some_and(|end| end <= self.total_bytes)
     }
 }
 
@@ -469,8 +469,8 @@ mod tests {
     fn values_have_no_fragments() {
         assert_eq!(fragment(&[0x8d, 1, 5, 6, 0, 10, 7, 1, 1]), Err(FrameError::UnknownFrame));
         let delivery = Delivery::ReliableLatest { key: 1, version: 2 };
-        let piece = Message { channel: ChannelId(1), delivery, payload: &[1] };
-        let fragment = Fragment { piece, number: 0, total_bytes: 2, offset_bytes: 0 };
+        let message = Message { channel: ChannelId(1), delivery, payload: &[1] };
+        let fragment = Fragment { message, number: 0, total_bytes: 2, offset_bytes: 0 };
         let mut memory = [0; 32];
         assert_eq!(FrameWriter::new(&mut memory[..]).fragment(&fragment), Err(EncodeError::BadFragment));
     }
@@ -478,10 +478,10 @@ mod tests {
     #[test]
     fn fragments_of_messages_over_the_limit_are_not_encoded() {
         let delivery = Delivery::ReliableUnordered { id: MessageId(1) };
-        let piece = Message { channel: ChannelId(1), delivery, payload: &[1] };
+        let message = Message { channel: ChannelId(1), delivery, payload: &[1] };
         let mut memory = [0; 32];
         for total_bytes in [MESSAGE_LIMIT_BYTES + 1, u32::MAX] {
-            let fragment = Fragment { piece, number: 0, total_bytes, offset_bytes: 0 };
+            let fragment = Fragment { message, number: 0, total_bytes, offset_bytes: 0 };
             let result = FrameWriter::new(&mut memory[..]).fragment(&fragment);
             assert_eq!(result, Err(EncodeError::BadFragment), "{total_bytes}");
         }
@@ -492,7 +492,7 @@ mod tests {
         let bytes = [0x8b, 0, 9, 0, 4, 0, 1, 7, 0x93, 0, 1, 0];
         let ids: Vec<_> = Frames::new(&bytes)
             .map(|frame| match frame.unwrap() {
-                Frame::Fragment(fragment) => fragment.piece.id(),
+                Frame::Fragment(fragment) => fragment.message.id(),
                 Frame::Message(message) => message.id(),
                 other => unreachable!("{other:?}"),
             })

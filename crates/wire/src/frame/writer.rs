@@ -103,7 +103,7 @@ impl<B: BufMut> FrameWriter<B> {
         let encoding = fragment.encoding(self.last_id)?;
         self.reserve(encoding.bytes(), FrameKinds::FRAGMENT)?;
         encoding.put(&mut self.out);
-        self.last_id = fragment.piece.id().or(self.last_id);
+        self.last_id = fragment.message.id().or(self.last_id);
         Ok(())
     }
 

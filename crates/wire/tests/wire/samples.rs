@@ -79,9 +79,9 @@ impl Sample {
                 writer.message(&Message { channel: ChannelId(*channel), delivery: *delivery, payload })
             }
             Self::Fragment { channel, delivery, number, total_bytes, offset_bytes, payload } => {
-                let piece = Message { channel: ChannelId(*channel), delivery: *delivery, payload };
+                let message = Message { channel: ChannelId(*channel), delivery: *delivery, payload };
                 let (number, total_bytes, offset_bytes) = (*number, *total_bytes, *offset_bytes);
-                writer.fragment(&Fragment { piece, number, total_bytes, offset_bytes })
+                writer.fragment(&Fragment { message, number, total_bytes, offset_bytes })
             }
             Self::Run { channel, delivery, payloads } => {
                 let mut bytes = Vec::new();
@@ -136,13 +136,13 @@ impl Sample {
                 delivery: message.delivery,
                 payload: message.payload.to_vec(),
             },
-            Frame::Fragment(Fragment { piece, number, total_bytes, offset_bytes }) => Self::Fragment {
-                channel: piece.channel.0,
-                delivery: piece.delivery,
+            Frame::Fragment(Fragment { message, number, total_bytes, offset_bytes }) => Self::Fragment {
+                channel: message.channel.0,
+                delivery: message.delivery,
                 number,
                 total_bytes,
                 offset_bytes,
-                payload: piece.payload.to_vec(),
+                payload: message.payload.to_vec(),
             },
             Frame::Run(run) => Self::Run {
                 channel: run.channel.0,

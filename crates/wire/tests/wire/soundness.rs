@@ -56,9 +56,9 @@ pub(crate) fn assert_walk_is_sound(opened: &[u8]) {
             Ok(Frame::NewConnectionId(_)) => bytes += 26,
             Ok(Frame::RetireConnectionId(_)) => bytes += 2,
             Ok(Frame::Fragment(fragment)) => {
-                assert!(inside(fragment.piece.payload) && !fragment.piece.payload.is_empty());
+                assert!(inside(fragment.message.payload) && !fragment.message.payload.is_empty());
                 assert!(fragment.end_bytes().is_some_and(|end| end <= fragment.total_bytes));
-                bytes += 6 + fragment.piece.payload.len();
+                bytes += 6 + fragment.message.payload.len();
             }
             Ok(Frame::Credit(_) | Frame::Timestamp(_)) => bytes += 2,
             Ok(Frame::Run(run)) => {

@@ -128,7 +128,12 @@ fn with(delivery: Delivery, payload: &[u8]) -> Sample {
     Sample::Message { channel: 7, delivery, payload: payload.to_vec() }
 }
 
-fn piece(delivery: Delivery, number: u64, (total_bytes, offset_bytes): (u32, u32), payload: &[u8]) -> Sample {
+fn fragment(
+    delivery: Delivery,
+    number: u64,
+    (total_bytes, offset_bytes): (u32, u32),
+    payload: &[u8],
+) -> Sample {
     Sample::Fragment { channel: 7, delivery, number, total_bytes, offset_bytes, payload: payload.to_vec() }
 }
 
@@ -198,13 +203,13 @@ fn vector(name: &str) -> Vec<u8> {
 /// The part of [`vector`] for fragments and for the other delivery modes.
 fn message_vector(name: &str) -> Vec<u8> {
     match name {
-        "unreliable-fragment" => frames_vector(&[piece(Delivery::Unreliable, 3, (10, 8), b"hi")]),
-        "sequenced-fragment" => frames_vector(&[piece(Delivery::UnreliableSequenced, 3, (10, 8), b"hi")]),
+        "unreliable-fragment" => frames_vector(&[fragment(Delivery::Unreliable, 3, (10, 8), b"hi")]),
+        "sequenced-fragment" => frames_vector(&[fragment(Delivery::UnreliableSequenced, 3, (10, 8), b"hi")]),
         "unordered-fragments" => frames_vector(&[
-            piece(Delivery::ReliableUnordered { id: MessageId(300) }, 0, (3, 0), b"a"),
-            piece(Delivery::ReliableUnordered { id: MessageId(301) }, 0, (4, 2), b"bc"),
+            fragment(Delivery::ReliableUnordered { id: MessageId(300) }, 0, (3, 0), b"a"),
+            fragment(Delivery::ReliableUnordered { id: MessageId(301) }, 0, (4, 2), b"bc"),
         ]),
-        "ordered-fragment" => frames_vector(&[piece(ordered(Some((300, Some(295)))), 0, (10, 8), b"hi")]),
+        "ordered-fragment" => frames_vector(&[fragment(ordered(Some((300, Some(295)))), 0, (10, 8), b"hi")]),
         "unreliable-sequenced" => frames_vector(&[with(Delivery::UnreliableSequenced, b"hi")]),
         "reliable-unordered" => {
             frames_vector(&[with(Delivery::ReliableUnordered { id: MessageId(300) }, b"hi")])

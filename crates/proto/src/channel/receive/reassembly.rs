@@ -121,7 +121,7 @@ impl Reassembly {
             self.bytes.resize(to, 0);
         }
         if let Some(place) = self.bytes.get_mut(from..to) {
-            place.copy_from_slice(fragment.piece.payload);
+            place.copy_from_slice(fragment.message.payload);
         }
         self.received.insert(begin, end);
     }
@@ -396,14 +396,14 @@ mod tests {
     const ID: MessageId = MessageId(7);
 
     fn fragment(total: u32, offset: u32, payload: &[u8]) -> Fragment<'_> {
-        let piece =
+        let message =
             Message { channel: ChannelId(1), delivery: Delivery::ReliableUnordered { id: ID }, payload };
-        Fragment { piece, number: 0, total_bytes: total, offset_bytes: offset }
+        Fragment { message, number: 0, total_bytes: total, offset_bytes: offset }
     }
 
     fn unreliable(number: u64, total: u32, offset: u32, payload: &[u8]) -> Fragment<'_> {
-        let piece = Message { channel: ChannelId(1), delivery: Delivery::UnreliableSequenced, payload };
-        Fragment { piece, number, total_bytes: total, offset_bytes: offset }
+        let message = Message { channel: ChannelId(1), delivery: Delivery::UnreliableSequenced, payload };
+        Fragment { message, number, total_bytes: total, offset_bytes: offset }
     }
 
     /// Validates a packet with one fragment.
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_any_size_in_any_order_form_the_message() {
+    fn fragments_in_any_order_form_the_message() {
         let whole: Vec<u8> = (0..100).collect();
         let mut table = ReassemblyTable::new();
         let cut = |from: u32, to: u32| fragment(100, from, &whole[from as usize..to as usize]);
@@ -451,13 +451,13 @@ mod tests {
     /// Fragments of the message `ID` that contradict `fragment(100, ..)`.
     fn disagreeing() -> [Fragment<'static>; 3] {
         let mut others = [fragment(101, 1, &[1]), fragment(100, 1, &[1]), fragment(100, 1, &[1])];
-        others[1].piece.channel = ChannelId(2);
-        others[2].piece.delivery = Delivery::ReliableSequenced { id: ID };
+        others[1].message.channel = ChannelId(2);
+        others[2].message.delivery = Delivery::ReliableSequenced { id: ID };
         others
     }
 
     #[test]
-    fn a_piece_must_agree_with_received_and_pending_pieces() {
+    fn a_fragment_must_agree_with_received_and_pending_ones() {
         let mut table = ReassemblyTable::new();
         for other in &disagreeing() {
             assert_eq!(table.validate(ID, &fragment(100, 0, &[1])), FragmentCheck::Fits);
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_message_and_a_skip_must_agree_with_pieces() {
+    fn a_whole_message_and_a_skip_must_agree_with_fragments() {
         let mode = |delivery: Delivery| Some(discriminant(&delivery));
         let whole = MessageShape {
             channel: ChannelId(1),
@@ -489,7 +489,7 @@ mod tests {
             assert!(table.agrees_with(ID, &whole) && table.agrees_with(ID, &skip));
             for other in &others {
                 assert!(!table.agrees_with(ID, other), "{other:?}");
-                assert!(table.agrees_with(MessageId(8), other), "no piece of it came");
+                assert!(table.agrees_with(MessageId(8), other), "no fragment of it came");
             }
         };
         let mut table = ReassemblyTable::new();
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_one_packet_complete_a_message_together() {
+    fn fragments_of_one_packet_complete_a_message_together() {
         let mut table = ReassemblyTable::new();
         table.put(ID, &fragment(100, 0, &[1; 40]));
         assert_eq!(table.validate(ID, &fragment(100, 30, &[1; 40])), FragmentCheck::Fits);

@@ -150,8 +150,8 @@ pub(super) fn write_fragment<B: BufMut>(
     let total_bytes = u32::try_from(whole.payload.len()).ok()?;
     let rest = whole.payload.get(to_usize(begin)..to_usize(end))?;
     let cut = |bytes: usize| {
-        let piece = Message { payload: rest.get(..bytes)?, ..*whole };
-        Some(Fragment { piece, number, total_bytes, offset_bytes: begin })
+        let message = Message { payload: rest.get(..bytes)?, ..*whole };
+        Some(Fragment { message, number, total_bytes, offset_bytes: begin })
     };
     // A fragment of one byte shows what the fields around it take. It is not written.
     let head_bytes = writer.fragment_bytes(&cut(1)?).ok()?.checked_sub(1)?;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_resolved_once_and_a_resent_one_is_not_lost() {
+    fn a_fragment_is_resolved_once_and_a_resent_one_is_not_lost() {
         let mut sent_fragments = FragmentTable::default();
         let ids = [0, 1, 2].map(|at| sent_fragments.on_sent(9, at, at + 1));
         assert!(ids.into_iter().all(is_fragment));

@@ -57,7 +57,7 @@ fn long_and_short_messages_keep_their_order_on_a_bad_link() {
 }
 
 #[test]
-fn only_lost_pieces_of_a_long_message_are_resent() {
+fn only_lost_fragments_of_a_long_message_are_resent() {
     let mut world = World::new(3, CLEAN);
     let (client, _) = world.connected();
     world.run(Duration::from_millis(200));
@@ -67,9 +67,9 @@ fn only_lost_pieces_of_a_long_message_are_resent() {
         world.run(Duration::from_secs(2));
     }
     assert_eq!(world.messages(SERVER).len(), 20);
-    let pieces = world.ends[CLIENT].stats().fragments_sent;
+    let fragments = world.ends[CLIENT].stats().fragments_sent;
     let least = 20 * 60_000 / 1_160;
-    assert!((least..least * 4 / 3).contains(&pieces), "{pieces} for {least}");
+    assert!((least..least * 4 / 3).contains(&fragments), "{fragments} for {least}");
 }
 
 #[test]
@@ -179,8 +179,8 @@ fn a_late_fragment_takes_no_memory_from_a_newer_message() {
     // A fragment cannot belong to a later packet than its own.
     (0..2).for_each(|_| puppet.send_frames(|writer| writer.ping().and_then(|()| writer.padding(3))));
     let unreliable = |number, offset_bytes| {
-        let piece = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[1; 1_000] };
-        Fragment { piece, number, total_bytes: 3_000, offset_bytes }
+        let message = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[1; 1_000] };
+        Fragment { message, number, total_bytes: 3_000, offset_bytes }
     };
     for (number, offset_bytes) in [(2, 0), (2, 1_000), (1, 0), (2, 2_000)] {
         send_frames(&mut puppet, &unreliable(number, offset_bytes));
@@ -194,11 +194,11 @@ fn an_unreliable_message_takes_no_memory_granted_as_credit() {
     // The peer has credit for half of the memory. Together with the unreliable message it would need more than all.
     let mut puppet = Puppet::with(28, Config::default().memory_bytes(65_536, 20_000));
     puppet.reliable(1, Some(0));
-    let piece = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[2; 1_000] };
+    let message = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[2; 1_000] };
     for index in 0..12 {
         send_frames(
             &mut puppet,
-            &Fragment { piece, number: 0, total_bytes: 12_000, offset_bytes: index * 1_000 },
+            &Fragment { message, number: 0, total_bytes: 12_000, offset_bytes: index * 1_000 },
         );
     }
     assert!(puppet.world.messages(SERVER).is_empty());
@@ -220,10 +220,10 @@ fn messages_of_16_mib_pass_where_both_ends_allow_them() {
 }
 
 /// Returns a fragment of message `id` on channel 0.
-fn piece(id: u64, total_bytes: u32, offset_bytes: u32, payload: &[u8]) -> Fragment<'_> {
+fn fragment(id: u64, total_bytes: u32, offset_bytes: u32, payload: &[u8]) -> Fragment<'_> {
     let delivery = Delivery::ReliableUnordered { id: MessageId(id) };
-    let piece = Message { channel: ChannelId(0), delivery, payload };
-    Fragment { piece, number: 0, total_bytes, offset_bytes }
+    let message = Message { channel: ChannelId(0), delivery, payload };
+    Fragment { message, number: 0, total_bytes, offset_bytes }
 }
 
 fn send_frames(puppet: &mut Puppet, fragment: &Fragment<'_>) {
@@ -231,35 +231,36 @@ fn send_frames(puppet: &mut Puppet, fragment: &Fragment<'_>) {
 }
 
 #[test]
-fn the_16th_contradicting_piece_closes() {
+fn the_16th_contradicting_fragment_closes() {
     let mut puppet = Puppet::connected(20);
-    send_frames(&mut puppet, &piece(0, 5_000, 0, &[1; 100]));
+    send_frames(&mut puppet, &fragment(0, 5_000, 0, &[1; 100]));
     for strike in 1..=15 {
-        send_frames(&mut puppet, &piece(0, 5_000 + strike, 100, &[1; 100]));
+        send_frames(&mut puppet, &fragment(0, 5_000 + strike, 100, &[1; 100]));
         let stats = puppet.world.ends[SERVER].stats();
         assert_eq!(stats.dropped(DropReason::FragmentMismatch), u64::from(strike));
         assert_eq!(puppet.ending(), None);
     }
-    send_frames(&mut puppet, &piece(0, 5_016, 100, &[1; 100]));
+    send_frames(&mut puppet, &fragment(0, 5_016, 100, &[1; 100]));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::FragmentMismatch)));
 }
 
 #[test]
-fn each_excess_of_pieces_closes_with_its_own_error() {
+fn each_excess_of_fragments_closes_with_its_own_error() {
     let ending = |build: &dyn Fn(&mut Puppet)| {
         let mut puppet = Puppet::connected(21);
         build(&mut puppet);
         puppet.ending()
     };
     let protocol = |error| Some(CloseReason::Protocol(error));
-    assert_eq!(ending(&|puppet| send_frames(puppet, &piece(0, 65_536, 0, &[1]))), None);
-    let too_long = ending(&|puppet| send_frames(puppet, &piece(0, 65_537, 0, &[1])));
+    assert_eq!(ending(&|puppet| send_frames(puppet, &fragment(0, 65_536, 0, &[1]))), None);
+    let too_long = ending(&|puppet| send_frames(puppet, &fragment(0, 65_537, 0, &[1])));
     assert_eq!(too_long, protocol(ProtocolError::MessageTooLong));
     let many =
-        |count| ending(&|puppet| (0..count).for_each(|id| send_frames(puppet, &piece(id, 100, 0, &[1]))));
+        |count| ending(&|puppet| (0..count).for_each(|id| send_frames(puppet, &fragment(id, 100, 0, &[1]))));
     assert_eq!((many(64), many(65)), (None, protocol(ProtocolError::TooManyFragmented)));
-    let much =
-        |count| ending(&|puppet| (0..count).for_each(|id| send_frames(puppet, &piece(id, 65_000, 0, &[1]))));
+    let much = |count| {
+        ending(&|puppet| (0..count).for_each(|id| send_frames(puppet, &fragment(id, 65_000, 0, &[1]))))
+    };
     assert_eq!((much(2), much(3)), (None, protocol(ProtocolError::CreditExceeded)));
 }
 
@@ -267,37 +268,37 @@ fn each_excess_of_pieces_closes_with_its_own_error() {
 fn holes_beyond_the_limit_are_not_acked_and_close_nothing() {
     let mut puppet = Puppet::connected(22);
     for hole in 0..400 {
-        send_frames(&mut puppet, &piece(0, 60_000, 3 * hole, &[1]));
+        send_frames(&mut puppet, &fragment(0, 60_000, 3 * hole, &[1]));
     }
     assert_eq!(puppet.ending(), None);
     assert_eq!(puppet.world.ends[SERVER].stats().dropped(DropReason::ReceiveMemory), 400 - 320);
     // Fragments that close holes are still accepted.
     for hole in 0..320 {
-        send_frames(&mut puppet, &piece(0, 60_000, 3 * hole + 1, &[1; 2]));
+        send_frames(&mut puppet, &fragment(0, 60_000, 3 * hole + 1, &[1; 2]));
     }
-    send_frames(&mut puppet, &piece(0, 60_000, 960, &vec![1; 1_000]));
+    send_frames(&mut puppet, &fragment(0, 60_000, 960, &vec![1; 1_000]));
     assert_eq!(puppet.world.ends[SERVER].stats().dropped(DropReason::ReceiveMemory), 400 - 320);
 }
 
 #[test]
-fn pieces_of_what_was_received_or_skipped_change_nothing() {
+fn fragments_of_received_or_skipped_messages_change_nothing() {
     let mut puppet = Puppet::connected(23);
-    send_frames(&mut puppet, &piece(0, 4, 0, &[1; 4]));
-    send_frames(&mut puppet, &piece(0, 9_000, 7, &[1; 4]));
-    send_frames(&mut puppet, &piece(1, 10, 0, &[1; 4]));
+    send_frames(&mut puppet, &fragment(0, 4, 0, &[1; 4]));
+    send_frames(&mut puppet, &fragment(0, 9_000, 7, &[1; 4]));
+    send_frames(&mut puppet, &fragment(1, 10, 0, &[1; 4]));
     let skip = drumfire_wire::Skip { channel: ChannelId(0), id: MessageId(1), after: None, bytes: 10 };
     puppet.send_frames(|writer| writer.skip(&skip));
-    send_frames(&mut puppet, &piece(1, 10, 4, &[1; 6]));
+    send_frames(&mut puppet, &fragment(1, 10, 4, &[1; 6]));
     assert_eq!((puppet.world.messages(SERVER).len(), puppet.ending()), (1, None));
     assert_eq!(puppet.world.ends[SERVER].stats().messages_skipped, 1);
 }
 
 #[test]
-fn a_piece_that_claims_to_be_of_a_later_packet_closes() {
+fn a_fragment_that_claims_to_be_of_a_later_packet_closes() {
     let mut puppet = Puppet::connected(24);
     let unreliable = |number| {
-        let piece = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[1] };
-        Fragment { piece, number, total_bytes: 10, offset_bytes: 0 }
+        let message = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload: &[1] };
+        Fragment { message, number, total_bytes: 10, offset_bytes: 0 }
     };
     send_frames(&mut puppet, &unreliable(0));
     assert_eq!(puppet.ending(), None);
@@ -330,18 +331,18 @@ fn a_long_sequenced_message_is_ordered_by_its_first_fragment() {
 }
 
 #[test]
-fn pieces_beyond_a_limit_within_one_packet_close() {
+fn fragments_beyond_a_limit_within_one_packet_close() {
     let mut puppet = Puppet::connected(27);
     for from in [0, 16, 32, 48] {
         assert_eq!(puppet.ending(), None);
         puppet.send_frames(|writer| {
-            (from..from + 16).try_for_each(|id| writer.fragment(&piece(id, 100, 0, &[1])))
+            (from..from + 16).try_for_each(|id| writer.fragment(&fragment(id, 100, 0, &[1])))
         });
     }
-    puppet.send_frames(|writer| (64..65).try_for_each(|id| writer.fragment(&piece(id, 100, 0, &[1]))));
+    puppet.send_frames(|writer| (64..65).try_for_each(|id| writer.fragment(&fragment(id, 100, 0, &[1]))));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::TooManyFragmented)));
     let mut puppet = Puppet::connected(28);
-    puppet.send_frames(|writer| (0..3).try_for_each(|id| writer.fragment(&piece(id, 65_000, 0, &[1]))));
+    puppet.send_frames(|writer| (0..3).try_for_each(|id| writer.fragment(&fragment(id, 65_000, 0, &[1]))));
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::CreditExceeded)));
 }
 
@@ -351,7 +352,7 @@ fn holes_beyond_the_limit_within_one_packet_are_not_accepted() {
     for packet in 0..17 {
         let holes = packet * 20..(packet + 1) * 20;
         puppet.send_frames(|writer| {
-            holes.clone().try_for_each(|hole| writer.fragment(&piece(0, 60_000, 3 * hole, &[1])))
+            holes.clone().try_for_each(|hole| writer.fragment(&fragment(0, 60_000, 3 * hole, &[1])))
         });
     }
     assert_eq!(puppet.ending(), None);
@@ -363,12 +364,12 @@ type Write = fn(&mut FrameWriter<&mut [u8]>) -> Result<(), EncodeError>;
 
 /// A fragment of message 0, which has ten bytes.
 fn first(writer: &mut FrameWriter<&mut [u8]>) -> Result<(), EncodeError> {
-    writer.fragment(&piece(0, 10, 0, &[1]))
+    writer.fragment(&fragment(0, 10, 0, &[1]))
 }
 
 /// The contradicting frame.
 const OTHERS: [(&str, Write); 4] = [
-    ("a piece of another length", |writer| writer.fragment(&piece(0, 60_000, 50_000, &[1]))),
+    ("a fragment of another length", |writer| writer.fragment(&fragment(0, 60_000, 50_000, &[1]))),
     ("a longer whole message", |writer| writer.message(&whole(0, 0, &[1; 1_000]))),
     ("a whole message of another channel", |writer| writer.message(&whole(0, 1, &[1; 10]))),
     ("a Skip of another length", |writer| {
@@ -414,7 +415,7 @@ fn a_whole_message_consistent_with_fragments_is_delivered_once() {
     let mut puppet = Puppet::connected(30);
     puppet.send_frames(first);
     puppet.send_frames(|writer| writer.message(&whole(0, 0, &[1; 10])));
-    send_frames(&mut puppet, &piece(0, 10, 1, &[1; 9]));
+    send_frames(&mut puppet, &fragment(0, 10, 1, &[1; 9]));
     puppet.send_frames(|writer| first(writer).and_then(|()| writer.message(&whole(0, 0, &[1; 10]))));
     assert_eq!((puppet.world.messages(SERVER), puppet.ending()), (vec![(0, vec![1; 10])], None));
 }

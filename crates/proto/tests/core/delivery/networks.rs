@@ -161,9 +161,9 @@ fn acks_of_unreliable_messages_alone_go_once_for_eight() {
 fn the_receipt_of_an_unreliable_message_comes_soon() {
     let mut world = World::new(1, CLEAN);
     let (client, _) = world.connected();
-    for (number, pieces) in [(1, 1), (2, 1), (3, 5)] {
+    for (number, fragments) in [(1, 1), (2, 1), (3, 5)] {
         let options = SendOptions::unreliable();
-        world.send_with_receipt(CLIENT, client, &vec![7; pieces * 1_000], options, number).unwrap();
+        world.send_with_receipt(CLIENT, client, &vec![7; fragments * 1_000], options, number).unwrap();
         world.run(Duration::from_millis(10 + 25 + 10 + 5));
         assert_eq!(world.receipts(CLIENT).last(), Some(&(number, Outcome::Acknowledged)));
         world.run(Duration::from_secs(1));
@@ -274,12 +274,12 @@ fn a_message_of_one_packet_is_whole_and_a_longer_one_fragmented() {
     let mut world = World::new(7, CLEAN);
     let (client, _) = world.connected();
     let whole_bytes = drumfire_proto::limits::MESSAGE_MAX_BYTES;
-    for (bytes, pieces) in [(whole_bytes, 0), (whole_bytes + 1, 1), (1_200, 2)] {
+    for (bytes, fragments) in [(whole_bytes, 0), (whole_bytes + 1, 1), (1_200, 2)] {
         let before = world.ends[CLIENT].stats().fragments_sent;
         assert_eq!(world.reliable(CLIENT, client, &vec![1; bytes]), Ok(()));
         world.run(Duration::from_secs(1));
         assert_eq!(world.messages(SERVER).last(), Some(&(0, vec![1; bytes])));
-        assert_eq!(world.ends[CLIENT].stats().fragments_sent - before, pieces);
+        assert_eq!(world.ends[CLIENT].stats().fragments_sent - before, fragments);
     }
 }
 

@@ -41,8 +41,8 @@ fn fill(
 
 fn fragment<'a>(id: u64, total_bytes: u32, offset_bytes: u32, payload: &'a [u8]) -> Fragment<'a> {
     let delivery = Delivery::ReliableUnordered { id: MessageId(id) };
-    let piece = Message { channel: ChannelId(1), delivery, payload };
-    Fragment { piece, number: 0, total_bytes, offset_bytes }
+    let message = Message { channel: ChannelId(1), delivery, payload };
+    Fragment { message, number: 0, total_bytes, offset_bytes }
 }
 
 fn fragment_bombs(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
@@ -66,10 +66,11 @@ fn inconsistent_fragments(writer: &mut Frames<'_>, random: &mut Random, _: u64) 
 }
 
 fn unreliable_bombs(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
-    let piece = Message { channel: ChannelId(1), delivery: Delivery::UnreliableSequenced, payload: &[1; 9] };
+    let message =
+        Message { channel: ChannelId(1), delivery: Delivery::UnreliableSequenced, payload: &[1; 9] };
     fill(writer, |writer| {
         let (number, offset_bytes) = (step.saturating_sub(random.below(20)), random.below(16_000) as u32);
-        writer.fragment(&Fragment { piece, number, total_bytes: 16_384, offset_bytes })
+        writer.fragment(&Fragment { message, number, total_bytes: 16_384, offset_bytes })
     })
 }
 
@@ -135,16 +136,16 @@ fn whole_after_fragments(writer: &mut Frames<'_>, random: &mut Random, step: u64
         let delivery = Delivery::ReliableOrdered { id: MessageId(id), after: Some(MessageId(0)) };
         Message { channel: ChannelId(1), delivery, payload: &[1; 1_000] }
     };
-    let piece = |id| {
-        let piece = Message { payload: &[1], ..message(id) };
-        Fragment { piece, number: 0, total_bytes: 2, offset_bytes: 0 }
+    let fragment = |id| {
+        let message = Message { payload: &[1], ..message(id) };
+        Fragment { message, number: 0, total_bytes: 2, offset_bytes: 0 }
     };
     // The fragment comes in the previous packet, and mostly in the same one too.
     if random.below(4) > 0 {
-        writer.fragment(&piece(step + 1))?;
+        writer.fragment(&fragment(step + 1))?;
     }
     writer.message(&message(step + 1))?;
-    writer.fragment(&piece(step + 2))
+    writer.fragment(&fragment(step + 2))
 }
 
 /// Skips whose events are never merged.
@@ -242,7 +243,7 @@ pub(crate) const STRATEGIES: [(&str, Strategy); 20] = [
     ("window violations", window_violations),
     ("channel sprays", channel_sprays),
     ("skips", skips),
-    ("whole after pieces", whole_after_fragments),
+    ("whole after fragments", whole_after_fragments),
     ("skips on two channels", skips_on_two_channels),
     ("runs that wait", runs_that_wait),
     ("runs that overlap", runs_that_overlap),
@@ -311,8 +312,8 @@ fn a_message_restarted_in_its_packet_is_charged() {
         let mut writer = FrameWriter::new(&mut frames[..]);
         for bytes in [1_000, 50] {
             let payload = &[1; 1_000][..bytes];
-            let piece = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload };
-            let fragment = Fragment { piece, number: 1, total_bytes: 1_000, offset_bytes: 0 };
+            let message = Message { channel: ChannelId(0), delivery: Delivery::Unreliable, payload };
+            let fragment = Fragment { message, number: 1, total_bytes: 1_000, offset_bytes: 0 };
             writer.fragment(&fragment).unwrap();
         }
         let bytes = writer.written_bytes();

@@ -308,8 +308,8 @@ impl World {
             }
             Frame::Fragment(fragment) => {
                 let begin = usize::try_from(fragment.offset_bytes).unwrap();
-                let mut reader = self.reader(contents, fragment.piece.delivery, begin == 0);
-                reader(fragment.piece.payload, begin, fragment.number);
+                let mut reader = self.reader(contents, fragment.message.delivery, begin == 0);
+                reader(fragment.message.payload, begin, fragment.number);
             }
             Frame::Skip(skip) => self.read_skip(contents, skip.id.0, skip.after, skip.bytes),
             Frame::SkipRun(skip) => {

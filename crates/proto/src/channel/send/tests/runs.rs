@@ -32,8 +32,8 @@ fn fill(queue: &mut SendQueue, number: u64, now: Moment, room: usize) -> (Vec<Wr
             (skip.id.0, skip.after.map(|after| after.0), lengths)
         }
         Frame::Fragment(fragment) => {
-            let (id, after) = super::order_of(fragment.piece.delivery).unwrap();
-            (id, after, vec![fragment.piece.payload.len()])
+            let (id, after) = super::order_of(fragment.message.delivery).unwrap();
+            (id, after, vec![fragment.message.payload.len()])
         }
         other => panic!("{other:?}"),
     });
