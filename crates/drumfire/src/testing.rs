@@ -393,7 +393,7 @@ impl<S: WorldServer> World<S> {
     pub fn link_counts(&self, client: usize) -> [(LinkCounts, u64); 2] {
         let mut network = self.network.lock();
         let path = network.path(client);
-        [&path.up, &path.down].map(|link| (*link.counts(), link.flying_count() as u64))
+        [&path.up, &path.down].map(|link| (*link.counts(), link.in_flight_count() as u64))
     }
 
     /// Puts a datagram into the receive queue of the end at `to` without a link, like an attacker with a forged source address.

@@ -104,7 +104,7 @@ impl<T: Clone> Link<T> {
 
     /// Returns the number of datagrams in flight.
     #[must_use]
-    pub fn flying_count(&self) -> usize {
+    pub fn in_flight_count(&self) -> usize {
         self.flying.len()
     }
 

@@ -39,7 +39,7 @@ fn numbered(link: &mut Link, count: u64) -> Vec<(Duration, u64)> {
 fn balances(link: &Link) -> bool {
     let counts = link.counts();
     let gone = counts.delivered + counts.lost + counts.queue_full + counts.too_large;
-    counts.pushed + counts.duplicated == gone + link.flying_count() as u64
+    counts.pushed + counts.duplicated == gone + link.in_flight_count() as u64
 }
 
 /// Asserts that `count` of `MANY` is this fraction, within five standard deviations.
@@ -233,7 +233,7 @@ fn a_datagram_longer_than_the_limit_of_the_path_is_dropped() {
     for bytes in [99, 100, 101] {
         push(&mut link, at(0), &vec![0; bytes]);
     }
-    assert_eq!((link.counts().too_large, link.flying_count()), (1, 2));
+    assert_eq!((link.counts().too_large, link.in_flight_count()), (1, 2));
     assert!(balances(&link));
 }
 
@@ -243,7 +243,7 @@ fn memory_is_bounded_and_freed_on_arrival() {
     for _ in 0..700 {
         push(&mut link, at(0), &[0; 36]);
     }
-    assert_eq!((link.flying_count(), link.counts().queue_full), (656, 44));
+    assert_eq!((link.in_flight_count(), link.counts().queue_full), (656, 44));
     assert_eq!(arrivals(&mut link).len(), 656);
     push(&mut link, at(0), &[0; 36]);
     assert_eq!(link.counts().queue_full, 44);
@@ -256,11 +256,11 @@ fn datagrams_in_flight_are_lost_when_their_socket_is_replaced() {
     for number in 0..1_000_u64 {
         link.push(at(number), number, &number.to_be_bytes());
     }
-    let (flying, before) = (link.flying_count() as u64, *link.counts());
-    assert!(flying > 0);
+    let (in_flight, before) = (link.in_flight_count() as u64, *link.counts());
+    assert!(in_flight > 0);
     link.lose_all();
-    assert_eq!(*link.counts(), LinkCounts { lost: before.lost + flying, ..before });
-    assert_eq!((link.flying_count(), link.next_at()), (0, None));
+    assert_eq!(*link.counts(), LinkCounts { lost: before.lost + in_flight, ..before });
+    assert_eq!((link.in_flight_count(), link.next_at()), (0, None));
     link.set_config(LinkConfig::default().memory_bytes(65_600)).unwrap();
     link.push(at(9_999), 7, &[0; 65_000]);
     assert_eq!(link.next_at(), Some(at(9_999)), "it waits for none of the lost ones");
@@ -273,7 +273,7 @@ fn duplicates_without_memory_are_not_made() {
     for _ in 0..1_000 {
         push(&mut link, at(0), &[0; 36]);
     }
-    assert_eq!((link.flying_count(), link.counts().duplicated), (656, 328));
+    assert_eq!((link.in_flight_count(), link.counts().duplicated), (656, 328));
     assert!(balances(&link));
 }
 
