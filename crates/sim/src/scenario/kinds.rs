@@ -203,7 +203,7 @@ fn survivable(link: LinkConfig) -> LinkConfig {
             Loss::Bursts { begin, end, inside: inside.min(LOSS_IN_BURSTS), outside }
         }
     };
-    let (reorder, late) = (link.reorder, link.reorder_late.min(LATE));
+    let (reorder, late) = (link.reorder, link.reorder_delay.min(LATE));
     link.loss(loss).reorder(reorder, late)
 }
 

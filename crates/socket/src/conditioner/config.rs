@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::ConfigError;
 
 /// The longest delay that a link supports.
-const LATE_MAX: Duration = Duration::from_secs(3_600);
+const DELAY_MAX: Duration = Duration::from_secs(3_600);
 
 /// The minimum memory of a link: one datagram of maximum size.
 const MEMORY_MIN_BYTES: usize = 65_536 + super::link::ITEM_CHARGE_BYTES;
@@ -21,11 +21,11 @@ pub struct LinkConfig {
     /// The fraction of datagrams that arrive twice, 0 to 1.
     pub duplicate: f64,
     /// The maximum extra delay of the duplicate, up to an hour.
-    pub duplicate_late: Duration,
+    pub duplicate_delay: Duration,
     /// The fraction of datagrams that are delayed so that later ones overtake them, 0 to 1.
     pub reorder: f64,
     /// The maximum extra delay of these datagrams, up to an hour.
-    pub reorder_late: Duration,
+    pub reorder_delay: Duration,
     /// The fraction of datagrams that are corrupted, 0 to 1. One in eight of them is truncated, one in eight gets up to 64 bytes more, and
     /// the others have one to four bits flipped. They arrive, as if the UDP checksum had not detected the change.
     pub corrupt: f64,
@@ -101,9 +101,9 @@ impl Default for LinkConfig {
             loss: Loss::Even(0.0),
             delay: Delay::Constant(Duration::ZERO),
             duplicate: 0.0,
-            duplicate_late: Duration::ZERO,
+            duplicate_delay: Duration::ZERO,
             reorder: 0.0,
-            reorder_late: Duration::ZERO,
+            reorder_delay: Duration::ZERO,
             corrupt: 0.0,
             rate: None,
             datagram_max_bytes: None,
@@ -129,15 +129,15 @@ impl LinkConfig {
 
     /// Sets the fraction of datagrams that arrive twice, 0 to 1, and the maximum extra delay of a duplicate, up to an hour.
     #[must_use]
-    pub fn duplicate(mut self, fraction: f64, late: Duration) -> Self {
-        (self.duplicate, self.duplicate_late) = (fraction, late);
+    pub fn duplicate(mut self, fraction: f64, delay_max: Duration) -> Self {
+        (self.duplicate, self.duplicate_delay) = (fraction, delay_max);
         self
     }
 
     /// Sets the fraction of datagrams that are reordered, 0 to 1, and their maximum extra delay, up to an hour.
     #[must_use]
-    pub fn reorder(mut self, fraction: f64, late: Duration) -> Self {
-        (self.reorder, self.reorder_late) = (fraction, late);
+    pub fn reorder(mut self, fraction: f64, delay_max: Duration) -> Self {
+        (self.reorder, self.reorder_delay) = (fraction, delay_max);
         self
     }
 
@@ -192,10 +192,10 @@ impl LinkConfig {
             Delay::Uniform { least, most } => (least, most),
             Delay::Normal { mean, deviation } => (Duration::ZERO, mean.max(deviation)),
         };
-        require(most <= LATE_MAX, "delay", "must be an hour at most")?;
+        require(most <= DELAY_MAX, "delay", "must be an hour at most")?;
         require(least <= most, "delay", "must be `least` before `most`")?;
-        require(self.duplicate_late <= LATE_MAX, "duplicate_late", "must be an hour at most")?;
-        require(self.reorder_late <= LATE_MAX, "reorder_late", "must be an hour at most")?;
+        require(self.duplicate_delay <= DELAY_MAX, "duplicate_delay", "must be an hour at most")?;
+        require(self.reorder_delay <= DELAY_MAX, "reorder_delay", "must be an hour at most")?;
         // A rate of 0 would divide by zero, and a queue of 0 would lose every datagram.
         let rate = self.rate.unwrap_or(Rate { bytes_per_second: 1, queue_bytes: 1 });
         require(rate.bytes_per_second >= 1, "rate", "must be 1 byte per second at least")?;
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn every_bound_is_named_and_exact() {
         let ok = LinkConfig::default;
-        let (hour, more) = (LATE_MAX, LATE_MAX + Duration::from_nanos(1));
+        let (hour, more) = (DELAY_MAX, DELAY_MAX + Duration::from_nanos(1));
         for (fraction, fits) in
             [(-0.000_1, false), (0.0, true), (1.0, true), (1.000_1, false), (f64::NAN, false)]
         {
@@ -249,8 +249,8 @@ mod tests {
         assert_eq!(field(&ok().delay(Delay::Uniform { least: hour, most: hour })), None);
         assert_eq!(field(&ok().delay(Delay::Uniform { least: hour, most: Duration::ZERO })), Some("delay"));
         assert_eq!(field(&ok().delay(Delay::Normal { mean: hour, deviation: more })), Some("delay"));
-        assert_eq!(field(&ok().duplicate(0.5, more)), Some("duplicate_late"));
-        assert_eq!(field(&ok().reorder(0.5, more)), Some("reorder_late"));
+        assert_eq!(field(&ok().duplicate(0.5, more)), Some("duplicate_delay"));
+        assert_eq!(field(&ok().reorder(0.5, more)), Some("reorder_delay"));
         for (rate, queue, fits) in [(1, 1, true), (0, 1, false), (1, 0, false)] {
             assert_eq!(field(&ok().rate(rate, queue)).is_none(), fits, "{rate} {queue}");
         }

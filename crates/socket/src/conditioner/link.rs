@@ -129,7 +129,7 @@ impl<T: Clone> Link<T> {
         // A reordered datagram does not raise `order`, so later ones do not wait for it. All others keep their order, because the
         // jitter of real paths comes from queues, and a queue does not reorder.
         if self.random.happens(self.config.reorder) {
-            at = at.saturating_add(self.random.duration(self.config.reorder_late));
+            at = at.saturating_add(self.random.duration(self.config.reorder_delay));
         } else {
             at = at.max(self.order);
             self.order = at;
@@ -138,8 +138,8 @@ impl<T: Clone> Link<T> {
             self.counts.queue_full += 1;
         } else if self.random.happens(self.config.duplicate) {
             // The copy is corrupted on its own, and it needs memory of its own: a full link sends only the original.
-            let late = self.random.duration(self.config.duplicate_late);
-            self.counts.duplicated += u64::from(self.launch(at.saturating_add(late), tag, datagram));
+            let delay = self.random.duration(self.config.duplicate_delay);
+            self.counts.duplicated += u64::from(self.launch(at.saturating_add(delay), tag, datagram));
         }
     }
 

@@ -28,10 +28,10 @@ struct LinkTable {
     delay: Delay,
     duplicate: f64,
     #[serde(with = "duration_text")]
-    duplicate_late: Duration,
+    duplicate_delay: Duration,
     reorder: f64,
     #[serde(with = "duration_text")]
-    reorder_late: Duration,
+    reorder_delay: Duration,
     corrupt: f64,
     // Some formats have no null value.
     #[serde(skip_serializing_if = "Option::is_none")]

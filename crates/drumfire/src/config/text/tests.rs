@@ -379,9 +379,9 @@ mod links {
             loss = { bursts = { begin = 0.01, end = 0.2, inside = 0.7, outside = 0 } }
             delay = { normal = { mean = "30ms", deviation = "5ms" } }
             duplicate = 0.1
-            duplicate_late = "1ms"
+            duplicate_delay = "1ms"
             reorder = 1
-            reorder_late = "2ms"
+            reorder_delay = "2ms"
             corrupt = 0.3
             rate = { bytes_per_second = 1000, queue_bytes = 2000 }
             datagram_max_bytes = 1300
