@@ -177,7 +177,7 @@ fn views(count: usize) -> Vec<View> {
 
 /// Returns a link that loses every fifth datagram and reorders some.
 fn mobile_link() -> LinkConfig {
-    let delay = Delay::Uniform { least: Duration::from_millis(30), most: Duration::from_millis(90) };
+    let delay = Delay::Uniform { min: Duration::from_millis(30), max: Duration::from_millis(90) };
     LinkConfig::default().loss(Loss::Even(0.2)).delay(delay).reorder(0.05, Duration::from_millis(40))
 }
 

@@ -407,7 +407,7 @@ fn link(random: &mut Random) -> LinkConfig {
     let (mean, spread) = (millis(random, longest), millis(random, 40));
     let delay = match random.below(3) {
         0 => Delay::Constant(mean),
-        1 => Delay::Uniform { least: mean.saturating_sub(spread), most: mean },
+        1 => Delay::Uniform { min: mean.saturating_sub(spread), max: mean },
         _ => Delay::Normal { mean, deviation: spread / 4 },
     };
     // So late that a thousand packets of a busy connection are faster.

@@ -19,7 +19,7 @@ const GOAL: Duration = Duration::from_millis(1_500);
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let time = setting.size.secs(8, 60, 600);
-    let delay = Delay::Uniform { least: Duration::from_millis(50), most: Duration::from_millis(150) };
+    let delay = Delay::Uniform { min: Duration::from_millis(50), max: Duration::from_millis(150) };
     let config = LinkConfig::default()
         .loss(Loss::Even(0.2))
         .delay(delay)

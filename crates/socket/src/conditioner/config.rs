@@ -69,10 +69,10 @@ pub enum Delay {
     Uniform {
         /// The minimum.
         #[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))]
-        least: Duration,
+        min: Duration,
         /// The maximum.
         #[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))]
-        most: Duration,
+        max: Duration,
     },
     /// Approximately normally distributed, as a sum of twelve uniform numbers, and never negative.
     Normal {
@@ -187,13 +187,13 @@ impl LinkConfig {
         for (field, fraction) in fractions {
             require(is_fraction(fraction), field, "must be a fraction from 0 to 1")?;
         }
-        let (least, most) = match self.delay {
+        let (min, max) = match self.delay {
             Delay::Constant(delay) => (delay, delay),
-            Delay::Uniform { least, most } => (least, most),
+            Delay::Uniform { min, max } => (min, max),
             Delay::Normal { mean, deviation } => (Duration::ZERO, mean.max(deviation)),
         };
-        require(most <= DELAY_MAX, "delay", "must be an hour at most")?;
-        require(least <= most, "delay", "must be `least` before `most`")?;
+        require(max <= DELAY_MAX, "delay", "must be an hour at most")?;
+        require(min <= max, "delay", "must have a `min` of at most `max`")?;
         require(self.duplicate_delay <= DELAY_MAX, "duplicate_delay", "must be an hour at most")?;
         require(self.reorder_delay <= DELAY_MAX, "reorder_delay", "must be an hour at most")?;
         // A rate of 0 would divide by zero, and a queue of 0 would lose every datagram.
@@ -246,8 +246,8 @@ mod tests {
         }
         assert_eq!(field(&ok().delay(Delay::Constant(hour))), None);
         assert_eq!(field(&ok().delay(Delay::Constant(more))), Some("delay"));
-        assert_eq!(field(&ok().delay(Delay::Uniform { least: hour, most: hour })), None);
-        assert_eq!(field(&ok().delay(Delay::Uniform { least: hour, most: Duration::ZERO })), Some("delay"));
+        assert_eq!(field(&ok().delay(Delay::Uniform { min: hour, max: hour })), None);
+        assert_eq!(field(&ok().delay(Delay::Uniform { min: hour, max: Duration::ZERO })), Some("delay"));
         assert_eq!(field(&ok().delay(Delay::Normal { mean: hour, deviation: more })), Some("delay"));
         assert_eq!(field(&ok().duplicate(0.5, more)), Some("duplicate_delay"));
         assert_eq!(field(&ok().reorder(0.5, more)), Some("reorder_delay"));

@@ -201,7 +201,7 @@ impl<T: Clone> Link<T> {
     fn delay(&mut self) -> Duration {
         match self.config.delay {
             Delay::Constant(delay) => delay,
-            Delay::Uniform { least, most } => least + self.random.duration(most.saturating_sub(least)),
+            Delay::Uniform { min, max } => min + self.random.duration(max.saturating_sub(min)),
             Delay::Normal { mean, deviation } => {
                 // Twelve uniform numbers have the variance 1 and the mean 6.
                 let sum: f64 = (0..12).map(|_| self.random.fraction()).sum();

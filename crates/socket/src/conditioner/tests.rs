@@ -119,7 +119,7 @@ fn burst_loss_agrees_with_the_model() {
 #[test]
 fn delays_have_their_bounds_and_mean() {
     let ms = Duration::from_millis;
-    let uniform = Delay::Uniform { least: ms(20), most: ms(60) };
+    let uniform = Delay::Uniform { min: ms(20), max: ms(60) };
     let normal = Delay::Normal { mean: ms(40), deviation: ms(5) };
     for (delay, least, most, deviation) in [(uniform, 20, 60, 11.55), (normal, 10, 70, 5.0)] {
         let config = LinkConfig::default().delay(delay).reorder(1.0, Duration::ZERO);
@@ -148,7 +148,7 @@ fn a_normal_delay_is_never_negative() {
 
 #[test]
 fn jitter_alone_keeps_the_order_and_reordering_breaks_it() {
-    let delay = Delay::Uniform { least: Duration::ZERO, most: Duration::from_millis(50) };
+    let delay = Delay::Uniform { min: Duration::ZERO, max: Duration::from_millis(50) };
     let in_order = |got: &[(Duration, u64)]| got.windows(2).all(|pair| pair[0].1 < pair[1].1);
     assert!(in_order(&numbered(&mut link(LinkConfig::default().delay(delay), 4), 5_000)));
     let config = LinkConfig::default().reorder(0.1, Duration::from_millis(10));

@@ -399,13 +399,13 @@ mod links {
             .datagram_max_bytes(1_300)
             .memory_bytes(70_000);
         assert_eq!(table, Ok(wanted));
-        let uniform = Delay::Uniform { least: ms(20), most: ms(40) };
+        let uniform = Delay::Uniform { min: ms(20), max: ms(40) };
         for (settings, config) in [
             ("loss = { even = 0 }", LinkConfig::default()),
             ("loss = { even = 0.5 }", LinkConfig::default().loss(Loss::Even(0.5))),
             ("delay = { constant = \"30ms\" }", LinkConfig::default().delay(Delay::Constant(ms(30)))),
             (
-                "delay = { uniform = { least = \"20ms\", most = \"40ms\" } }",
+                "delay = { uniform = { min = \"20ms\", max = \"40ms\" } }",
                 LinkConfig::default().delay(uniform),
             ),
         ] {

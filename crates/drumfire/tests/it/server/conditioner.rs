@@ -27,7 +27,7 @@ fn rough() -> LinkConfig {
     let ms = Duration::from_millis;
     LinkConfig::default()
         .loss(Loss::Even(0.05))
-        .delay(Delay::Uniform { least: ms(1), most: ms(4) })
+        .delay(Delay::Uniform { min: ms(1), max: ms(4) })
         .duplicate(0.1, ms(3))
         .reorder(0.1, ms(3))
         .corrupt(0.05)

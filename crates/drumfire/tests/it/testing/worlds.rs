@@ -9,7 +9,7 @@ use crate::single::Single as _;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn rough() -> LinkConfig {
-    let delay = Delay::Uniform { least: Duration::from_millis(10), most: Duration::from_millis(40) };
+    let delay = Delay::Uniform { min: Duration::from_millis(10), max: Duration::from_millis(40) };
     LinkConfig::default()
         .loss(Loss::Even(0.2))
         .delay(delay)
