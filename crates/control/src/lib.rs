@@ -27,7 +27,7 @@
 //! [`Answer::Error`] and closes the connection.
 //!
 //! ```text
-//! {"version":1,"ask":"snapshot","order":"round_trip","most":20}
+//! {"version":1,"ask":"snapshot","order":"round_trip","limit":20}
 //! {"version":1,"ask":"close","peer":"2.17.4711","text":"goodbye"}
 //! {"version":1,"ask":"ban","peer":"2.17.4711","seconds":600}
 //! {"version":1,"ask":"trace","peer":"2.17.4711"}

@@ -41,7 +41,7 @@ pub enum Ask {
         #[serde(with = "order")]
         order: SurveyOrder,
         /// The largest number of connections, at most [`SNAPSHOT_PEERS_MAX`].
-        most: usize,
+        limit: usize,
     },
     /// Closes the connection of a peer. The answer is [`Answer::Done`].
     Close {
@@ -193,8 +193,8 @@ mod tests {
         let request = |ask| round_trip(&Request { version: VERSION, ask });
         let peer = || "2.17.4711".to_owned();
         assert_eq!(
-            request(Ask::Snapshot { order: SurveyOrder::RoundTrip, most: 20 }),
-            r#"{"version":1,"ask":"snapshot","order":"round_trip","most":20}"#
+            request(Ask::Snapshot { order: SurveyOrder::RoundTrip, limit: 20 }),
+            r#"{"version":1,"ask":"snapshot","order":"round_trip","limit":20}"#
         );
         assert_eq!(
             request(Ask::Close { peer: peer(), text: "goodbye".into() }),

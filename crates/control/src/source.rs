@@ -28,7 +28,7 @@ const NO_CONNECTIONS: &str = "this program has no connections";
 /// [`snapshot`](Self::snapshot) alone, and refuses the commands about connections.
 pub trait Source: Send + 'static {
     /// Returns the state of the program. A control socket replaces the time by its own.
-    fn snapshot(&mut self, order: SurveyOrder, most: usize) -> Snapshot;
+    fn snapshot(&mut self, order: SurveyOrder, limit: usize) -> Snapshot;
 
     /// Closes the connection of a peer.
     ///
@@ -61,7 +61,7 @@ pub trait Source: Send + 'static {
     fn answer(&mut self, ask: Ask) -> Answer {
         let done = |text| Answer::Done { text };
         let answer = match ask {
-            Ask::Snapshot { order, most } => Ok(Answer::Snapshot(self.snapshot(order, most))),
+            Ask::Snapshot { order, limit } => Ok(Answer::Snapshot(self.snapshot(order, limit))),
             Ask::Close { peer, text } => self.close(&peer, &text).map(done),
             Ask::Ban { peer, seconds } => self.ban(&peer, Duration::from_secs(seconds)).map(done),
             Ask::Trace { peer } => self.trace(&peer).map(|text| Answer::Record { text }),
@@ -71,8 +71,8 @@ pub trait Source: Send + 'static {
 }
 
 impl Source for Control {
-    fn snapshot(&mut self, order: SurveyOrder, most: usize) -> Snapshot {
-        let mut pending = self.survey(order, most.min(SNAPSHOT_PEERS_MAX));
+    fn snapshot(&mut self, order: SurveyOrder, limit: usize) -> Snapshot {
+        let mut pending = self.survey(order, limit.min(SNAPSHOT_PEERS_MAX));
         let survey = pending.wait(WORKER_TIMEOUT).unwrap_or_else(|| pending.take_partial());
         Snapshot {
             what: "server".to_owned(),

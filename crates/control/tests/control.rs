@@ -101,8 +101,8 @@ impl Drop for Game {
     }
 }
 
-fn snapshot(connection: &mut Connection, most: usize) -> Snapshot {
-    match connection.ask(Ask::Snapshot { order: SurveyOrder::Rate, most }).unwrap() {
+fn snapshot(connection: &mut Connection, limit: usize) -> Snapshot {
+    match connection.ask(Ask::Snapshot { order: SurveyOrder::Rate, limit }).unwrap() {
         Answer::Snapshot(snapshot) => snapshot,
         other => panic!("{other:?}"),
     }
@@ -240,7 +240,7 @@ fn clients_that_do_not_read_or_send_half_a_line_block_no_other() {
     let (mut unread, mut slow) = (game.raw(), game.raw());
     slow.write_all(br#"{"version":1,"#).unwrap();
     unread.set_nonblocking(true).unwrap();
-    let request = b"{\"version\":1,\"ask\":\"snapshot\",\"order\":\"rate\",\"most\":256}\n";
+    let request = b"{\"version\":1,\"ask\":\"snapshot\",\"order\":\"rate\",\"limit\":256}\n";
     let deadline = now() + TIMEOUT;
     let mut connection = game.open();
     // Send until the buffers of both directions are full.
@@ -251,7 +251,7 @@ fn clients_that_do_not_read_or_send_half_a_line_block_no_other() {
         }
     }
     assert_eq!(snapshot(&mut connection, 1).workers.len(), 1);
-    slow.write_all(b"\"ask\":\"snapshot\",\"order\":\"rate\",\"most\":1}\n").unwrap();
+    slow.write_all(b"\"ask\":\"snapshot\",\"order\":\"rate\",\"limit\":1}\n").unwrap();
     let mut line = String::new();
     BufReader::new(slow).read_line(&mut line).unwrap();
     assert!(line.contains(r#""answer":"snapshot""#), "{line}");
@@ -304,7 +304,7 @@ fn a_client_above_the_limit_is_rejected_until_one_leaves() {
     let game = Game::new(1);
     let mut others: Vec<Connection> = (0..CLIENTS_MAX).map(|_| game.open()).collect();
     others.iter_mut().for_each(|other| assert_eq!(snapshot(other, 1).workers.len(), 1));
-    let ask = || Ask::Snapshot { order: SurveyOrder::Loss, most: 1 };
+    let ask = || Ask::Snapshot { order: SurveyOrder::Loss, limit: 1 };
     assert!(error(game.open().ask(ask()).unwrap()).contains("other clients are connected"));
     others.pop();
     let deadline = now() + TIMEOUT;

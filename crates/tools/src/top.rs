@@ -98,7 +98,7 @@ pub(crate) fn once(
         if look > 0 {
             clock::pause(SNAPSHOT_INTERVAL);
         }
-        match source(Ask::Snapshot { order, most: PEERS })? {
+        match source(Ask::Snapshot { order, limit: PEERS })? {
             Answer::Error { text } => return Err(printable(&text)),
             answer => _ = state.update(Event::Answer(answer)),
         }

@@ -110,7 +110,7 @@ impl Control {
     /// delays traffic by microseconds only, even with 100,000 connections. Rates need two surveys within ten seconds, at least half a
     /// second apart.
     pub fn survey(&self, order: SurveyOrder, limit: usize) -> Pending<Survey> {
-        let most = limit.min(SURVEY_PEERS_MAX);
+        let limit = limit.min(SURVEY_PEERS_MAX);
         let links = &self.server.links;
         let workers = links.iter().map(|link| {
             let events_waiting = REPORTS_MAX.saturating_sub(link.room().0);
@@ -119,7 +119,7 @@ impl Control {
         let survey = Survey { workers: workers.collect(), peers: Vec::new(), seen_count: 0 };
         let (survey, parts) = Pending::new(survey, links.len());
         for (link, part) in links.iter().zip(parts) {
-            link.send_command(Command::Query(Box::new(Query::Survey(SurveyQuery { order, most, part }))));
+            link.send_command(Command::Query(Box::new(Query::Survey(SurveyQuery { order, limit, part }))));
         }
         survey
     }

@@ -125,7 +125,7 @@ pub(crate) enum Query {
 #[derive(Debug)]
 pub(crate) struct SurveyQuery {
     pub(crate) order: SurveyOrder,
-    pub(crate) most: usize,
+    pub(crate) limit: usize,
     pub(crate) part: PendingPart<Survey>,
 }
 

@@ -117,7 +117,7 @@ impl Running {
         self.seen_count += 1;
         self.found.push(sample);
         // Sorting only when the list is twice the required length keeps the number of comparisons per sample constant.
-        if self.found.len() >= 2 * self.query.most.max(1) {
+        if self.found.len() >= 2 * self.query.limit.max(1) {
             self.cut();
         }
     }
@@ -125,7 +125,7 @@ impl Running {
     /// Sorts the samples, and keeps the first ones that the query asks for.
     fn cut(&mut self) {
         sort_peers(&mut self.found, self.query.order);
-        self.found.truncate(self.query.most);
+        self.found.truncate(self.query.limit);
     }
 
     /// Adds this worker's part to the result of the survey.
@@ -133,7 +133,7 @@ impl Running {
         self.cut();
         let Self { query, seen_count, found, .. } = self;
         query.part.update(|survey| {
-            survey.add((worker, busy_percent), seen_count, found, (query.order, query.most));
+            survey.add((worker, busy_percent), seen_count, found, (query.order, query.limit));
         });
     }
 }

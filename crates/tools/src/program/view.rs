@@ -28,7 +28,7 @@ pub(super) fn run(args: &TopArgs) -> Result<(), Error> {
     }
     check_terminal("give --once for one snapshot as text")?;
     // A first request finds out whether a server of this version listens, before the screen is cleared.
-    let answer = source(Ask::Snapshot { order: args.order, most: 0 }).map_err(unanswered)?;
+    let answer = source(Ask::Snapshot { order: args.order, limit: 0 }).map_err(unanswered)?;
     if let Answer::Error { text } = answer {
         return Err(unanswered(text));
     }

@@ -98,7 +98,7 @@ impl State {
     }
 
     const fn request_snapshot(&self) -> Effect {
-        Effect::Ask(Ask::Snapshot { order: self.order, most: PEERS })
+        Effect::Ask(Ask::Snapshot { order: self.order, limit: PEERS })
     }
 
     fn on_answer(&mut self, answer: Answer) {

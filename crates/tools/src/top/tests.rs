@@ -157,7 +157,7 @@ fn a_new_order_is_requested_and_begins_at_the_top() {
         ('1', SurveyOrder::RoundTrip),
     ] {
         let (next, effects) = press(state.clone(), &[KeyCode::Char(digit)]);
-        assert_eq!(effects, [Effect::Ask(Ask::Snapshot { order, most: PEERS })]);
+        assert_eq!(effects, [Effect::Ask(Ask::Snapshot { order, limit: PEERS })]);
         let mut answer = snapshot(2, 40, 3);
         answer.peers.reverse();
         let next = after(next, [Event::Answer(Answer::Snapshot(answer))]).0;

@@ -33,10 +33,10 @@ fn sample(place: usize, bytes: u64) -> PeerSample {
     }
 }
 
-fn ask(surveys: &mut Surveys, now: Moment, order: SurveyOrder, most: usize) -> Pending<Survey> {
+fn ask(surveys: &mut Surveys, now: Moment, order: SurveyOrder, limit: usize) -> Pending<Survey> {
     let workers = vec![WorkerSample::default()];
     let (survey, mut parts) = Pending::new(Survey { workers, ..Survey::default() }, 1);
-    surveys.add(now, SurveyQuery { order, most, part: parts.pop().unwrap() });
+    surveys.add(now, SurveyQuery { order, limit, part: parts.pop().unwrap() });
     survey
 }
 
