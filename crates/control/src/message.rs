@@ -110,8 +110,8 @@ pub struct Snapshot {
     pub workers: Vec<WorkerRow>,
     /// The first connections in the requested order.
     pub peers: Vec<PeerRow>,
-    /// The number of connections that were compared.
-    pub peers_seen: u64,
+    /// The number of connections that the workers examined.
+    pub peers_examined: u64,
     /// Whether the program has connections. A receiver has none.
     pub has_peers: bool,
 }

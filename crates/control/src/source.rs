@@ -79,7 +79,7 @@ impl Source for Control {
             taken_at_nanos: 0,
             workers: survey.workers.iter().map(worker).collect(),
             peers: survey.peers.iter().map(peer).collect(),
-            peers_seen: wide(survey.seen_count),
+            peers_examined: wide(survey.examined_count),
             has_peers: true,
         }
     }

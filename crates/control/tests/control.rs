@@ -142,7 +142,7 @@ fn a_snapshot_has_rates_and_at_most_the_requested_peers() {
     let game = Game::new(3);
     let mut connection = game.open();
     let all = snapshot_with(&mut connection, |snapshot| {
-        snapshot.peers_seen >= 3 && snapshot.peers.iter().all(|peer| peer.sent_per_second.is_some())
+        snapshot.peers_examined >= 3 && snapshot.peers.iter().all(|peer| peer.sent_per_second.is_some())
     });
     assert_eq!((all.what.as_str(), all.has_peers, all.workers.len()), ("server", true, 1));
     assert!(all.peers.iter().all(|peer| peer.address.starts_with("127.0.0.1:") && peer.player.is_none()));
@@ -158,7 +158,7 @@ fn a_snapshot_has_rates_and_at_most_the_requested_peers() {
 fn a_closed_peer_receives_the_text() {
     let game = Game::new(1);
     let mut connection = game.open();
-    let peer = snapshot_with(&mut connection, |snapshot| snapshot.peers_seen == 1).peers.remove(0).peer;
+    let peer = snapshot_with(&mut connection, |snapshot| snapshot.peers_examined == 1).peers.remove(0).peer;
     let close = |peer: &str, text: &str| Ask::Close { peer: peer.to_owned(), text: text.to_owned() };
     assert!(error(connection.ask(close("no id", "")).unwrap()).contains("not the id of a peer"));
     assert!(error(connection.ask(close("7.0.1", "")).unwrap()).contains("peer"));
@@ -177,7 +177,7 @@ fn a_closed_peer_receives_the_text() {
 fn a_banned_peer_is_disconnected_and_then_refused() {
     let game = Game::new(1);
     let mut connection = game.open();
-    let peer = snapshot_with(&mut connection, |snapshot| snapshot.peers_seen == 1).peers.remove(0).peer;
+    let peer = snapshot_with(&mut connection, |snapshot| snapshot.peers_examined == 1).peers.remove(0).peer;
     let ban = Ask::Ban { peer: peer.clone(), seconds: 600 };
     let Answer::Done { text } = connection.ask(ban.clone()).unwrap() else { panic!("the peer is connected") };
     assert!(text.contains("127.0.0.1") && text.contains("600 s"), "{text}");

@@ -116,7 +116,7 @@ impl Control {
             let events_waiting = REPORTS_MAX.saturating_sub(link.room().0);
             WorkerSample { stats: link.stats(), busy_percent: None, events_waiting }
         });
-        let survey = Survey { workers: workers.collect(), peers: Vec::new(), seen_count: 0 };
+        let survey = Survey { workers: workers.collect(), peers: Vec::new(), examined_count: 0 };
         let (survey, parts) = Pending::new(survey, links.len());
         for (link, part) in links.iter().zip(parts) {
             link.send_command(Command::Query(Box::new(Query::Survey(SurveyQuery { order, limit, part }))));

@@ -109,7 +109,7 @@ pub struct Survey {
     /// The first connections in the requested order, of all workers that answered.
     pub peers: Vec<PeerSample>,
     /// The number of connections that the workers examined.
-    pub seen_count: usize,
+    pub examined_count: usize,
 }
 
 impl Survey {
@@ -117,14 +117,14 @@ impl Survey {
     pub(crate) fn add(
         &mut self,
         (worker, busy_percent): (usize, u8),
-        seen_count: usize,
+        examined_count: usize,
         peers: Vec<PeerSample>,
         (order, limit): (SurveyOrder, usize),
     ) {
         if let Some(worker) = self.workers.get_mut(worker) {
             worker.busy_percent = Some(busy_percent);
         }
-        self.seen_count = self.seen_count.saturating_add(seen_count);
+        self.examined_count = self.examined_count.saturating_add(examined_count);
         self.peers.extend(peers);
         sort_peers(&mut self.peers, order);
         self.peers.truncate(limit);

@@ -41,8 +41,8 @@ struct Running {
     query: SurveyQuery,
     /// The next slot to visit. All lower slots were visited.
     next: usize,
-    /// The number of connections that were visited.
-    seen_count: usize,
+    /// The number of connections that were examined.
+    examined_count: usize,
     /// The best samples so far in the order of the query, and others that will be cut.
     found: Vec<PeerSample>,
 }
@@ -70,7 +70,7 @@ impl Surveys {
     /// Queues a survey. Drops it if too many wait.
     pub(super) fn add(&mut self, now: Moment, query: SurveyQuery) {
         if self.waiting.len() < WAITING_MAX {
-            self.waiting.push_back(Running { query, next: 0, seen_count: 0, found: Vec::new() });
+            self.waiting.push_back(Running { query, next: 0, examined_count: 0, found: Vec::new() });
         }
         self.forgotten_at = now.after(MEMORY);
     }
@@ -114,7 +114,7 @@ impl Surveys {
 impl Running {
     /// Adds the sample of a connection.
     fn add_sample(&mut self, sample: PeerSample) {
-        self.seen_count += 1;
+        self.examined_count += 1;
         self.found.push(sample);
         // Sorting only when the list is twice the required length keeps the number of comparisons per sample constant.
         if self.found.len() >= 2 * self.query.limit.max(1) {
@@ -131,9 +131,9 @@ impl Running {
     /// Adds this worker's part to the result of the survey.
     fn answer(mut self, (worker, busy_percent): (usize, u8)) {
         self.cut();
-        let Self { query, seen_count, found, .. } = self;
+        let Self { query, examined_count, found, .. } = self;
         query.part.update(|survey| {
-            survey.add((worker, busy_percent), seen_count, found, (query.order, query.limit));
+            survey.add((worker, busy_percent), examined_count, found, (query.order, query.limit));
         });
     }
 }

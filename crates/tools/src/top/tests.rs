@@ -43,7 +43,7 @@ fn snapshot(workers: u64, peers: u64, seconds: u64) -> Snapshot {
         taken_at_nanos: seconds * 1_000_000_000,
         workers: (0..workers).map(worker).collect(),
         peers: (0..peers).map(peer).collect(),
-        peers_seen: peers,
+        peers_examined: peers,
         has_peers: true,
     }
 }

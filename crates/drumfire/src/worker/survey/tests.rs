@@ -60,7 +60,7 @@ fn a_survey_visits_each_of_100_000_connections_once() {
     let (count, most) = passes(&mut surveys, at(0), 100_000, 0);
     assert_eq!((count, most), (100_000_usize.div_ceil(SLOTS_PER_PASS), SLOTS_PER_PASS));
     let answer = survey.try_take().unwrap();
-    assert_eq!((answer.seen_count, answer.workers[0].busy_percent), (100_000, Some(5)));
+    assert_eq!((answer.examined_count, answer.workers[0].busy_percent), (100_000, Some(5)));
     let mut all: Vec<Duration> = (0..100_000).map(|place| sample(place, 0).round_trip).collect();
     all.sort_unstable_by_key(|trip| std::cmp::Reverse(*trip));
     let first: Vec<Duration> = answer.peers.iter().map(|peer| peer.round_trip).collect();
@@ -103,7 +103,7 @@ fn counts_expire_and_excess_surveys_are_dropped() {
         (0..=WAITING_MAX).map(|_| ask(&mut surveys, at(0), SurveyOrder::Rate, 1)).collect();
     passes(&mut surveys, at(0), 1, 0);
     let surveys_taken = pending.iter_mut().filter_map(Pending::try_take);
-    let answered = surveys_taken.filter(|survey| survey.seen_count == 1).count();
+    let answered = surveys_taken.filter(|survey| survey.examined_count == 1).count();
     assert_eq!(answered, WAITING_MAX);
     assert!(!surveys.is_over(at(9_999)) && surveys.is_over(at(10_000)));
     let _pending = ask(&mut surveys, at(10_000), SurveyOrder::Rate, 0);

@@ -31,12 +31,12 @@ fn a_survey_counts_all_connections_and_returns_a_limited_list() {
         assert!(found.peers.is_sorted_by(|a, b| a.round_trip >= b.round_trip));
         peers.sort_unstable();
         world.peers.sort_unstable();
-        assert_eq!((peers, found.seen_count), (world.peers.clone(), 12));
+        assert_eq!((peers, found.examined_count), (world.peers.clone(), 12));
         assert_eq!(found.workers.len(), world.server.control().stats().workers.len());
         assert!(found.workers.iter().all(|worker| worker.busy_percent.is_some()));
         assert_eq!(found.workers.iter().map(|worker| worker.stats.connections).sum::<usize>(), 12);
         let few = survey(&mut world, SurveyOrder::Queue, 3);
-        assert_eq!((few.peers.len(), few.seen_count), (3, 12));
+        assert_eq!((few.peers.len(), few.examined_count), (3, 12));
         assert!(world.events.is_empty(), "the application receives no event");
     }
 }
@@ -47,7 +47,7 @@ fn a_survey_of_an_unpolled_server_is_incomplete() {
     let mut pending = world.server.control().survey(SurveyOrder::Rate, 1);
     assert!(pending.wait(Duration::from_millis(1)).is_none());
     let found = pending.take_partial();
-    assert_eq!((found.seen_count, found.workers.len()), (0, 1));
+    assert_eq!((found.examined_count, found.workers.len()), (0, 1));
     assert_eq!((found.workers[0].busy_percent, found.workers[0].stats.connections), (None, 1));
 }
 
@@ -131,7 +131,7 @@ fn requests_to_a_server_that_has_ended_complete() {
     let (peer, control) = (world.peers[0], world.server.control());
     drop(world);
     let survey = control.survey(SurveyOrder::Loss, 9).wait(PATIENCE).expect("it does not wait");
-    assert_eq!(survey.seen_count, 0);
+    assert_eq!(survey.examined_count, 0);
     assert_eq!(control.flight_record(peer).wait(PATIENCE), Some(None));
     let gone = control.close_and_ban(peer, 0, "", PATIENCE).wait(PATIENCE);
     assert!(matches!(gone, Some(Err(Error::UnknownPeer))), "{gone:?}");
