@@ -27,7 +27,7 @@ use drumfire_socket::Socket;
 #[non_exhaustive]
 pub struct SocketGrants {
     /// The requested receive buffer in bytes, or `None` if the settings contain no size.
-    pub receive_buffer_asked_bytes: Option<usize>,
+    pub receive_buffer_requested_bytes: Option<usize>,
     /// The receive buffer in bytes as the system counts. Linux doubles the size for its own records, and grants at most
     /// `net.core.rmem_max`.
     pub receive_buffer_bytes: usize,
@@ -47,10 +47,10 @@ pub struct SocketGrants {
 
 impl SocketGrants {
     /// Reads back the options of this socket, after disabling fragmentation.
-    pub(crate) fn read_from(socket: &Socket, receive_buffer_asked_bytes: Option<usize>) -> Self {
+    pub(crate) fn read_from(socket: &Socket, receive_buffer_requested_bytes: Option<usize>) -> Self {
         let granted = socket.granted();
         Self {
-            receive_buffer_asked_bytes,
+            receive_buffer_requested_bytes,
             receive_buffer_bytes: granted.receive_buffer_bytes,
             send_buffer_bytes: granted.send_buffer_bytes,
             has_gso: granted.has_gso,
@@ -63,7 +63,7 @@ impl SocketGrants {
     /// Returns whether the receive buffer is smaller than requested, as the system counts.
     #[must_use]
     pub fn is_receive_buffer_short(&self) -> bool {
-        self.receive_buffer_asked_bytes.is_some_and(|asked| self.receive_buffer_bytes < asked)
+        self.receive_buffer_requested_bytes.is_some_and(|asked| self.receive_buffer_bytes < asked)
     }
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for SocketGrants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |has, yes, no| if has { yes } else { no };
         write!(f, "receive buffer {} B", self.receive_buffer_bytes)?;
-        if let Some(asked) = self.receive_buffer_asked_bytes {
+        if let Some(asked) = self.receive_buffer_requested_bytes {
             write!(f, " ({asked} B asked for{})", word(self.is_receive_buffer_short(), ", SHORT", ""))?;
         }
         write!(
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn grants_are_written_in_one_line() {
         let granted = SocketGrants {
-            receive_buffer_asked_bytes: None,
+            receive_buffer_requested_bytes: None,
             receive_buffer_bytes: 212_992,
             send_buffer_bytes: 106_496,
             has_gso: true,
@@ -105,7 +105,8 @@ mod tests {
         let line =
             "receive buffer 212992 B, send buffer 106496 B, GSO, GRO, steering filter, never fragmented";
         assert_eq!(granted.to_string(), line);
-        let asked = |bytes| SocketGrants { receive_buffer_asked_bytes: Some(bytes), ..granted }.to_string();
+        let asked =
+            |bytes| SocketGrants { receive_buffer_requested_bytes: Some(bytes), ..granted }.to_string();
         assert!(asked(212_992).starts_with("receive buffer 212992 B (212992 B asked for), "));
         assert!(asked(212_993).starts_with("receive buffer 212992 B (212993 B asked for, SHORT), "));
         let poor = SocketGrants {
@@ -124,7 +125,7 @@ mod tests {
         let socket = Socket::connect("127.0.0.1:9".parse().unwrap(), None).unwrap();
         let granted = SocketGrants::read_from(&socket, Some(5));
         let written = serde_json::to_value(granted).unwrap();
-        assert_eq!(written["receive_buffer_asked_bytes"], 5);
+        assert_eq!(written["receive_buffer_requested_bytes"], 5);
         assert_eq!(written["has_gso"], granted.has_gso);
         assert_eq!(written["send_buffer_bytes"], granted.send_buffer_bytes);
     }

@@ -24,7 +24,7 @@ fn every_worker_reports_the_grants_of_its_socket() {
         let granted = server.control().stats().sockets;
         assert_eq!(granted.len(), usize::from(count));
         for one in granted {
-            assert_eq!(one.receive_buffer_asked_bytes, Some(65_536));
+            assert_eq!(one.receive_buffer_requested_bytes, Some(65_536));
             assert_eq!(one.receive_buffer_bytes, ask(65_536));
             assert_eq!(one.has_filter, count > 1, "a single socket needs no filter");
             assert!(one.send_buffer_bytes > 0 && !one.is_receive_buffer_short(), "{one}");
@@ -43,7 +43,7 @@ fn a_smaller_granted_buffer_is_reported_and_not_an_error() {
         (is_short, is_short)
     );
     let plain = Server::bind(config(Workers::Inline)).expect("a server").control().stats().sockets[0];
-    assert_eq!((plain.receive_buffer_asked_bytes, plain.is_receive_buffer_short()), (None, false));
+    assert_eq!((plain.receive_buffer_requested_bytes, plain.is_receive_buffer_short()), (None, false));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn clients_request_their_buffer_again_for_another_socket() {
     let config = ClientConfig::default().receive_buffer_bytes(65_536);
     let is_asked = |granted: Option<SocketGrants>| {
         let granted = granted.expect("there is a socket");
-        assert_eq!(granted.receive_buffer_asked_bytes, Some(65_536));
+        assert_eq!(granted.receive_buffer_requested_bytes, Some(65_536));
         assert_eq!(granted.receive_buffer_bytes, ask(65_536), "{granted}");
     };
     let (to, key) = (server.local_addr(), ServerKey::dev().public());
@@ -121,7 +121,7 @@ fn clients_request_their_buffer_again_for_another_socket() {
     is_asked(clients.granted());
     let plain =
         Client::new(ClientConfig::default().connections(2).address(address)).expect("a socket").granted();
-    assert_eq!(plain.expect("there is a socket").receive_buffer_asked_bytes, None);
+    assert_eq!(plain.expect("there is a socket").receive_buffer_requested_bytes, None);
 }
 
 /// Returns whether the system counts the datagrams that it drops before a socket.
