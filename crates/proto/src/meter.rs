@@ -58,7 +58,7 @@ impl Counts {
 struct RoundTrips {
     counts: [u16; BUCKETS],
     total: u32,
-    least: Duration,
+    min: Duration,
 }
 
 /// Packet numbers that arrived since the measurements began.
@@ -94,7 +94,7 @@ pub(crate) struct ClockSample {
 
 impl Meter {
     pub(crate) const fn new() -> Self {
-        let round_trips = RoundTrips { counts: [0; BUCKETS], total: 0, least: Duration::MAX };
+        let round_trips = RoundTrips { counts: [0; BUCKETS], total: 0, min: Duration::MAX };
         Self {
             round_trips,
             received: ReceivedNumbers { first: None, largest: 0, count: 0 },
@@ -181,8 +181,8 @@ impl Meter {
         self.round_trips.percentile(percent)
     }
 
-    pub(crate) fn least_round_trip(&self) -> Option<Duration> {
-        (self.round_trips.total > 0).then_some(self.round_trips.least)
+    pub(crate) fn min_round_trip(&self) -> Option<Duration> {
+        (self.round_trips.total > 0).then_some(self.round_trips.min)
     }
 
     /// The number of packets that arrived, and of missing packet numbers. The expected number of intentionally
@@ -198,7 +198,7 @@ impl Meter {
 
 impl RoundTrips {
     fn add(&mut self, round_trip: Duration) {
-        self.least = self.least.min(round_trip);
+        self.min = self.min.min(round_trip);
         let Some(count) = self.counts.get_mut(bucket(round_trip)) else { return };
         *count = count.saturating_add(1);
         self.total = self.total.saturating_add(1);
@@ -269,11 +269,11 @@ mod tests {
     #[test]
     fn percentiles_are_no_more_than_an_eighth_too_long() {
         let mut meter = Meter::new();
-        assert_eq!((meter.percentile(50), meter.least_round_trip()), (None, None));
+        assert_eq!((meter.percentile(50), meter.min_round_trip()), (None, None));
         for round_trip in 1..=1_000 {
             meter.on_round_trip(micros(100 * round_trip));
         }
-        assert_eq!(meter.least_round_trip(), Some(micros(100)));
+        assert_eq!(meter.min_round_trip(), Some(micros(100)));
         for percent in [1, 50, 95, 99, 100] {
             let (exact, found) = (micros(1_000 * u64::from(percent)), meter.percentile(percent).unwrap());
             assert!(found >= exact && found <= exact * 9 / 8 + micros(1), "{percent}: {found:?}");

@@ -134,7 +134,7 @@ impl Connection {
             clock_offset: meter.and_then(|meter| meter.clock_offset(now)),
             round_trip: summary.round_trip,
             jitter: self.loss.round_trip().variation(),
-            round_trip_min: meter.and_then(Meter::least_round_trip),
+            round_trip_min: meter.and_then(Meter::min_round_trip),
             round_trip_percentiles: if let [Some(p50), Some(p95), Some(p99)] = percentiles {
                 Some([p50, p95, p99])
             } else {

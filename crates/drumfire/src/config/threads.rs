@@ -90,9 +90,9 @@ const fn check_count(count: usize) -> Result<(), &'static str> {
     }
 }
 
-/// Limits the sockets to `most`, the number that can share a port.
-fn shards(sockets: u16, threads: u16, most: usize) -> ThreadCounts {
-    let granted = u16::try_from(most).map_or(sockets, |most| sockets.min(most));
+/// Limits the sockets to `max`, the number that can share a port.
+fn shards(sockets: u16, threads: u16, max: usize) -> ThreadCounts {
+    let granted = u16::try_from(max).map_or(sockets, |max| sockets.min(max));
     if granted < sockets {
         eprintln!(
             "drumfire: several sockets cannot share a port on this platform: {granted} socket instead of {sockets}, and one thread"
@@ -105,8 +105,8 @@ fn shards(sockets: u16, threads: u16, most: usize) -> ThreadCounts {
 
 /// Returns the number of threads for a CPU quota and the cores that the process may use. `None` for one core.
 fn threads_for(quota: Option<usize>, available: usize) -> Option<NonZeroU16> {
-    let most = ReuseportGroup::MAX_SOCKETS;
-    let cores = quota.unwrap_or(available).min(available).min(most);
+    let max = ReuseportGroup::MAX_SOCKETS;
+    let cores = quota.unwrap_or(available).min(available).min(max);
     u16::try_from(cores).ok().filter(|cores| *cores > 1).and_then(NonZeroU16::new)
 }
 
