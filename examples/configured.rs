@@ -19,7 +19,7 @@ use drumfire::{ChannelId, Client, ClientConfig, Event, Message, Server, ServerCo
 use serde::Deserialize;
 
 /// The settings of the client. The protocol id must equal that of the server.
-const CLIENT_CONFIG: &str = "protocol_id = 7\nsilent_timeout = \"10s\"";
+const CLIENT_CONFIG: &str = "protocol_id = 7\nidle_timeout = \"10s\"";
 
 /// The contents of the file. Unknown names are errors, so that a typo is noticed.
 #[derive(Debug, Deserialize)]

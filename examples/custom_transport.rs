@@ -118,7 +118,7 @@ impl Driver {
             Ok(StreamEvent::Opened(address, datagrams)) if self.streams.len() < STREAMS_MAX => {
                 self.streams.insert(address, StreamSender { datagrams, sent_count: 0 });
             }
-            // The end of a stream does not end its connection: a close or the silent timeout does.
+            // The end of a stream does not end its connection: a close or the idle timeout does.
             Ok(StreamEvent::Closed(address)) => drop(self.streams.remove(&address)),
             Ok(StreamEvent::Opened(..)) | Err(_) => {}
         }

@@ -339,7 +339,7 @@ impl SealedPeers {
 fn parameters(config: &Config) -> SharedParameters {
     SharedParameters {
         datagram_max_bytes: config.datagram_max_bytes,
-        silent_timeout: config.silent_timeout,
+        idle_timeout: config.idle_timeout,
         unacknowledged_timeout: config.unacknowledged_timeout,
         message_max_bytes: u32::try_from(config.message_max_bytes).unwrap_or(u32::MAX),
         ..default_parameters().shared

@@ -202,7 +202,7 @@ def noise_of(inputs, prologue, server_public_key, is_client):
 
 
 def shared_parameters(inputs, side):
-    names = ("datagram_max_bytes", "silent_timeout_ms", "unacknowledged_timeout_ms", "message_max_bytes", "credit_bytes")
+    names = ("datagram_max_bytes", "idle_timeout_ms", "unacknowledged_timeout_ms", "message_max_bytes", "credit_bytes")
     return struct.pack(">HIIII", *(inputs[f"{side}_{name}"] for name in names))
 
 

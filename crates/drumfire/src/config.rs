@@ -50,10 +50,10 @@ macro_rules! setters {
                 self
             }
 
-            /// Sets the timeouts for a silent peer and for an unacknowledged packet, 1 s to 49 days each.
+            /// Sets the idle timeout and the timeout for an unacknowledged packet, 1 s to 49 days each.
             #[must_use]
-            pub fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
-                self.silent_timeout = silent;
+            pub fn timeouts(mut self, idle: Duration, unacknowledged: Duration) -> Self {
+                self.idle_timeout = idle;
                 self.unacknowledged_timeout = unacknowledged;
                 self
             }
@@ -148,14 +148,14 @@ pub(crate) fn core(
     protocol_id: u64,
     connections: u32,
     (send, receive, message_max): (usize, usize, Option<usize>),
-    (silent, unacknowledged): (Duration, Duration),
+    (idle, unacknowledged): (Duration, Duration),
 ) -> Config {
     // `memory_bytes` lowers the default of the longest message to a quarter of the smaller memory.
     let mut config = Config::default()
         .protocol_id(protocol_id)
         .connections(connections)
         .memory_bytes(send, receive)
-        .timeouts(silent, unacknowledged);
+        .timeouts(idle, unacknowledged);
     config.message_max_bytes = message_max.unwrap_or(config.message_max_bytes);
     // All peers together can hold the default of the core, or twice the limit of one peer if that is more.
     config.event_memory_bytes = config.event_memory_bytes.max(receive.saturating_mul(2));

@@ -150,8 +150,8 @@ enum DrumfireReason
   DRUMFIRE_REASON_SESSION_ENDED = 5,
   // A channel with the policy `DRUMFIRE_WHEN_FULL_DISCONNECT` was full.
   DRUMFIRE_REASON_OVERFLOW = 6,
-  // The server sent no packet for the silent timeout.
-  DRUMFIRE_REASON_SILENT = 7,
+  // The server sent no packet for the idle timeout.
+  DRUMFIRE_REASON_IDLE_TIMEOUT = 7,
   // The server did not acknowledge a packet within the unacknowledged timeout.
   DRUMFIRE_REASON_UNACKNOWLEDGED = 8,
   // One side violated the protocol, because of a bug or an attack.
@@ -343,7 +343,7 @@ typedef struct {
   uint32_t reconnect_within_ms;
   // The connection ends after this time without a packet from the server, in milliseconds, at least 1,000. Zero:
   // 30,000.
-  uint32_t silent_timeout_ms;
+  uint32_t idle_timeout_ms;
   // The connection ends when a packet stays unacknowledged for this time, in milliseconds, at least 1,000. Zero:
   // 10,000.
   uint32_t unacknowledged_timeout_ms;

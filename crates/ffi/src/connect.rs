@@ -38,7 +38,7 @@ pub struct DrumfireConfig {
     pub reconnect_within_ms: u32,
     /// The connection ends after this time without a packet from the server, in milliseconds, at least 1,000. Zero:
     /// 30,000.
-    pub silent_timeout_ms: u32,
+    pub idle_timeout_ms: u32,
     /// The connection ends when a packet stays unacknowledged for this time, in milliseconds, at least 1,000. Zero:
     /// 10,000.
     pub unacknowledged_timeout_ms: u32,
@@ -128,11 +128,11 @@ fn client_config(from: &DrumfireConfig) -> ClientConfig {
         value => Duration::from_millis(value.into()),
     };
     let or_default = |value: usize, default| if value == 0 { default } else { value };
-    let silent = milliseconds(from.silent_timeout_ms, config.silent_timeout);
+    let idle = milliseconds(from.idle_timeout_ms, config.idle_timeout);
     let unacknowledged = milliseconds(from.unacknowledged_timeout_ms, config.unacknowledged_timeout);
     let send = or_default(from.send_memory_bytes, config.send_memory_bytes);
     let receive = or_default(from.receive_memory_bytes, config.receive_memory_bytes);
-    config = config.timeouts(silent, unacknowledged).memory_bytes(send, receive);
+    config = config.timeouts(idle, unacknowledged).memory_bytes(send, receive);
     if from.message_max_bytes != 0 {
         config = config.message_max_bytes(from.message_max_bytes);
     }

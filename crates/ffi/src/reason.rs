@@ -24,8 +24,8 @@ pub enum DrumfireReason {
     SessionEnded = 5,
     /// A channel with the policy `DRUMFIRE_WHEN_FULL_DISCONNECT` was full.
     Overflow = 6,
-    /// The server sent no packet for the silent timeout.
-    Silent = 7,
+    /// The server sent no packet for the idle timeout.
+    IdleTimeout = 7,
     /// The server did not acknowledge a packet within the unacknowledged timeout.
     Unacknowledged = 8,
     /// One side violated the protocol, because of a bug or an attack.
@@ -81,7 +81,7 @@ impl DrumfireReason {
         Self::Replaced,
         Self::SessionEnded,
         Self::Overflow,
-        Self::Silent,
+        Self::IdleTimeout,
         Self::Unacknowledged,
         Self::ProtocolBroken,
         Self::KeyLimit,
@@ -121,7 +121,7 @@ impl DrumfireReason {
             Self::Replaced => c"the same player connected again",
             Self::SessionEnded => c"the lifetime of the session is over",
             Self::Overflow => c"a channel that disconnects when it is full was full",
-            Self::Silent => c"the server sent nothing for too long",
+            Self::IdleTimeout => c"the server sent nothing for too long",
             Self::Unacknowledged => c"the server acknowledged nothing for too long",
             Self::ProtocolBroken => c"one side violated the protocol",
             Self::KeyLimit => c"the keys reached their limit: connect again",
@@ -164,7 +164,7 @@ pub(crate) fn from_close(reason: CloseReason) -> (DrumfireReason, u32) {
         CloseReason::Local { code, application_code } | CloseReason::Remote { code, application_code } => {
             (from_code(code), application_code)
         }
-        CloseReason::Silent => (DrumfireReason::Silent, 0),
+        CloseReason::IdleTimeout => (DrumfireReason::IdleTimeout, 0),
         CloseReason::Unacknowledged => (DrumfireReason::Unacknowledged, 0),
         CloseReason::Protocol(_) => (DrumfireReason::ProtocolBroken, 0),
         CloseReason::KeyLimit => (DrumfireReason::KeyLimit, 0),

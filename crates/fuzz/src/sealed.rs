@@ -90,7 +90,7 @@ pub(crate) fn packets(data: &[u8]) {
     }
     puppet.world.run(Duration::ZERO);
     let ending = puppet.ending();
-    let is_out_of_time = matches!(ending, Some(CloseReason::Silent | CloseReason::Unacknowledged));
+    let is_out_of_time = matches!(ending, Some(CloseReason::IdleTimeout | CloseReason::Unacknowledged));
     assert!(is_named(ending) || is_out_of_time, "{ending:?}");
 }
 

@@ -31,7 +31,7 @@ pub struct Config {
     pub has_aes_gcm: bool,
     /// A connection that receives no packet from its peer ends after this time, or after the peer's value if that is
     /// shorter; 1 s to 49 days. The default is 30 s.
-    pub silent_timeout: Duration,
+    pub idle_timeout: Duration,
     /// A connection with an unacknowledged packet ends after this time, or after the peer's value if that is shorter;
     /// 1 s to 49 days. The default is 10 s.
     pub unacknowledged_timeout: Duration,
@@ -85,7 +85,7 @@ impl Default for Config {
         Self {
             protocol_id: 0,
             has_aes_gcm: Suite::Aes128Gcm.is_offered(),
-            silent_timeout: limits::SILENT_TIMEOUT,
+            idle_timeout: limits::IDLE_TIMEOUT,
             unacknowledged_timeout: limits::UNACKNOWLEDGED_TIMEOUT,
             send_memory_bytes: limits::SEND_MEMORY_BYTES,
             receive_memory_bytes: limits::RECEIVE_MEMORY_BYTES,
@@ -138,8 +138,8 @@ impl Config {
     /// Sets the timeouts, 1 s to 49 days each: how long the peer may be silent, and how long a packet may be
     /// unacknowledged.
     #[must_use]
-    pub const fn timeouts(mut self, silent: Duration, unacknowledged: Duration) -> Self {
-        self.silent_timeout = silent;
+    pub const fn timeouts(mut self, idle: Duration, unacknowledged: Duration) -> Self {
+        self.idle_timeout = idle;
         self.unacknowledged_timeout = unacknowledged;
         self
     }
@@ -235,10 +235,8 @@ impl Config {
     /// # Errors
     /// The first field that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let timeouts = [
-            ("silent_timeout", self.silent_timeout),
-            ("unacknowledged_timeout", self.unacknowledged_timeout),
-        ];
+        let timeouts =
+            [("idle_timeout", self.idle_timeout), ("unacknowledged_timeout", self.unacknowledged_timeout)];
         for (field, timeout) in timeouts {
             let fits = timeout >= Duration::from_secs(1) && u32::try_from(timeout.as_millis()).is_ok();
             require(fits, field, "1 second to 49 days")?;
@@ -470,9 +468,9 @@ mod tests {
         let short = second - Duration::from_nanos(1);
         let ok = Config::default;
         assert_eq!(field(&ok().timeouts(second, second)), None);
-        assert_eq!(field(&ok().timeouts(short, second)), Some("silent_timeout"));
+        assert_eq!(field(&ok().timeouts(short, second)), Some("idle_timeout"));
         assert_eq!(field(&ok().timeouts(second, short)), Some("unacknowledged_timeout"));
-        assert_eq!(field(&ok().timeouts(Duration::MAX, second)), Some("silent_timeout"));
+        assert_eq!(field(&ok().timeouts(Duration::MAX, second)), Some("idle_timeout"));
         assert_eq!(field(&ok().memory_bytes(4_095, 4_096)), Some("send_memory_bytes"));
         assert_eq!(field(&ok().memory_bytes(4_096, 4_095)), Some("receive_memory_bytes"));
         assert_eq!(field(&ok().worker_memory_bytes(1_048_575)), Some("worker_memory_bytes"));

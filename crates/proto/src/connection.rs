@@ -235,7 +235,7 @@ impl Connection {
         self.peer_datagram_max_bytes = peer.datagram_max_bytes;
         self.sending.set_parameters(peer.message_max_bytes, peer.credit_bytes);
         self.receiving.credit.set_parameters(self.bounds.credit_bytes);
-        self.liveness.set_timeouts(timeouts.silent_timeout, timeouts.unacknowledged_timeout);
+        self.liveness.set_timeouts(timeouts.idle_timeout, timeouts.unacknowledged_timeout);
     }
 
     /// Whether both ends may send packets with messages.

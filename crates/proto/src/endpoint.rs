@@ -184,7 +184,7 @@ impl<P: Placement> Endpoint<P> {
             }),
             shared: SharedParameters {
                 datagram_max_bytes: config.datagram_max_bytes,
-                silent_timeout: whole_milliseconds(config.silent_timeout),
+                idle_timeout: whole_milliseconds(config.idle_timeout),
                 unacknowledged_timeout: whole_milliseconds(config.unacknowledged_timeout),
                 // `check` refuses more than 16 MiB.
                 message_max_bytes: saturated(config.message_max_bytes, u32::MAX),

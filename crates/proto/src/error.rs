@@ -250,8 +250,8 @@ pub enum CloseReason {
         /// The application's own code.
         application_code: u32,
     },
-    /// The peer was silent for the silent timeout.
-    Silent,
+    /// No packet of the peer arrived for the idle timeout.
+    IdleTimeout,
     /// A packet was unacknowledged for the unacknowledged timeout.
     Unacknowledged,
     /// The peer violated the protocol, and was notified.
@@ -275,7 +275,7 @@ impl fmt::Display for CloseReason {
         match self {
             Self::Local { code, application_code } => close_text(f, "this end", *code, *application_code),
             Self::Remote { code, application_code } => close_text(f, "the peer", *code, *application_code),
-            Self::Silent => f.write_str("the peer fell silent"),
+            Self::IdleTimeout => f.write_str("no packet of the peer arrived for the idle timeout"),
             Self::Unacknowledged => f.write_str("the peer acknowledged nothing for too long"),
             Self::Protocol(error) => write!(f, "the peer broke the protocol: {}", error.name()),
             Self::KeyLimit => {
@@ -302,7 +302,7 @@ impl CloseReason {
         match self {
             Self::Local { .. } => "local",
             Self::Remote { .. } => "remote",
-            Self::Silent => "silent",
+            Self::IdleTimeout => "idle_timeout",
             Self::Unacknowledged => "unacknowledged",
             Self::Protocol(_) => "protocol",
             Self::KeyLimit => "key_limit",
@@ -360,7 +360,7 @@ mod tests {
         for (reason, text) in [
             (remote(CloseCode::Application), "the peer closed it, with the application's code 7"),
             (remote(CloseCode::Shutdown), "the peer closed it: Shutdown"),
-            (CloseReason::Silent, "the peer fell silent"),
+            (CloseReason::IdleTimeout, "no packet of the peer arrived for the idle timeout"),
             (
                 CloseReason::Protocol(ProtocolError::MessageTooFarAhead),
                 "the peer broke the protocol: message_too_far_ahead",

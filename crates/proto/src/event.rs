@@ -501,7 +501,7 @@ mod tests {
         assert!(events.has_lifecycle_events());
         let moved_to = "192.0.2.1:10".parse().unwrap();
         events.path_changed(peer, moved_to);
-        events.disconnected(peer, CloseReason::Silent, b"bye");
+        events.disconnected(peer, CloseReason::IdleTimeout, b"bye");
         events.assert_invariants();
         let address = "192.0.2.1:9".parse().unwrap();
         assert_eq!(
@@ -511,7 +511,7 @@ mod tests {
         assert_eq!(events.pop(), Some(Event::Message { peer, channel: ChannelId(3), payload: b"one" }));
         assert_eq!(events.pop(), Some(Event::Message { peer, channel: ChannelId(4), payload: b"" }));
         assert_eq!(events.pop(), Some(Event::PathChanged { peer, address: moved_to }));
-        let last = Event::Disconnected { peer, reason: CloseReason::Silent, text: b"bye" };
+        let last = Event::Disconnected { peer, reason: CloseReason::IdleTimeout, text: b"bye" };
         assert_eq!(events.pop(), Some(last));
         assert_eq!(events.pop(), None);
         assert_eq!((events.waiting.used_bytes, events.has_lifecycle_events()), (0, false));

@@ -297,7 +297,7 @@ pub(crate) const SOURCE_BUCKETS: usize = 4_096;
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The time without a packet from the peer after which a connection ends.
-pub const SILENT_TIMEOUT: Duration = Duration::from_secs(30);
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time for which a packet may be unacknowledged before the connection ends.
 pub const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(10);

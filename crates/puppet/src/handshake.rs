@@ -37,7 +37,7 @@ pub struct Handshake {
 pub fn default_parameters() -> ClientParameters<'static> {
     let shared = SharedParameters {
         datagram_max_bytes: 1_200,
-        silent_timeout: Duration::from_secs(30),
+        idle_timeout: Duration::from_secs(30),
         unacknowledged_timeout: Duration::from_secs(10),
         message_max_bytes: 65_536,
         credit_bytes: 196_608,

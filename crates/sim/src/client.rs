@@ -169,7 +169,7 @@ impl Client {
             return Err(format!("the flight record has another reason than {reason:?}"));
         }
         let is_lost_close =
-            matches!(reason, CloseReason::Silent | CloseReason::Unacknowledged | CloseReason::Reset);
+            matches!(reason, CloseReason::IdleTimeout | CloseReason::Unacknowledged | CloseReason::Reset);
         let is_close = matches!(reason, CloseReason::Local { .. } | CloseReason::Remote { .. });
         if self.may_overflow {
             // The other end may have lost the Close. A stalled application receives its event late.

@@ -14,7 +14,7 @@ use crate::{CloseReason, Closed, ConnectError, Error, PeerId, SendError, ServerK
 fn errors() -> Vec<(&'static str, Box<dyn std::error::Error>)> {
     let address = "127.0.0.1:7777".parse().unwrap();
     let key_text = "drumfire_public_x".parse::<ServerKey>().err().unwrap();
-    let closed = Closed { reason: CloseReason::Silent, text: Bytes::new(), reconnect_error: None };
+    let closed = Closed { reason: CloseReason::IdleTimeout, text: Bytes::new(), reconnect_error: None };
     vec![
         ("Error", Box::new(Error::AddressInUse { address })),
         ("ChannelError", Box::new(ChannelError::Decode(SendError::Full))),

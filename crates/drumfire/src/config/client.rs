@@ -25,11 +25,11 @@ const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// # use drumfire::*;
 /// let config: ClientConfig = toml::from_str(r#"
 ///     protocol_id = 7
-///     silent_timeout = "5s"
+///     idle_timeout = "5s"
 ///     congestion = "cubic"
 /// "#)?;
-/// assert_eq!((config.protocol_id, config.silent_timeout), (7, Duration::from_secs(5)));
-/// assert!(toml::to_string(&config)?.contains("silent_timeout = \"5s\""));
+/// assert_eq!((config.protocol_id, config.idle_timeout), (7, Duration::from_secs(5)));
+/// assert!(toml::to_string(&config)?.contains("idle_timeout = \"5s\""));
 /// # Ok(())
 /// # }
 /// # #[cfg(not(feature = "serde"))]
@@ -83,7 +83,7 @@ pub struct ClientConfig {
     pub congestion: Congestion,
     /// The time without any packet from the server after which the connection ends. 1 s to 49 days, 30 s by default.
     #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
-    pub silent_timeout: Duration,
+    pub idle_timeout: Duration,
     /// The time without an acknowledgment for a packet after which the connection ends. 1 s to 49 days, 10 s by default.
     #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
     pub unacknowledged_timeout: Duration,
@@ -128,7 +128,7 @@ impl Default for ClientConfig {
             message_max_bytes: None,
             in_flight_bytes: core.in_flight_bytes,
             congestion: core.congestion,
-            silent_timeout: core.silent_timeout,
+            idle_timeout: core.idle_timeout,
             unacknowledged_timeout: core.unacknowledged_timeout,
             receive_buffer_bytes: None,
             reconnect: Reconnect::Never,
@@ -193,7 +193,7 @@ impl ClientConfig {
             self.protocol_id,
             self.connections,
             (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
-            (self.silent_timeout, self.unacknowledged_timeout),
+            (self.idle_timeout, self.unacknowledged_timeout),
         )
         .in_flight_bytes(self.in_flight_bytes)
         .congestion(self.congestion)
@@ -207,7 +207,7 @@ impl ClientConfig {
 ///
 /// - The server was restarted: [`CloseReason::Reset`](crate::CloseReason::Reset), or a shutdown that
 ///   [`Control::shut_down_for_restart`](crate::Control::shut_down_for_restart) announced.
-/// - The path failed: [`CloseReason::Silent`](crate::CloseReason::Silent), [`CloseReason::Unacknowledged`](crate::CloseReason::Unacknowledged), or [`CloseReason::Unreachable`](crate::CloseReason::Unreachable).
+/// - The path failed: [`CloseReason::IdleTimeout`](crate::CloseReason::IdleTimeout), [`CloseReason::Unacknowledged`](crate::CloseReason::Unacknowledged), or [`CloseReason::Unreachable`](crate::CloseReason::Unreachable).
 /// - The keys are used up, or were invalidated at this client.
 /// - An attempt received no answer or could not be sent, or the server was full.
 /// - An authenticated refusal redirected the attempt to another address.

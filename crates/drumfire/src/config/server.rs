@@ -56,7 +56,7 @@ impl Access {
 /// | setting | changes | reason |
 /// | --- | --- | --- |
 /// | `connections` | yes | if more connections exist, none is closed, and none begins |
-/// | `silent_timeout`, `unacknowledged_timeout` | yes | negotiated with each client when it connects |
+/// | `idle_timeout`, `unacknowledged_timeout` | yes | negotiated with each client when it connects |
 /// | `congestion` | yes | each connection has its own controller |
 /// | `cookie`, `worker_memory_bytes` | yes | read for each Hello |
 /// | `access` | keys and audience | open access and access by token have different limits per address |
@@ -156,7 +156,7 @@ pub struct ServerConfig {
     pub congestion: Congestion,
     /// A connection ends when nothing arrives from its peer for this time: 1 s to 49 days, 30 s by default.
     #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
-    pub silent_timeout: Duration,
+    pub idle_timeout: Duration,
     /// A connection ends when a packet is not acknowledged for this time: 1 s to 49 days, 10 s by default.
     #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
     pub unacknowledged_timeout: Duration,
@@ -201,7 +201,7 @@ impl ServerConfig {
             message_max_bytes: None,
             in_flight_bytes: core.in_flight_bytes,
             congestion: core.congestion,
-            silent_timeout: core.silent_timeout,
+            idle_timeout: core.idle_timeout,
             unacknowledged_timeout: core.unacknowledged_timeout,
             receive_buffer_bytes: None,
             flight_recorder: core.flight_recorder,
@@ -386,7 +386,7 @@ impl ServerConfig {
         core.connections = self.connections.div_ceil(workers);
         core.connections_in_all = self.connections;
         core.worker_memory_bytes = self.worker_memory_bytes;
-        core.silent_timeout = self.silent_timeout;
+        core.idle_timeout = self.idle_timeout;
         core.unacknowledged_timeout = self.unacknowledged_timeout;
         core.congestion = self.congestion;
         core.cookie = self.cookie;
@@ -401,7 +401,7 @@ impl ServerConfig {
             self.protocol_id,
             self.connections.div_ceil(u32::from(workers.max(1))),
             (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
-            (self.silent_timeout, self.unacknowledged_timeout),
+            (self.idle_timeout, self.unacknowledged_timeout),
         )
         .worker_memory_bytes(self.worker_memory_bytes)
         .in_flight_bytes(self.in_flight_bytes)

@@ -114,7 +114,7 @@ pub(crate) struct ServerForm {
     #[serde(deserialize_with = "congestion")]
     congestion: Congestion,
     #[serde(with = "duration_text")]
-    silent_timeout: Duration,
+    idle_timeout: Duration,
     #[serde(with = "duration_text")]
     unacknowledged_timeout: Duration,
     receive_buffer_bytes: Option<usize>,
@@ -145,7 +145,7 @@ impl Default for ServerForm {
             message_max_bytes: defaults.message_max_bytes,
             in_flight_bytes: defaults.in_flight_bytes,
             congestion: defaults.congestion,
-            silent_timeout: defaults.silent_timeout,
+            idle_timeout: defaults.idle_timeout,
             unacknowledged_timeout: defaults.unacknowledged_timeout,
             receive_buffer_bytes: defaults.receive_buffer_bytes,
             flight_recorder: defaults.flight_recorder,
@@ -188,7 +188,7 @@ impl TryFrom<ServerForm> for ServerConfig {
             message_max_bytes: form.message_max_bytes,
             in_flight_bytes: form.in_flight_bytes,
             congestion: form.congestion,
-            silent_timeout: form.silent_timeout,
+            idle_timeout: form.idle_timeout,
             unacknowledged_timeout: form.unacknowledged_timeout,
             receive_buffer_bytes: form.receive_buffer_bytes,
             flight_recorder: form.flight_recorder,

@@ -305,7 +305,7 @@ fn should_reconnect(reason: CloseReason) -> bool {
     match reason {
         // The path or the server may work again, and a new connection has new keys.
         CloseReason::Reset
-        | CloseReason::Silent
+        | CloseReason::IdleTimeout
         | CloseReason::Unacknowledged
         | CloseReason::KeyLimit
         | CloseReason::KeysInvalidated

@@ -250,7 +250,7 @@ namespace Drumfire
         public string Token;
         public bool Dev;
         public uint ReconnectWithinMs;
-        public uint SilentTimeoutMs;
+        public uint IdleTimeoutMs;
         public uint UnacknowledgedTimeoutMs;
         public ulong ProtocolId;
         public uint SendMemoryBytes;
@@ -268,7 +268,7 @@ namespace Drumfire
                 Token = Native.Utf8(Token),
                 Dev = Dev ? 1u : 0u,
                 ReconnectWithinMs = ReconnectWithinMs,
-                SilentTimeoutMs = SilentTimeoutMs,
+                IdleTimeoutMs = IdleTimeoutMs,
                 UnacknowledgedTimeoutMs = UnacknowledgedTimeoutMs,
                 ProtocolId = ProtocolId,
                 SendMemoryBytes = new UIntPtr(SendMemoryBytes),
@@ -424,7 +424,7 @@ namespace Drumfire
         Replaced = 4,
         SessionEnded = 5,
         Overflow = 6,
-        Silent = 7,
+        IdleTimeout = 7,
         Unacknowledged = 8,
         ProtocolBroken = 9,
         KeyLimit = 10,
@@ -515,7 +515,7 @@ namespace Drumfire
             internal IntPtr Token;
             internal uint Dev;
             internal uint ReconnectWithinMs;
-            internal uint SilentTimeoutMs;
+            internal uint IdleTimeoutMs;
             internal uint UnacknowledgedTimeoutMs;
             internal ulong ProtocolId;
             internal UIntPtr SendMemoryBytes;

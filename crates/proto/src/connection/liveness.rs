@@ -12,7 +12,7 @@ use crate::time::{Millis, Moment, part};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Liveness {
     /// The time without a packet from the peer after which the connection ends.
-    silent_timeout: Millis,
+    idle_timeout: Millis,
     /// The time for which a packet may be unacknowledged before the connection ends.
     unacknowledged_timeout: Millis,
     /// When a packet was last opened.
@@ -30,14 +30,9 @@ pub(crate) struct Liveness {
 }
 
 impl Liveness {
-    pub(crate) const fn new(
-        now: Moment,
-        is_client: bool,
-        silent: Duration,
-        unacknowledged: Duration,
-    ) -> Self {
+    pub(crate) const fn new(now: Moment, is_client: bool, idle: Duration, unacknowledged: Duration) -> Self {
         Self {
-            silent_timeout: Millis::new(silent),
+            idle_timeout: Millis::new(idle),
             unacknowledged_timeout: Millis::new(unacknowledged),
             received_at: now,
             sent_at: now,
@@ -54,8 +49,8 @@ impl Liveness {
     }
 
     /// Sets the timeouts that the handshake agreed on.
-    pub(crate) const fn set_timeouts(&mut self, silent: Duration, unacknowledged: Duration) {
-        self.silent_timeout = Millis::new(silent);
+    pub(crate) const fn set_timeouts(&mut self, idle: Duration, unacknowledged: Duration) {
+        self.idle_timeout = Millis::new(idle);
         self.unacknowledged_timeout = Millis::new(unacknowledged);
     }
 
@@ -83,16 +78,16 @@ impl Liveness {
     /// sent.
     pub(crate) fn expires_at(&self, oldest: Option<Moment>) -> Moment {
         // A path may fail in one direction only. Then packets still arrive, and the missing acks end the connection.
-        let silent = self.silent_timeout.after(self.received_at);
-        oldest.map_or(silent, |oldest| silent.min(self.unacknowledged_timeout.after(oldest)))
+        let idle = self.idle_timeout.after(self.received_at);
+        oldest.map_or(idle, |oldest| idle.min(self.unacknowledged_timeout.after(oldest)))
     }
 
     /// Returns why the connection has timed out, or `None`.
     pub(crate) fn reason_at(&self, now: Moment, oldest: Option<Moment>) -> Option<CloseReason> {
         if oldest.is_some_and(|oldest| self.unacknowledged_timeout.after(oldest) <= now) {
             Some(CloseReason::Unacknowledged)
-        } else if self.silent_timeout.after(self.received_at) <= now {
-            Some(CloseReason::Silent)
+        } else if self.idle_timeout.after(self.received_at) <= now {
+            Some(CloseReason::IdleTimeout)
         } else {
             None
         }
@@ -130,18 +125,18 @@ impl Liveness {
     /// gives up after one timeout, and an end that receives nothing gives up after the other. Data that was lost
     /// before the failure has the rest.
     pub(crate) fn longest_resend_time(&self) -> Duration {
-        self.silent_timeout.to_duration().saturating_add(self.unacknowledged_timeout.to_duration())
+        self.idle_timeout.to_duration().saturating_add(self.unacknowledged_timeout.to_duration())
     }
 
     /// When the client must send something. A server whose data goes to an address that the client no longer has
     /// gives up after its unacknowledged timeout. The client's next packet must show the new address before that.
     /// Soon after the client sent data, the server is likely to answer, so the interval is shorter.
     fn keep_alive_at(&self) -> Moment {
-        // Three keep-alives fit into the silent timeout, so that two may be lost (compare RFC 9000 section 10.1.2).
-        let of_silent = part(self.silent_timeout.to_duration(), 3);
+        // Three keep-alives fit into the idle timeout, so that two may be lost (compare RFC 9000 section 10.1.2).
+        let of_idle = part(self.idle_timeout.to_duration(), 3);
         let quarters = if self.is_quiet { 3 } else { 1 };
         let of_unacknowledged = part(self.unacknowledged_timeout.to_duration(), 4).saturating_mul(quarters);
-        self.sent_at.after(KEEP_ALIVE_INTERVAL.min(of_silent).min(of_unacknowledged))
+        self.sent_at.after(KEEP_ALIVE_INTERVAL.min(of_idle).min(of_unacknowledged))
     }
 
     fn idle_at(&self) -> Moment {
@@ -167,7 +162,7 @@ mod tests {
         liveness.on_received(ms(1_000));
         assert_eq!(liveness.expires_at(None), ms(31_000));
         assert_eq!(liveness.reason_at(ms(30_999), None), None);
-        assert_eq!(liveness.reason_at(ms(31_000), None), Some(CloseReason::Silent));
+        assert_eq!(liveness.reason_at(ms(31_000), None), Some(CloseReason::IdleTimeout));
         assert_eq!(liveness.expires_at(Some(ms(2_000))), ms(12_000));
         assert_eq!(liveness.reason_at(ms(11_999), Some(ms(2_000))), None);
         assert_eq!(liveness.reason_at(ms(12_000), Some(ms(2_000))), Some(CloseReason::Unacknowledged));
@@ -197,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_silent_timeout_shortens_the_keep_alive() {
+    fn a_short_idle_timeout_shortens_the_keep_alive() {
         let mut client = liveness(true);
         client.set_timeouts(Duration::from_secs(3), Duration::from_secs(3));
         client.on_shrunk();

@@ -164,8 +164,7 @@ impl<P: Placement> Endpoint<P> {
         let attempt = Attempt::new(now.after(wait), &request, &mut self.entropy)?;
         let client_id = u64::from_be_bytes(attempt.client_id().0);
         let path = Path::new(server.into(), None);
-        let liveness =
-            Liveness::new(now, true, self.shared.silent_timeout, self.shared.unacknowledged_timeout);
+        let liveness = Liveness::new(now, true, self.shared.idle_timeout, self.shared.unacknowledged_timeout);
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::Connecting(attempt));
         let identity = ConnectionIdState::client(local_id, keeps_id);
         Ok((Connection::new(phase, path, liveness, identity, bounds), (client_id, local_id)))

@@ -325,7 +325,7 @@ impl<P: Placement> Endpoint<P> {
         let Answer { agreement, remote_id, welcome, application_hello } = answer;
         let path = Path::new(sender.route, remote_id);
         let timeouts = agreement.timeouts;
-        let liveness = Liveness::new(now, false, timeouts.silent_timeout, timeouts.unacknowledged_timeout);
+        let liveness = Liveness::new(now, false, timeouts.idle_timeout, timeouts.unacknowledged_timeout);
         let half_open = HalfOpen::new(now, sender, welcome, grant, application_hello);
         let identity = ConnectionIdState::Server(IssuedIds::new(local_id));
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::HalfOpen(half_open));

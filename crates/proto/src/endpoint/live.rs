@@ -26,8 +26,8 @@ pub struct LiveConfig {
     pub connections_in_all: u32,
     /// As [`Config::worker_memory_bytes`].
     pub worker_memory_bytes: usize,
-    /// As [`Config::silent_timeout`].
-    pub silent_timeout: Duration,
+    /// As [`Config::idle_timeout`].
+    pub idle_timeout: Duration,
     /// As [`Config::unacknowledged_timeout`].
     pub unacknowledged_timeout: Duration,
     /// As [`Config::congestion`].
@@ -47,7 +47,7 @@ impl LiveConfig {
             connections: config.connections,
             connections_in_all: config.connections,
             worker_memory_bytes: config.worker_memory_bytes,
-            silent_timeout: config.silent_timeout,
+            idle_timeout: config.idle_timeout,
             unacknowledged_timeout: config.unacknowledged_timeout,
             congestion: config.congestion,
             cookie: Cookie::Always,
@@ -64,7 +64,7 @@ impl LiveConfig {
         let config = Config::default()
             .connections(self.connections)
             .worker_memory_bytes(self.worker_memory_bytes)
-            .timeouts(self.silent_timeout, self.unacknowledged_timeout)
+            .timeouts(self.idle_timeout, self.unacknowledged_timeout)
             .congestion(self.congestion);
         config.check()?;
         self.access.check()
@@ -85,7 +85,7 @@ impl<P: Placement> Endpoint<P> {
         self.placement.set_limits(live.connections, live.connections_in_all);
         // A new copy for new connections. Existing ones share the old copy until the last of them ends.
         self.bounds = Arc::new(ConnectionLimits { congestion: live.congestion, ..*self.bounds });
-        self.shared.silent_timeout = whole_milliseconds(live.silent_timeout);
+        self.shared.idle_timeout = whole_milliseconds(live.idle_timeout);
         self.shared.unacknowledged_timeout = whole_milliseconds(live.unacknowledged_timeout);
         if let Role::Server(responder) = &mut self.role {
             responder.reconfigure(self.shared, live.cookie, &live.access);

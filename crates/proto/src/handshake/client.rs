@@ -274,7 +274,7 @@ mod tests {
         let keys = ServerKeyPair::from_secret(Secret::new([1; 32]));
         let shared = SharedParameters {
             datagram_max_bytes: 1_200,
-            silent_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(30),
             unacknowledged_timeout: Duration::from_secs(10),
             message_max_bytes: 65_536,
             credit_bytes: 196_608,

@@ -248,7 +248,7 @@ mod tests {
                 assert_eq!(is_abnormal(reason), !is_wanted, "{reason:?}");
             }
         }
-        for reason in [CloseReason::Silent, CloseReason::Unacknowledged, CloseReason::Reset] {
+        for reason in [CloseReason::IdleTimeout, CloseReason::Unacknowledged, CloseReason::Reset] {
             assert!(is_abnormal(reason));
         }
     }

@@ -99,7 +99,7 @@ fn parameters(inputs: &Inputs<'_>, side: &str) -> SharedParameters {
     let milliseconds = |name: &str| Duration::from_millis(inputs.number(&format!("{side}_{name}_ms")));
     SharedParameters {
         datagram_max_bytes: inputs.number(&format!("{side}_datagram_max_bytes")),
-        silent_timeout: milliseconds("silent_timeout"),
+        idle_timeout: milliseconds("idle_timeout"),
         unacknowledged_timeout: milliseconds("unacknowledged_timeout"),
         message_max_bytes: inputs.number(&format!("{side}_message_max_bytes")),
         credit_bytes: inputs.number(&format!("{side}_credit_bytes")),

@@ -19,7 +19,7 @@ use crate::choices::{Mode, Suite};
 use crate::clock;
 use crate::limits::{MAX_FLOWS, MAX_RUN};
 
-/// The silent and the unacknowledged timeout, longer than any run: a sender without an endpoint acknowledges nothing.
+/// The idle and the unacknowledged timeout, longer than any run: a sender without an endpoint acknowledges nothing.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2 * MAX_RUN.as_secs());
 
 /// The number of handshakes per second and source. It does not limit a sender, whose flows all come from one address.
@@ -132,7 +132,7 @@ impl Handover {
 /// Returns the parameters of a connection that does not end for silence during a run.
 pub(crate) fn shared_parameters() -> SharedParameters {
     SharedParameters {
-        silent_timeout: TIMEOUT,
+        idle_timeout: TIMEOUT,
         unacknowledged_timeout: TIMEOUT,
         ..drumfire_puppet::default_parameters().shared
     }

@@ -23,8 +23,8 @@ pub struct SharedParameters {
     pub datagram_max_bytes: u16,
     /// The connection ends if no packet arrives for this time. It is a whole number of milliseconds, at least a second
     /// and at most 49 days.
-    pub silent_timeout: Duration,
-    /// The connection ends if a packet is not acknowledged for this time. The bounds are those of `silent_timeout`.
+    pub idle_timeout: Duration,
+    /// The connection ends if a packet is not acknowledged for this time. The bounds are those of `idle_timeout`.
     pub unacknowledged_timeout: Duration,
     /// The largest reliable message that this peer accepts in bytes, 1,024 to 16 MiB.
     pub message_max_bytes: u32,
@@ -44,7 +44,7 @@ impl SharedParameters {
     pub fn agreed_with(self, other: Self) -> Self {
         Self {
             datagram_max_bytes: self.datagram_max_bytes,
-            silent_timeout: self.silent_timeout.min(other.silent_timeout),
+            idle_timeout: self.idle_timeout.min(other.idle_timeout),
             unacknowledged_timeout: self.unacknowledged_timeout.min(other.unacknowledged_timeout),
             message_max_bytes: self.message_max_bytes,
             credit_bytes: self.credit_bytes,
@@ -54,7 +54,7 @@ impl SharedParameters {
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let datagram_max_bytes = u16::from_be_bytes(*reader.array()?);
         let fits = (DATAGRAM_START_BYTES..=DATAGRAM_MAX_BYTES).contains(&usize::from(datagram_max_bytes));
-        let silent_timeout = timeout(reader)?;
+        let idle_timeout = timeout(reader)?;
         let unacknowledged_timeout = timeout(reader)?;
         let message_max_bytes = u32::from_be_bytes(*reader.array()?);
         let credit_bytes = u32::from_be_bytes(*reader.array()?);
@@ -63,7 +63,7 @@ impl SharedParameters {
             && credit_bytes >= message_max_bytes.saturating_add(MESSAGE_CHARGE_BYTES);
         fits.then_some(Self {
             datagram_max_bytes,
-            silent_timeout,
+            idle_timeout,
             unacknowledged_timeout,
             message_max_bytes,
             credit_bytes,
@@ -72,7 +72,7 @@ impl SharedParameters {
 
     fn put(&self, out: &mut impl BufMut) {
         out.put_u16(self.datagram_max_bytes);
-        for timeout in [self.silent_timeout, self.unacknowledged_timeout] {
+        for timeout in [self.idle_timeout, self.unacknowledged_timeout] {
             // The largest value represents all longer timeouts.
             out.put_u32(u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
         }
@@ -266,7 +266,7 @@ mod tests {
 
     const SHARED: SharedParameters = SharedParameters {
         datagram_max_bytes: 1_200,
-        silent_timeout: Duration::from_millis(30_000),
+        idle_timeout: Duration::from_millis(30_000),
         unacknowledged_timeout: Duration::from_millis(10_000),
         message_max_bytes: 65_536,
         credit_bytes: 0x3_0000,
@@ -350,7 +350,7 @@ mod tests {
         let with = |datagram: u16, silent: u64, unacknowledged: u64| {
             let shared = SharedParameters {
                 datagram_max_bytes: datagram,
-                silent_timeout: Duration::from_millis(silent),
+                idle_timeout: Duration::from_millis(silent),
                 unacknowledged_timeout: Duration::from_millis(unacknowledged),
                 ..SHARED
             };
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn the_shorter_timeout_applies_and_sizes_stay() {
-        let mine = SharedParameters { silent_timeout: Duration::from_secs(5), ..SHARED };
+        let mine = SharedParameters { idle_timeout: Duration::from_secs(5), ..SHARED };
         let theirs = SharedParameters {
             datagram_max_bytes: 9_000,
             unacknowledged_timeout: Duration::from_secs(3),
@@ -389,7 +389,7 @@ mod tests {
         };
         let agreed = mine.agreed_with(theirs);
         assert_eq!(agreed.datagram_max_bytes, 1_200);
-        assert_eq!(agreed.silent_timeout, Duration::from_secs(5));
+        assert_eq!(agreed.idle_timeout, Duration::from_secs(5));
         assert_eq!(agreed.unacknowledged_timeout, Duration::from_secs(3));
     }
 

@@ -40,7 +40,7 @@ fn any_shared() -> impl Strategy<Value = SharedParameters> {
     (sizes, timeout(), timeout()).prop_map(|((datagram, message, more), silent, unacknowledged)| {
         SharedParameters {
             datagram_max_bytes: datagram,
-            silent_timeout: silent,
+            idle_timeout: silent,
             unacknowledged_timeout: unacknowledged,
             message_max_bytes: message,
             credit_bytes: (message + limits::MESSAGE_CHARGE_BYTES).saturating_add(more),

@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn events_keep_their_order_and_the_end_comes_last() {
         let mut inbox = Inbox::default();
-        let closed = Closed::new(CloseReason::Silent, Bytes::new());
+        let closed = Closed::new(CloseReason::IdleTimeout, Bytes::new());
         inbox.push(ChannelId(1), b"one");
         assert!(inbox.push_skipped(ChannelId(1), 2) && inbox.push_skipped(ChannelId(1), 3));
         inbox.push(ChannelId(2), b"");

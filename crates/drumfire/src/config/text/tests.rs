@@ -76,7 +76,7 @@ fn every_setting_is_read() {
         worker_memory_bytes = 1048576
         message_max_bytes = 2000
         congestion = { fixed = { bytes_per_second = 1250000 } }
-        silent_timeout = "5s"
+        idle_timeout = "5s"
         unacknowledged_timeout = "1500ms"
         receive_buffer_bytes = 4194304
         access = "open"
@@ -94,7 +94,7 @@ fn every_setting_is_read() {
     assert_eq!(config.worker_memory_bytes, 1_048_576);
     assert_eq!(config.message_max_bytes, Some(2_000));
     assert_eq!(config.congestion, Congestion::Fixed { bytes_per_second: 1_250_000 });
-    assert_eq!(config.silent_timeout, Duration::from_secs(5));
+    assert_eq!(config.idle_timeout, Duration::from_secs(5));
     assert_eq!(config.unacknowledged_timeout, Duration::from_millis(1_500));
     assert_eq!(config.receive_buffer_bytes, Some(4_194_304));
     assert_eq!(config.admission.retry_after, Duration::from_secs(3));
@@ -134,9 +134,9 @@ fn unknown_missing_and_mistyped_settings_are_refused_by_name() {
     for (settings, expected) in [
         ("adress = \"127.0.0.1:1\"", "4 | adress = \"127.0.0.1:1\""),
         ("adress = \"127.0.0.1:1\"", "unknown field `adress`, expected one of `address`"),
-        ("silent_timeout = 30", "silent_timeout = 30"),
-        ("silent_timeout = \"30\"", "a whole number and its unit, as in \"30s\" or \"500ms\""),
-        ("silent_timeout = \"half an hour\"", "a whole number and its unit"),
+        ("idle_timeout = 30", "idle_timeout = 30"),
+        ("idle_timeout = \"30\"", "a whole number and its unit, as in \"30s\" or \"500ms\""),
+        ("idle_timeout = \"half an hour\"", "a whole number and its unit"),
         ("wait = \"never\"", "must be \"notify\", \"spin\", or { gather = \"130us\" }"),
         ("wait = \"best\"", "without it, the best one of the platform is used"),
         ("wait = { gather = \"130us\", spin = true }", "wait = { gather = \"130us\", spin = true }"),
@@ -285,7 +285,7 @@ fn written_settings_can_be_read_and_contain_no_secret() {
     for settings in [
         "access = \"open\"",
         "workers = { count = 5 }\nwait = \"spin\"\nprotocol_id = \"18446744073709551615\"\naccess = \"open\"",
-        "wait = { gather = \"1us\" }\ncongestion = { fixed = { bytes_per_second = 1200 } }\nsilent_timeout = \"1m\"\naccess = \"open\"",
+        "wait = { gather = \"1us\" }\ncongestion = { fixed = { bytes_per_second = 1200 } }\nidle_timeout = \"1m\"\naccess = \"open\"",
         "cookie = \"under_load\"\ncongestion = \"cubic\"\nreceive_buffer_bytes = 4096\naccess = \"open\"",
     ] {
         let config = server(&format!("address = \"127.0.0.1:7777\"\n{settings}")).unwrap();
@@ -296,7 +296,7 @@ fn written_settings_can_be_read_and_contain_no_secret() {
         assert!(!json.contains("drumfire_"), "{json}");
     }
     let config = client(
-        "silent_timeout = \"1500ms\"\nprotocol_id = 3\ncongestion = \"cubic\"\nreconnect = { within = \"90s\" }
+        "idle_timeout = \"1500ms\"\nprotocol_id = 3\ncongestion = \"cubic\"\nreconnect = { within = \"90s\" }
          connections = 7\naddress = \"127.0.0.1:0\"\nreceive_buffer_bytes = 65536",
     )
     .unwrap();

@@ -69,7 +69,7 @@ impl Cause {
                     + match reason {
                         CloseReason::Local { .. } => 0,
                         CloseReason::Remote { .. } => 1,
-                        CloseReason::Silent => 2,
+                        CloseReason::IdleTimeout => 2,
                         CloseReason::Unacknowledged => 3,
                         CloseReason::Protocol(_) => 4,
                         CloseReason::KeyLimit => 5,
@@ -344,7 +344,7 @@ mod tests {
         });
         let protocol = CloseReason::Protocol(ProtocolError::Ack(AckError::Unsent));
         let others = [
-            CloseReason::Silent,
+            CloseReason::IdleTimeout,
             CloseReason::Unacknowledged,
             protocol,
             CloseReason::KeyLimit,

@@ -61,7 +61,7 @@ fn a_client_reconnects_after_each_unwanted_end() {
     let local = |code| CloseReason::Local { code, application_code: SHUTDOWN_RESTARTS };
     for (reason, reconnects) in [
         (CloseReason::Reset, true),
-        (CloseReason::Silent, true),
+        (CloseReason::IdleTimeout, true),
         (CloseReason::Unacknowledged, true),
         (CloseReason::KeyLimit, true),
         (CloseReason::KeysInvalidated, true),
@@ -171,7 +171,7 @@ fn a_full_server_is_asked_again_after_the_time_it_requested() {
 fn no_attempt_starts_after_the_time_limit() {
     let mut reconnect_state = connected(MINUTE, 7);
     let mut at = seconds(100);
-    let mut next_step = ended(&mut reconnect_state, at, CloseReason::Silent);
+    let mut next_step = ended(&mut reconnect_state, at, CloseReason::IdleTimeout);
     let mut begun = 0;
     while let NextStep::Again { attempt, delay, .. } = next_step {
         begun += 1;
@@ -182,7 +182,7 @@ fn no_attempt_starts_after_the_time_limit() {
         next_step = failed(&mut reconnect_state, at, ConnectError::Timeout);
     }
     assert!((7..=12).contains(&begun), "{begun}");
-    assert_eq!(next_step, over(CloseReason::Silent, "why", Some(ConnectError::Timeout)));
+    assert_eq!(next_step, over(CloseReason::IdleTimeout, "why", Some(ConnectError::Timeout)));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_token_is_tried_again_while_the_server_may_hold_it() {
     let used = refused(RefuseReason::TokenUsed, None, None);
     for (later, is_again) in [(2, true), (9, true), (10, false)] {
         let mut reconnect_state = connected(MINUTE, 1);
-        ended(&mut reconnect_state, seconds(1), CloseReason::Silent);
+        ended(&mut reconnect_state, seconds(1), CloseReason::IdleTimeout);
         failed(&mut reconnect_state, seconds(6), ConnectError::Timeout);
         let next_step = failed(&mut reconnect_state, seconds(6 + later), used.clone());
         assert_eq!(matches!(next_step, NextStep::Again { .. }), is_again, "{later} s: {next_step:?}");

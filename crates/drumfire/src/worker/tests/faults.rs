@@ -163,7 +163,7 @@ fn timers_are_kept_while_no_receive_succeeds() {
     let (mut world, peer) = quiet_world();
     world.servers[0].wire.0.lock().unwrap().unreadable = Some(Fault::OutOfMemory);
     run_without_clients(&mut world, Duration::from_secs(40));
-    assert_eq!(world.ends(), [(peer, CloseReason::Silent)], "the server received nothing for 30 s");
+    assert_eq!(world.ends(), [(peer, CloseReason::IdleTimeout)], "the server received nothing for 30 s");
 }
 
 #[test]

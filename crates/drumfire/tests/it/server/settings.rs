@@ -116,7 +116,7 @@ const SERVER: &[Range<ServerConfig>] = &[
         taken: &[1_200, 1_201, u64::MAX],
     },
     Range {
-        field: "silent_timeout",
+        field: "idle_timeout",
         with: |n| inline().timeouts(Duration::from_nanos(n), Duration::from_secs(1)),
         refused: &[0, SECOND - 1, TIMEOUT_MAX + MILLISECOND],
         taken: &[SECOND, SECOND + 1, TIMEOUT_MAX - 1, TIMEOUT_MAX],
@@ -182,7 +182,7 @@ const CLIENT: &[Range<ClientConfig>] = &[
         taken: &[1_200, 1_201, u64::MAX],
     },
     Range {
-        field: "silent_timeout",
+        field: "idle_timeout",
         with: |n| client().timeouts(Duration::from_nanos(n), Duration::from_secs(1)),
         refused: &[0, SECOND - 1, TIMEOUT_MAX + MILLISECOND],
         taken: &[SECOND, SECOND + 1, TIMEOUT_MAX - 1, TIMEOUT_MAX],

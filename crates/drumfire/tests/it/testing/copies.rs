@@ -88,7 +88,10 @@ fn a_client_that_invalidates_keys_reconnects_silently() {
     // The old connection has no client any more, so it ends by silence.
     world.advance(60 * SECOND);
     let heard: Vec<_> = world.server.polled().collect();
-    assert_eq!((heard[0].peer(), end(&heard)), (peers[0], &Closed::new(CloseReason::Silent, Bytes::new())));
+    assert_eq!(
+        (heard[0].peer(), end(&heard)),
+        (peers[0], &Closed::new(CloseReason::IdleTimeout, Bytes::new()))
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ use drumfire::{
     Access, ChannelId, ClientConfig, CloseReason, ConnectError, Error, Event, Message, PeerId, PlayerId,
     ServerConfig, ServerKey,
 };
-use drumfire_proto::limits::SILENT_TIMEOUT;
+use drumfire_proto::limits::IDLE_TIMEOUT;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -93,13 +93,13 @@ fn a_lower_limit_closes_nothing_and_a_higher_one_admits_more() {
 fn new_timeouts_hold_for_new_connections() {
     let mut world = world();
     let before = join(&mut world).unwrap();
-    change(&mut world, |config| config.silent_timeout = 2 * SECOND);
+    change(&mut world, |config| config.idle_timeout = 2 * SECOND);
     let after = join(&mut world).unwrap();
     world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
     let gone = |world: &mut World| {
         let gone = server_events(world).filter_map(|event| match event {
             Event::Disconnected { peer, closed } => {
-                assert_eq!(closed.reason, CloseReason::Silent);
+                assert_eq!(closed.reason, CloseReason::IdleTimeout);
                 Some(peer)
             }
             Event::FlightRecord { .. } => None,
@@ -109,7 +109,7 @@ fn new_timeouts_hold_for_new_connections() {
     };
     world.advance(3 * SECOND);
     assert_eq!(gone(&mut world), [after]);
-    world.advance(SILENT_TIMEOUT - 5 * SECOND);
+    world.advance(IDLE_TIMEOUT - 5 * SECOND);
     assert_eq!(gone(&mut world), []);
     world.advance(5 * SECOND);
     assert_eq!(gone(&mut world), [before]);
@@ -222,12 +222,7 @@ fn an_unusable_setting_is_named_and_changes_nothing() {
             &[0, 1_048_575],
             &[1_048_576, 1 << 40],
         ),
-        (
-            "silent_timeout",
-            |config, n| config.silent_timeout = Duration::from_millis(n),
-            &[999],
-            &[1_000, 1_001],
-        ),
+        ("idle_timeout", |config, n| config.idle_timeout = Duration::from_millis(n), &[999], &[1_000, 1_001]),
         (
             "unacknowledged_timeout",
             |config, n| config.unacknowledged_timeout = Duration::from_millis(n),
@@ -264,9 +259,9 @@ fn an_unusable_setting_is_named_and_changes_nothing() {
     join(&mut world).unwrap();
     assert!(retries(&world) > 0, "no refused change has disabled cookies");
     let mut config = server_config();
-    config.silent_timeout = millis(longest + 1);
+    config.idle_timeout = millis(longest + 1);
     assert!(control.reconfigure(&config).is_err());
-    config.silent_timeout = millis(longest);
+    config.idle_timeout = millis(longest);
     config.access = access(&[1]);
     let error = control.reconfigure(&config).expect_err("open access became another").to_string();
     assert!(error.starts_with("access: stays open"), "{error}");

@@ -269,7 +269,7 @@ fn clients_reconnect_after_a_long_outage_of_the_path() {
     for client in 0..2 {
         let heard = events(&mut world, client);
         let ReconnectReason::Ended(closed) = &reasons(&heard)[0] else { panic!("{heard:?}") };
-        let is_missed = matches!(closed.reason, CloseReason::Silent | CloseReason::Unacknowledged);
+        let is_missed = matches!(closed.reason, CloseReason::IdleTimeout | CloseReason::Unacknowledged);
         assert!(is_missed, "{heard:?}");
         assert!(matches!(heard.last(), Some(Event::Connected { .. })));
     }

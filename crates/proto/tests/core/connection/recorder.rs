@@ -65,7 +65,7 @@ fn a_timeout_leaves_a_record_of_the_last_seconds() {
     assert_eq!(names.iter().filter(|name| *name == "recovery:loss_timer_updated").count(), probes);
     // The server was idle for more than five seconds when it timed out.
     world.run(Duration::from_secs(30));
-    assert!(matches!(world.last(SERVER), Some((_, _, Seen::Disconnected(CloseReason::Silent, _)))));
+    assert!(matches!(world.last(SERVER), Some((_, _, Seen::Disconnected(CloseReason::IdleTimeout, _)))));
     assert!(world.records[SERVER].is_empty());
 }
 

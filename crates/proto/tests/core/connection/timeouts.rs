@@ -58,7 +58,7 @@ fn a_silent_peer_times_out_after_exactly_thirty_seconds() {
     assert!(matches!(seen, Seen::Message(..)));
     cut(&mut world);
     world.run(Duration::from_secs(60));
-    assert_eq!(ended(&world, SERVER), Some((last.after(Duration::from_secs(30)), CloseReason::Silent)));
+    assert_eq!(ended(&world, SERVER), Some((last.after(Duration::from_secs(30)), CloseReason::IdleTimeout)));
 }
 
 #[test]

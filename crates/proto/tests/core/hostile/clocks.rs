@@ -133,7 +133,8 @@ fn a_wrong_clock_ends_no_connection_and_loses_nothing() {
             let endings = [CLIENT, SERVER].map(|end| ending(&world, end));
             // By its own clock it may have received nothing for a year.
             if fault == ClockFault::Ahead(YEAR) && endings[at].is_some() {
-                let is_due = matches!(endings[at], Some(CloseReason::Silent | CloseReason::Unacknowledged));
+                let is_due =
+                    matches!(endings[at], Some(CloseReason::IdleTimeout | CloseReason::Unacknowledged));
                 assert!(is_due, "seed {seed}: {endings:?}");
                 continue;
             }

@@ -189,12 +189,12 @@ fn a_hundred_thousand_forgeries_do_not_delay_the_ack_timeout() {
 }
 
 #[test]
-fn a_hundred_thousand_forgeries_do_not_delay_silent_timeouts() {
+fn a_hundred_thousand_forgeries_do_not_delay_idle_timeouts() {
     let (mut world, peers) = exchanged(3);
     world.reliable(CLIENT, peers[CLIENT], b"last").unwrap();
     world.run(Duration::from_millis(10));
     let (heard_at, _, seen) = world.last(SERVER).unwrap().clone();
     assert_eq!(seen, Seen::Message(0, b"last".to_vec()));
     run_with_forger(&mut world, SERVER, 32 * SECOND);
-    assert_eq!(ended(&world, SERVER), Some((heard_at.after(30 * SECOND), CloseReason::Silent)));
+    assert_eq!(ended(&world, SERVER), Some((heard_at.after(30 * SECOND), CloseReason::IdleTimeout)));
 }
