@@ -17,7 +17,7 @@ pub fn counts_of(stats: &Stats) -> Counts {
         ("unexplained", stats.unexplained()),
         ("panics", sum(|worker| worker.panics)),
         ("undelivered", sum(|worker| worker.messages_undelivered)),
-        ("socket received", sum(|worker| worker.received.datagrams + worker.received.dropped_in_all())),
+        ("socket received", sum(|worker| worker.received.datagrams + worker.received.dropped_total())),
         ("socket sent", sum(|worker| worker.sent.datagrams)),
         ("datagrams sent", sum(|worker| worker.protocol.datagrams_sent)),
         ("not sent", sum(|worker| worker.sent.lost.total())),

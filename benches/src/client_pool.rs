@@ -309,7 +309,7 @@ impl ClientPool {
     /// Datagrams that all sockets received, including those that no connection used.
     fn received_in_all(&self) -> u64 {
         let received = self.sockets.iter().map(|socket| socket.wire.stats().received);
-        received.map(|received| received.datagrams + received.dropped_in_all()).sum()
+        received.map(|received| received.datagrams + received.dropped_total()).sum()
     }
 
     /// Receives until the sockets are empty, and returns [`Self::received_in_all`].

@@ -115,10 +115,10 @@ pub trait Placement {
     /// repeats it.
     fn take(&mut self, hello: HelloHash) -> bool;
 
-    /// Sets the most connections of one shard, and of all shards together. A shell without such limits need not
+    /// Sets the maximum number of connections of one shard, and of all shards together. A shell without such limits need not
     /// implement it, because every shard keeps its own limit.
-    fn set_limits(&mut self, connections: u32, in_all: u32) {
-        let _ = (connections, in_all);
+    fn set_limits(&mut self, connections: u32, total: u32) {
+        let _ = (connections, total);
     }
 
     /// Confirms the connection of this Hello, which this shard owns: its token is used, and its address is proved.
@@ -155,8 +155,8 @@ impl Placement for SingleWorker {
         false
     }
 
-    fn set_limits(&mut self, _: u32, in_all: u32) {
-        self.0.set_connections(in_all);
+    fn set_limits(&mut self, _: u32, total: u32) {
+        self.0.set_connections(total);
     }
 
     fn confirm(&mut self, now: Now, hello: HelloHash) -> ConfirmDecision {

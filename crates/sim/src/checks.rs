@@ -94,7 +94,7 @@ pub(crate) fn check_clean(world: &World) -> Result<(), String> {
 
 /// Returns the datagrams that an end took from its queue.
 fn taken(stats: &WorkerStats) -> u64 {
-    stats.received.datagrams + stats.received.dropped_in_all()
+    stats.received.datagrams + stats.received.dropped_total()
 }
 
 /// Checks a client, whose socket does not fail.

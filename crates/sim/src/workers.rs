@@ -320,7 +320,7 @@ impl FaultInjector {
                 ("forwards", stats.forwarded_in),
                 ("restarts", stats.restarts),
                 (Counts::CONNECTION_PANICS, connection_panics),
-                ("empty or overlong", stats.received.dropped_in_all()),
+                ("empty or overlong", stats.received.dropped_total()),
             ] {
                 events.add(kind, count);
             }

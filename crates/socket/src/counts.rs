@@ -105,7 +105,7 @@ impl ReceiveCounts {
 
     /// Returns the number of datagrams that were dropped for any reason.
     #[must_use]
-    pub fn dropped_in_all(&self) -> u64 {
+    pub fn dropped_total(&self) -> u64 {
         self.drops.0.iter().sum()
     }
 

@@ -198,11 +198,11 @@ impl Placement for RegistryView {
         true
     }
 
-    fn set_limits(&mut self, connections: u32, in_all: u32) {
+    fn set_limits(&mut self, connections: u32, total: u32) {
         // Every worker sets the same limits, so the order of their calls has no effect.
         let mut table = self.registry.table();
-        (table.max_per_worker, table.max_total) = (connections, in_all);
-        table.tokens.set_connections(in_all);
+        (table.max_per_worker, table.max_total) = (connections, total);
+        table.tokens.set_connections(total);
     }
 
     fn confirm(&mut self, now: Now, hello: HelloHash) -> ConfirmDecision {

@@ -384,7 +384,7 @@ impl ServerConfig {
         let workers = u32::try_from(workers.max(1)).unwrap_or(u32::MAX);
         let mut core = LiveConfig::new(&Config::default());
         core.connections = self.connections.div_ceil(workers);
-        core.connections_in_all = self.connections;
+        core.connections_total = self.connections;
         core.worker_memory_bytes = self.worker_memory_bytes;
         core.idle_timeout = self.idle_timeout;
         core.unacknowledged_timeout = self.unacknowledged_timeout;

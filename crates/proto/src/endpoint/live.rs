@@ -23,7 +23,7 @@ pub struct LiveConfig {
     /// As [`Config::connections`]. If more connections exist, none is closed, and none begins.
     pub connections: u32,
     /// The number of connections of all shards together, for the shell's [`Placement`].
-    pub connections_in_all: u32,
+    pub connections_total: u32,
     /// As [`Config::worker_memory_bytes`].
     pub worker_memory_bytes: usize,
     /// As [`Config::idle_timeout`].
@@ -45,7 +45,7 @@ impl LiveConfig {
     pub const fn new(config: &Config) -> Self {
         Self {
             connections: config.connections,
-            connections_in_all: config.connections,
+            connections_total: config.connections,
             worker_memory_bytes: config.worker_memory_bytes,
             idle_timeout: config.idle_timeout,
             unacknowledged_timeout: config.unacknowledged_timeout,
@@ -82,7 +82,7 @@ impl<P: Placement> Endpoint<P> {
         let is_alone = self.id_length == ConnectionIdLength::Zero;
         self.connections.set_limit(if is_alone { 1 } else { live.connections });
         self.budget.set_limit(live.worker_memory_bytes);
-        self.placement.set_limits(live.connections, live.connections_in_all);
+        self.placement.set_limits(live.connections, live.connections_total);
         // A new copy for new connections. Existing ones share the old copy until the last of them ends.
         self.bounds = Arc::new(ConnectionLimits { congestion: live.congestion, ..*self.bounds });
         self.shared.idle_timeout = whole_milliseconds(live.idle_timeout);

@@ -143,7 +143,7 @@ proptest! {
                 let expected = of_lengths(lengths).count() as u64;
                 prop_assert!(counts.dropped(reason) == expected, "{reason:?}: {counts:?}");
             }
-            prop_assert_eq!(counts.datagrams + counts.dropped_in_all(), messages().count() as u64);
+            prop_assert_eq!(counts.datagrams + counts.dropped_total(), messages().count() as u64);
             prop_assert_eq!(counts.calls, script.limits.len() as u64);
             for fault in Fault::ALL {
                 let scripted = steps.iter().filter(|step| matches!(step, Step::Fault(of) if *of == fault)).count() as u64;

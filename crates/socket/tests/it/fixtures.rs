@@ -48,7 +48,7 @@ impl Inbox {
                 is_blocked &= end == DrainEnd::Blocked;
             }
             let counts = self.members.iter().map(|(_, receiver)| receiver.counts());
-            let arrived = counts.map(|counts| counts.datagrams + counts.dropped_in_all()).sum::<u64>();
+            let arrived = counts.map(|counts| counts.datagrams + counts.dropped_total()).sum::<u64>();
             assert!(arrived <= total, "{arrived} datagrams arrived, {total} were sent");
             if arrived == total {
                 return;

@@ -284,5 +284,5 @@ impl Worker {
 
 /// All arrivals, including unusable datagrams, which cost the same.
 fn arrivals(counts: &ReceiveCounts) -> u64 {
-    counts.datagrams + counts.dropped_in_all()
+    counts.datagrams + counts.dropped_total()
 }
