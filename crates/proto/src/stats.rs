@@ -272,7 +272,7 @@ pub struct Stats {
     /// Bytes of UDP payload returned to be sent.
     pub bytes_sent: u64,
     /// Sent packets with nothing but an ack.
-    pub acks_sent_alone: u64,
+    pub ack_only_packets_sent: u64,
     /// Probes sent because no ack came.
     pub probes_sent: u64,
     /// Retransmissions of reliable messages.
@@ -344,7 +344,7 @@ impl Default for Stats {
             forwarded: 0,
             datagrams_sent: 0,
             bytes_sent: 0,
-            acks_sent_alone: 0,
+            ack_only_packets_sent: 0,
             probes_sent: 0,
             messages_resent: 0,
             messages_sent: 0,

@@ -34,7 +34,7 @@ impl Serialize for Stats {
                 forwarded,
                 datagrams_sent,
                 bytes_sent,
-                acks_sent_alone,
+                ack_only_packets_sent,
                 probes_sent,
                 messages_resent,
                 messages_sent,

@@ -252,7 +252,7 @@ impl Connection {
             }
         }
         if content.has_ack && !content.is_ack_eliciting {
-            add(&mut stats.acks_sent_alone, 1);
+            add(&mut stats.ack_only_packets_sent, 1);
         }
         content
     }

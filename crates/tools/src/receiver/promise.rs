@@ -183,7 +183,7 @@ pub(super) fn messages(
         packets_lost: sent.packets_lost,
         blocked: sent.blocked,
         answers: sum(|stats| stats.datagrams_sent),
-        acks_alone: sum(|stats| stats.acks_sent_alone),
+        acks_alone: sum(|stats| stats.ack_only_packets_sent),
     })
 }
 

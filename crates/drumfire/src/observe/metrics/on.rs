@@ -58,8 +58,8 @@ const COUNTERS: [Counter; 34] = [
     bytes("drumfire_sent_bytes_total", "Bytes of UDP payload that the kernel accepted", |s| s.sent.bytes),
     count("drumfire_packets_received_total", "Packets opened and delivered", |s| s.protocol.packets_received),
     count("drumfire_packets_lost_total", "Packets declared lost", |s| s.protocol.packets_lost),
-    count("drumfire_acks_sent_alone_total", "Packets with nothing but an ack", |s| {
-        s.protocol.acks_sent_alone
+    count("drumfire_ack_only_packets_sent_total", "Packets with nothing but an ack", |s| {
+        s.protocol.ack_only_packets_sent
     }),
     count("drumfire_probes_sent_total", "Probes sent because no ack came", |s| s.protocol.probes_sent),
     count("drumfire_messages_delivered_total", "Messages received", |s| s.protocol.messages_delivered),

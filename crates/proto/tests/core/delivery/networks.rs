@@ -110,7 +110,7 @@ fn on_a_clean_link_nothing_is_resent_and_acks_ride_on_data() {
     for end in &world.ends {
         let stats = end.stats();
         assert_eq!((stats.messages_resent, stats.packets_lost, stats.probes_sent), (0, 0, 0));
-        assert!(stats.acks_sent_alone <= 8, "{}", stats.acks_sent_alone);
+        assert!(stats.ack_only_packets_sent <= 8, "{}", stats.ack_only_packets_sent);
     }
 }
 
@@ -120,7 +120,7 @@ fn lone_acks(up: Option<Duration>, down: Option<Duration>) -> [u64; 2] {
     let mut world = World::new(1, CLEAN);
     let (client, server) = world.connected();
     world.run(Duration::from_secs(1));
-    let before = world.ends.each_ref().map(|end| end.stats().acks_sent_alone);
+    let before = world.ends.each_ref().map(|end| end.stats().ack_only_packets_sent);
     let end = world.now.after(Duration::from_secs(10));
     let mut next = [(CLIENT, client, up), (SERVER, server, down)].map(|who| (world.now, who));
     while world.now < end {
@@ -134,7 +134,7 @@ fn lone_acks(up: Option<Duration>, down: Option<Duration>) -> [u64; 2] {
         }
         world.run(Duration::from_millis(1));
     }
-    let sum = |end: usize| world.ends[end].stats().acks_sent_alone - before[end];
+    let sum = |end: usize| world.ends[end].stats().ack_only_packets_sent - before[end];
     [sum(CLIENT), sum(SERVER)]
 }
 
