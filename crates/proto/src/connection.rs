@@ -334,7 +334,7 @@ impl Connection {
         // A change of only the port is most often a NAT rebinding on the same path, so estimates are kept (RFC 9000
         // section 9.4).
         let is_same_host = from == self.path.route.peer.ip();
-        self.record(now, FlightEvent::PathMoved { is_same_host });
+        self.record(now, FlightEvent::PathMigrated { is_same_host });
         if let Some(active) = self.active.as_mut().filter(|_| !is_same_host) {
             active.rate.on_path_changed(now);
             active.mtu.on_path_changed();

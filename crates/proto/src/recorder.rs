@@ -85,7 +85,7 @@ pub enum FlightEvent {
         count: u32,
     },
     /// Packets to the peer are sent to another address from now on.
-    PathMoved {
+    PathMigrated {
         /// Whether only the port changed.
         is_same_host: bool,
     },

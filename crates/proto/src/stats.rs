@@ -310,8 +310,8 @@ pub struct Stats {
     pub refuse_bytes: u64,
     /// Resets sent.
     pub resets_sent: u64,
-    /// Times a connection's path moved to another address.
-    pub paths_moved: u64,
+    /// Migrations of connections to another address of the peer.
+    pub path_migrations: u64,
     /// Bytes of Welcomes sent.
     pub welcome_bytes: u64,
     /// Connections that became connected.
@@ -363,7 +363,7 @@ impl Default for Stats {
             retry_bytes: 0,
             refuse_bytes: 0,
             resets_sent: 0,
-            paths_moved: 0,
+            path_migrations: 0,
             welcome_bytes: 0,
             connections_opened: 0,
             connections_closed: 0,

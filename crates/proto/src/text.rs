@@ -53,7 +53,7 @@ impl Serialize for Stats {
                 retry_bytes,
                 refuse_bytes,
                 resets_sent,
-                paths_moved,
+                path_migrations,
                 welcome_bytes,
                 connections_opened,
                 connections_closed,

@@ -53,7 +53,7 @@ fn change_ports(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     }
     bed.players.settle()?;
     let (players, after) = (&bed.players, bed.server.report()?);
-    let moved = paths_moved(&after) - paths_moved(&before);
+    let moved = path_migrations(&after) - path_migrations(&before);
     marks.equal("players that reconnected or are gone", players.gone(), 0);
     marks.equal("reliable messages lost", players.reliable_missing(), 0);
     marks.equal("messages twice or out of order", players.wrong(), 0);
@@ -89,7 +89,11 @@ fn change_network(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     }
     bed.players.settle()?;
     let (players, after) = (&bed.players, bed.server.report()?);
-    marks.at_least("changes of the network followed", paths_moved(&after), u64::from(moves) * PLAYERS as u64);
+    marks.at_least(
+        "changes of the network followed",
+        path_migrations(&after),
+        u64::from(moves) * PLAYERS as u64,
+    );
     marks.equal("players on such a device that reconnected or are gone", players.gone(), 0);
     let harmed = players.reliable_missing() + players.wrong();
     marks.equal("reliable messages of such a device lost, twice or out of order", harmed, 0);
@@ -102,8 +106,8 @@ fn change_network(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     Ok(())
 }
 
-fn paths_moved(report: &Report) -> u64 {
-    report.sum("/protocol/paths_moved")
+fn path_migrations(report: &Report) -> u64 {
+    report.sum("/protocol/path_migrations")
 }
 
 /// The players keep their sockets, and do not know of the moves.
@@ -125,11 +129,11 @@ fn play_behind_router(setting: &Setting, marks: &mut Marks) -> Result<(), Error>
     bed.players.settle()?;
     let (players, after) = (&bed.players, bed.server.report()?);
     let duplicates = after.sum("/protocol/dropped/duplicate") - moved.sum("/protocol/dropped/duplicate");
-    let followed = paths_moved(&moved);
+    let followed = path_migrations(&moved);
     marks.at_least("changes of addresses by a router followed", followed, moves * PLAYERS as u64);
     marks.at_least("packets for addresses that the router forgot", unroutable, 1);
     marks.at_least("copies from another address dropped as duplicates", duplicates, COPIES);
-    marks.equal("migrations caused by copies", paths_moved(&after) - followed, 0);
+    marks.equal("migrations caused by copies", path_migrations(&after) - followed, 0);
     marks.equal("packets sent to the source of the copies", link.path().router.unroutable - unroutable, 0);
     marks.equal("players behind a router that reconnected or are gone", players.gone(), 0);
     let harmed = players.reliable_missing() + players.wrong();

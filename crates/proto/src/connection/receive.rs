@@ -225,7 +225,7 @@ impl Connection {
                     // Without room for the event, the response is ignored, and the challenge is repeated. A peer that keeps moving
                     // then adds no events while the application takes none.
                     if sink.events.has_room(charge(0)) && self.path.on_response(data) {
-                        add(&mut sink.stats.paths_moved, 1);
+                        add(&mut sink.stats.path_migrations, 1);
                         sink.events.path_changed(sink.peer, self.path.route.canonical());
                         self.on_moved(now, from);
                     }

@@ -96,7 +96,7 @@ fn write_entry(out: &mut String, time: DisplayMillis, entry: &FlightEntry) -> fm
         FlightEvent::ProbeTimeout { count } => {
             write!(out, r#""event_type":"expired","timer_type":"pto","count":{count}"#)?;
         }
-        FlightEvent::PathMoved { is_same_host } => write!(out, r#""is_same_host":{is_same_host}"#)?,
+        FlightEvent::PathMigrated { is_same_host } => write!(out, r#""is_same_host":{is_same_host}"#)?,
         FlightEvent::PathSize { datagram_max_bytes } => write!(out, r#""new":{datagram_max_bytes}"#)?,
         FlightEvent::IdChanged => write!(out, r#""owner":"local""#)?,
     }
@@ -112,7 +112,7 @@ const fn name(event: &FlightEvent) -> &'static str {
         FlightEvent::Acked { .. } => "transport:packets_acked",
         FlightEvent::Lost { .. } => "recovery:packet_lost",
         FlightEvent::ProbeTimeout { .. } => "recovery:loss_timer_updated",
-        FlightEvent::PathMoved { .. } => "connectivity:path_updated",
+        FlightEvent::PathMigrated { .. } => "connectivity:path_updated",
         FlightEvent::PathSize { .. } => "connectivity:mtu_updated",
         FlightEvent::IdChanged => "connectivity:connection_id_updated",
     }
@@ -155,7 +155,7 @@ mod tests {
             FlightEvent::Acked { largest: 7, count: 0, round_trip_us: 0 },
             FlightEvent::Lost { first: 3, span: 2, count: 2 },
             FlightEvent::ProbeTimeout { count: 4 },
-            FlightEvent::PathMoved { is_same_host: true },
+            FlightEvent::PathMigrated { is_same_host: true },
             FlightEvent::PathSize { datagram_max_bytes: 1_472 },
             FlightEvent::IdChanged,
         ];

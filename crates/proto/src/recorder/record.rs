@@ -213,8 +213,8 @@ impl fmt::Display for FlightEvent {
                 write!(f, "lost      {count} packets, {first} to {}", first.saturating_add(u64::from(*span)))
             }
             Self::ProbeTimeout { count } => write!(f, "no ack in time, {count} in a row"),
-            Self::PathMoved { is_same_host: true } => f.write_str("path moved to another port"),
-            Self::PathMoved { is_same_host: false } => f.write_str("path moved to another host"),
+            Self::PathMigrated { is_same_host: true } => f.write_str("path migrated to another port"),
+            Self::PathMigrated { is_same_host: false } => f.write_str("path migrated to another host"),
             Self::PathSize { datagram_max_bytes } => write!(f, "path takes {datagram_max_bytes} B"),
             Self::IdChanged => f.write_str("another connection id"),
         }

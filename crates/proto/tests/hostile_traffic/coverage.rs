@@ -46,7 +46,7 @@ impl Coverage {
             ("messages skipped", stats.messages_skipped),
             ("unreliable overflows", stats.unreliable_overflows),
             ("packets lost", stats.packets_lost),
-            ("paths moved", stats.paths_moved),
+            ("path migrations", stats.path_migrations),
             ("key agreements", stats.handshakes_computed),
         ] {
             *self.counters.entry(name).or_default() += count;

@@ -99,7 +99,7 @@ const COUNTERS: [Counter; 34] = [
     }),
     count("drumfire_handshakes_total", "Key agreements computed", |s| s.protocol.handshakes_computed),
     count("drumfire_key_changes_total", "Key changes that began", |s| s.protocol.key_changes),
-    count("drumfire_paths_moved_total", "Migrations to another address", |s| s.protocol.paths_moved),
+    count("drumfire_path_migrations_total", "Migrations to another address", |s| s.protocol.path_migrations),
     count("drumfire_resets_sent_total", "Resets sent for unknown connections", |s| s.protocol.resets_sent),
     count("drumfire_flight_records_dropped_total", "Flight records dropped beyond the limit", |s| {
         s.protocol.flight_records_dropped

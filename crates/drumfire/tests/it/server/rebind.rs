@@ -130,8 +130,8 @@ impl Game {
         }
     }
 
-    fn paths_moved(&self) -> u64 {
-        self.server.control().stats().workers.iter().map(|worker| worker.protocol.paths_moved).sum()
+    fn path_migrations(&self) -> u64 {
+        self.server.control().stats().workers.iter().map(|worker| worker.protocol.path_migrations).sum()
     }
 }
 
@@ -152,14 +152,14 @@ fn changes_of_ports_lose_nothing_and_forward_no_packet() {
             });
         }
         // The server sends to a new port before it has validated the port. So the count of moved paths may lag behind.
-        game.until("all paths have moved", |game| game.paths_moved() >= ((round + 1) * CLIENTS) as u64);
+        game.until("all paths have moved", |game| game.path_migrations() >= ((round + 1) * CLIENTS) as u64);
     }
     let stats = game.server.control().stats();
     let loads: Vec<usize> = stats.workers.iter().map(|worker| worker.connections).collect();
     println!(
         "{} changes of ports, {} followed, {} messages each way at least, workers {loads:?}",
         rebinds() * CLIENTS,
-        game.paths_moved(),
+        game.path_migrations(),
         game.least()
     );
     assert_eq!(stats.forwarded(), forwarded, "packets were forwarded");

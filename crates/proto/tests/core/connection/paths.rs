@@ -61,7 +61,7 @@ fn a_client_that_keeps_moving_loses_nothing_reliable() {
             let all = (0..sent).map(|number| (0, number.to_be_bytes().to_vec()));
             assert!(world.messages(end).into_iter().eq(all), "seed {seed}");
         }
-        let moves = world.ends[SERVER].stats().paths_moved;
+        let moves = world.ends[SERVER].stats().path_migrations;
         assert!(moves >= 10);
         assert_eq!(world.moves.len() as u64, moves, "one event for each move");
         assert_eq!(world.moves.last(), Some(&(server, world.client_address)));
@@ -80,7 +80,7 @@ fn migration_waits_while_events_are_not_taken() {
         world.send(CLIENT, client, 0, b"here", SendOptions::unreliable()).unwrap();
         world.run(Duration::from_millis(100));
     }
-    let moves = world.ends[SERVER].stats().paths_moved;
+    let moves = world.ends[SERVER].stats().path_migrations;
     assert!((1..8_192 / 64).contains(&moves), "{moves} moves wait in memory for {}", 8_192 / 64);
     world.takes_events = true;
     world.run(Duration::from_secs(2));
@@ -358,7 +358,7 @@ fn a_path_never_moves_to_an_unreachable_address() {
         let stats = world.ends[SERVER].stats();
         let dropped = stats.dropped(DropReason::UnanswerableSource);
         assert!(dropped >= 3 && dropped == stats.datagrams_received - received, "{address}: {dropped}");
-        assert_eq!((world.ends[SERVER].address(server), stats.paths_moved), (home, 0), "{address}");
+        assert_eq!((world.ends[SERVER].address(server), stats.path_migrations), (home, 0), "{address}");
     }
 }
 

@@ -147,7 +147,7 @@ fn a_migration_is_in_the_record() {
         let now = world.now();
         let record = world.ends[SERVER].flight_record(now, server).unwrap();
         let mut moves = record.entries.iter().filter_map(|entry| match entry.event {
-            FlightEvent::PathMoved { is_same_host } => Some(is_same_host),
+            FlightEvent::PathMigrated { is_same_host } => Some(is_same_host),
             _ => None,
         });
         assert_eq!(moves.next_back(), Some(is_same_host), "{record}");
