@@ -108,7 +108,7 @@ fn check_client(at: usize, stats: &WorkerStats) -> Result<(), String> {
 
 /// Checks a worker, whose socket may fail.
 fn check_worker(at: usize, stats: &WorkerStats, counts: &SocketCounts) -> Result<(), String> {
-    equal(|| format!("worker {at}'s unnoticed arrivals"), counts.stranded, 0)?;
+    equal(|| format!("worker {at}'s unnoticed arrivals"), counts.missed_wakeups, 0)?;
     let mut lost = 0;
     for fault in Fault::ALL {
         let injected = [counts.receive_faults.count(fault), counts.send_faults.count(fault)];

@@ -309,8 +309,8 @@ impl FaultInjector {
             let connection_panics = stats.panics - counts.panics - self.injected[worker].restarts;
             for (kind, count) in [
                 ("stalls", self.injected[worker].stalls),
-                ("wakes", counts.turns),
-                (Counts::STRANDED, counts.stranded),
+                ("wakes", counts.wakeups),
+                (Counts::STRANDED, counts.missed_wakeups),
                 ("overflow drops", counts.overflowed),
                 ("trains", counts.trains),
                 ("trains of several ids", counts.mixed_trains),

@@ -199,7 +199,7 @@ impl Network {
     pub(super) fn set_now(&mut self, now: Moment) {
         if now > self.now {
             for port in &mut self.ports {
-                port.count_stranded(self.now);
+                port.count_missed_wakeup(self.now);
                 port.make_room(now);
             }
             self.now = now;

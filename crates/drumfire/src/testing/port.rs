@@ -16,8 +16,8 @@ use super::sockets::{SocketCounts, SocketFaults};
 use crate::conditioner::Random;
 use crate::worker::transport::REOPEN_AFTER;
 
-/// The longest timeout with which an end that has datagrams but no edge still polls in time. With a longer timeout, its datagrams count as
-/// stranded.
+/// The longest timeout with which an end that has datagrams but no edge still polls in time. With a longer timeout, the end
+/// missed a wake-up.
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(100);
 
 /// The maximum number of bytes in a train.
@@ -166,7 +166,7 @@ impl Port {
 
     /// Begins a turn of the end. Returns whether a datagram arrived since its last turn.
     pub(super) fn begin_turn(&mut self) -> bool {
-        self.counts.turns += 1;
+        self.counts.wakeups += 1;
         self.wake_at = None;
         if self.blocked_until.is_none() {
             self.is_owed_room = false;
@@ -174,12 +174,12 @@ impl Port {
         std::mem::take(&mut self.has_edge)
     }
 
-    /// Counts a stranded queue before the time advances from `now`.
-    pub(super) fn count_stranded(&mut self, now: Moment) {
+    /// Counts a missed wake-up before the time advances from `now`.
+    pub(super) fn count_missed_wakeup(&mut self, now: Moment) {
         let polls_soon = self.timeout.is_some_and(|timeout| timeout <= POLL_INTERVAL_MAX);
         let is_stalled = self.stalled_until.is_some_and(|until| until > now);
         if !self.inbox.is_empty() && !self.has_edge && !polls_soon && !is_stalled {
-            self.counts.stranded += 1;
+            self.counts.missed_wakeups += 1;
         }
     }
 
@@ -321,11 +321,11 @@ mod tests {
         assert_eq!(port.next_at(), Some(Moment::default()));
         assert!(port.begin_turn() && !port.begin_turn());
         port.wait(NOW, Some(POLL_INTERVAL_MAX));
-        port.count_stranded(NOW);
-        assert_eq!(port.counts.stranded, 0, "the timeout ends soon enough");
+        port.count_missed_wakeup(NOW);
+        assert_eq!(port.counts.missed_wakeups, 0, "the timeout ends soon enough");
         port.wait(NOW, None);
-        port.count_stranded(NOW);
-        assert_eq!(port.counts.stranded, 1);
+        port.count_missed_wakeup(NOW);
+        assert_eq!(port.counts.missed_wakeups, 1);
         assert!(port.take(datagram(b"two"), false) && !port.take(datagram(b"three"), false));
         assert!(port.begin_turn() && port.receive().is_some());
         assert_eq!((port.counts.overflowed, port.waiting_count()), (1, 1));
@@ -338,8 +338,8 @@ mod tests {
         port.wait(Moment::default(), Some(Duration::from_secs(1)));
         assert_eq!(port.next_at(), Some(NOW));
         assert!(port.take(datagram(b"one"), false));
-        port.count_stranded(Moment::default());
-        assert_eq!((port.next_at(), port.counts.stranded), (Some(NOW), 0));
+        port.count_missed_wakeup(Moment::default());
+        assert_eq!((port.next_at(), port.counts.missed_wakeups), (Some(NOW), 0));
     }
 
     #[test]

@@ -85,10 +85,10 @@ pub struct SocketFaults {
 #[non_exhaustive]
 pub struct SocketCounts {
     /// The number of times that the worker woke up.
-    pub turns: u64,
+    pub wakeups: u64,
     /// The number of moments at which datagrams waited although the worker was neither notified of them nor due to receive by itself. A
     /// value other than 0 means that the worker missed an edge of readiness.
-    pub stranded: u64,
+    pub missed_wakeups: u64,
     /// The number of datagrams that were dropped because the receive queue was full.
     pub overflowed: u64,
     /// The number of trains that were received in one piece.

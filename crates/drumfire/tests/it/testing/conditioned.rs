@@ -159,7 +159,7 @@ fn a_blocked_socket_does_not_keep_its_worker_awake() {
         world.server.flush();
         world.advance(MS(20));
     }
-    let turns = world.socket_counts(0).turns;
+    let turns = world.socket_counts(0).wakeups;
     world.set_socket_faults(0, SocketFaults::default());
     world.advance(Duration::from_secs(5));
     assert_eq!(messages(world.clients[0].polled()), 5);

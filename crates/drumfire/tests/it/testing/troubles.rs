@@ -71,7 +71,7 @@ fn several_workers_serve_with_and_without_filter_and_trains() {
         assert_eq!(world.server.control().stats().forwarded() > hellos, !sockets.is_steered);
         assert_eq!(world.server.control().stats().unexplained(), 0);
         let counts: Vec<_> = (0..4).map(|worker| world.socket_counts(worker)).collect();
-        assert!(counts.iter().all(|counts| counts.stranded == 0 && counts.turns > 0));
+        assert!(counts.iter().all(|counts| counts.missed_wakeups == 0 && counts.wakeups > 0));
         assert_eq!(counts.iter().any(|counts| counts.trains > 0), sockets.has_gro);
     }
 }
@@ -105,7 +105,7 @@ fn each_receive_error_has_the_effect_of_the_table() {
         let (stats, counts) = (stats(&world), world.socket_counts(0));
         let injected = counts.receive_faults.count(fault);
         assert!(injected > 20, "{fault}: {injected}");
-        assert_eq!((counts.stranded, stats.connections, stats.panics), (0, 3, 0), "{fault}");
+        assert_eq!((counts.missed_wakeups, stats.connections, stats.panics), (0, 3, 0), "{fault}");
         assert_eq!(stats.received.faults.count(fault), injected, "{fault}");
         assert_eq!(world.server.control().stats().unexplained(), 0, "{fault}");
     }
@@ -135,7 +135,7 @@ fn each_send_error_has_the_effect_of_the_table() {
         let (stats, counts) = (stats(&world), world.socket_counts(0));
         let injected = counts.send_faults.count(fault);
         assert!(injected > 20, "{fault}: {injected}");
-        assert_eq!((counts.stranded, stats.connections, stats.panics), (0, 3, 0), "{fault}");
+        assert_eq!((counts.missed_wakeups, stats.connections, stats.panics), (0, 3, 0), "{fault}");
         assert_eq!(stats.sent.faults.count(fault), injected, "{fault}");
         let lost = stats.sent.lost.total();
         assert_eq!(
@@ -175,7 +175,7 @@ fn a_lost_descriptor_costs_no_message_and_no_connection() {
         let injected = counts.receive_faults.count(fault) + counts.send_faults.count(fault);
         assert!(injected >= 3, "{fault} {is_of_receive}: {injected}");
         assert_eq!((stats.sockets_reopened, stats.restarts, stats.sent.lost.total()), (injected, 0, 0));
-        assert_eq!((counts.stranded, stats.connections, stats.panics), (0, 3, 0), "{fault}");
+        assert_eq!((counts.missed_wakeups, stats.connections, stats.panics), (0, 3, 0), "{fault}");
         let counted = stats.received.faults.count(fault) + stats.sent.faults.count(fault);
         assert_eq!((counted, world.server.control().stats().unexplained()), (injected, 0), "{fault}");
     }
@@ -218,7 +218,7 @@ fn only_the_connection_of_an_unreachable_peer_is_closed() {
 #[test]
 fn a_worker_with_a_blocked_socket_rarely_wakes_up() {
     let (mut world, _) = group(1, Sockets::default(), 3);
-    let (before, mut heard) = (world.socket_counts(0).turns, 0);
+    let (before, mut heard) = (world.socket_counts(0).wakeups, 0);
     world.set_socket_faults(0, SocketFaults { blocked: 1.0, blocked_for: SECOND, ..SocketFaults::default() });
     for client in &mut world.clients {
         // The messages use so much of the receive memory that the worker has to send credit while its socket is blocked.
@@ -230,7 +230,7 @@ fn a_worker_with_a_blocked_socket_rarely_wakes_up() {
         world.advance(Duration::from_millis(50));
         heard += world.server.polled().count();
     }
-    let turns = world.socket_counts(0).turns - before;
+    let turns = world.socket_counts(0).wakeups - before;
     assert!(turns < 2_000, "it woke up {turns} times in 5 s");
     world.set_socket_faults(0, SocketFaults::default());
     // The clients get credit for more messages as the application takes them.
@@ -252,7 +252,7 @@ fn partial_sends_and_failed_waits_lose_nothing() {
         let counts = world.socket_counts(worker);
         assert!(counts.partial_sends > 0 && counts.wait_faults > 0);
         assert!(counts.wait_faults - stats.wait_faults <= 1, "the last wait may not be counted yet");
-        assert_eq!((counts.stranded, stats.sent.lost.total()), (0, 0));
+        assert_eq!((counts.missed_wakeups, stats.sent.lost.total()), (0, 0));
     }
 }
 
