@@ -146,7 +146,7 @@ fn steady_traffic_of_every_mode_allocates_nothing_at_either_end() {
             assert!(delivered >= least, "{options:?}: {delivered}");
             for (end, peer) in pair.ends.iter_mut().zip(pair.peers) {
                 let record = end.flight_record(pair.now, peer.unwrap()).unwrap();
-                assert_eq!((record.entries.len(), record.earlier_count > 1_000), (128, true));
+                assert_eq!((record.entries.len(), record.overwritten_count > 1_000), (128, true));
             }
         }
     }

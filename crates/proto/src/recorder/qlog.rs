@@ -35,8 +35,8 @@ impl FlightRecord {
         let reference = DisplayMillis(Duration::from_nanos(origin.as_nanos()));
         write!(
             out,
-            r#"{{"qlog_version":"0.3","qlog_format":"JSON","title":"drumfire flight record","traces":[{{"vantage_point":{{"type":"{side}"}},"common_fields":{{"protocol_type":["DRUMFIRE"],"time_format":"relative","reference_time":{reference}}},"earlier_count":{},"events":["#,
-            self.earlier_count,
+            r#"{{"qlog_version":"0.3","qlog_format":"JSON","title":"drumfire flight record","traces":[{{"vantage_point":{{"type":"{side}"}},"common_fields":{{"protocol_type":["DRUMFIRE"],"time_format":"relative","reference_time":{reference}}},"overwritten_count":{},"events":["#,
+            self.overwritten_count,
         )?;
         for entry in &self.entries {
             write_entry(out, DisplayMillis(entry.at.since(origin)), entry)?;
@@ -167,7 +167,7 @@ mod tests {
             taken_at: at(20),
             reason: Some(CloseReason::Protocol(ProtocolError::KeyChange)),
             entries,
-            earlier_count: 3,
+            overwritten_count: 3,
             round_trip: Duration::from_millis(20),
             window_bytes: 12_000,
             in_flight_bytes: 1_200,

@@ -69,7 +69,7 @@ pub struct FlightRecord {
     /// The events, oldest first.
     pub entries: Vec<FlightEntry>,
     /// The number of earlier events that were overwritten while the connection was busy.
-    pub earlier_count: u64,
+    pub overwritten_count: u64,
     /// The smoothed round trip.
     pub round_trip: Duration,
     /// The number of bytes that may be in flight.
@@ -114,7 +114,7 @@ impl fmt::Debug for FlightRecord {
 impl FlightRecord {
     #[cold]
     pub(crate) fn new(recorder: &Recorder, state: &FlightState) -> Self {
-        let (entries, earlier_count) = recorder.entries();
+        let (entries, overwritten_count) = recorder.entries();
         let &FlightState { is_server, now, reason, round_trip, window_bytes, in_flight_bytes, queued_bytes } =
             state;
         Self {
@@ -122,7 +122,7 @@ impl FlightRecord {
             taken_at: now,
             reason,
             entries,
-            earlier_count,
+            overwritten_count,
             round_trip,
             window_bytes,
             in_flight_bytes,
@@ -149,7 +149,7 @@ impl fmt::Display for FlightRecord {
             f,
             "flight record of a {side}: {} entries, {} before them",
             self.entries.len(),
-            self.earlier_count
+            self.overwritten_count
         )?;
         writeln!(
             f,

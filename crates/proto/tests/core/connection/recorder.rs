@@ -195,7 +195,7 @@ fn only_active_connections_have_a_recorder() {
     let now = world.now();
     let records = [(CLIENT, client), (SERVER, server)].map(|(end, peer)| {
         let record = world.ends[end].flight_record(now, peer).unwrap();
-        assert_eq!((record.reason, record.taken_at, record.earlier_count), (None, now.monotonic, 0));
+        assert_eq!((record.reason, record.taken_at, record.overwritten_count), (None, now.monotonic, 0));
         assert!(record.to_string().ends_with("taken while open\n"));
         record
     });
@@ -227,7 +227,7 @@ fn a_full_ring_keeps_the_newest_entries() {
     let now = world.now();
     let record = world.ends[CLIENT].flight_record(now, client).unwrap();
     assert_eq!(record.entries.len(), FLIGHT_ENTRIES);
-    assert!(record.earlier_count > 0 && record.entries.is_sorted_by_key(|entry| entry.at));
+    assert!(record.overwritten_count > 0 && record.entries.is_sorted_by_key(|entry| entry.at));
     let last = record.entries.last().unwrap();
     assert!(now.monotonic.since(last.at) < Duration::from_millis(40), "{record}");
 }

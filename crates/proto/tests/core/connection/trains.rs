@@ -48,12 +48,12 @@ fn run(world: &mut World, peer: PeerId, duration: Duration) -> Vec<Sent> {
     let (begin, now) = (world.sent.len(), world.now());
     let before = world.ends[SERVER]
         .flight_record(now, peer)
-        .map_or(0, |record| record.earlier_count + record.entries.len() as u64);
+        .map_or(0, |record| record.overwritten_count + record.entries.len() as u64);
     world.run(duration);
     let now = world.now();
     let record = world.ends[SERVER].flight_record(now, peer).unwrap();
-    assert!(record.earlier_count <= before, "the recorder was too short");
-    let new = record.entries.iter().skip((before - record.earlier_count) as usize);
+    assert!(record.overwritten_count <= before, "the recorder was too short");
+    let new = record.entries.iter().skip((before - record.overwritten_count) as usize);
     let packets = new.filter_map(|entry| match entry.event {
         FlightEvent::Sent { frames, .. } => Some((entry.at, frames)),
         _ => None,
