@@ -415,18 +415,18 @@ impl ServerConfig {
 pub struct ClientConfig {
     /// Whether the socket has many connections. Packets to it then carry connection ids. Otherwise it has one
     /// connection.
-    pub has_many: bool,
+    pub has_many_connections: bool,
 }
 
 impl ClientConfig {
     /// Creates a configuration for a socket with many connections, for bots and gateways.
     #[must_use]
     pub const fn many() -> Self {
-        Self { has_many: true }
+        Self { has_many_connections: true }
     }
 
     pub(crate) const fn ids(self) -> ConnectionIdLength {
-        if self.has_many { ConnectionIdLength::Eight } else { ConnectionIdLength::Zero }
+        if self.has_many_connections { ConnectionIdLength::Eight } else { ConnectionIdLength::Zero }
     }
 }
 
