@@ -291,7 +291,7 @@ pub struct Stats {
     /// Messages that their sender gave up after it had sent them.
     pub messages_skipped: u64,
     /// Copies of messages that were sent for redundancy.
-    pub messages_copied: u64,
+    pub redundant_copies_sent: u64,
     /// Messages of this end that were given up because their lifetime ended.
     pub messages_expired: u64,
     /// Sequenced messages that arrived after a newer one, or too late to tell. By design they were not delivered.
@@ -353,7 +353,7 @@ impl Default for Stats {
             messages_skipped: 0,
             messages_dropped: 0,
             fragments_sent: 0,
-            messages_copied: 0,
+            redundant_copies_sent: 0,
             messages_expired: 0,
             sequenced_late: 0,
             packets_lost: 0,

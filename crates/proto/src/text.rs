@@ -43,7 +43,7 @@ impl Serialize for Stats {
                 messages_delivered,
                 unreliable_overflows,
                 messages_skipped,
-                messages_copied,
+                redundant_copies_sent,
                 messages_expired,
                 sequenced_late,
                 packets_lost,

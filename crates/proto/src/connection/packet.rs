@@ -218,7 +218,7 @@ impl Connection {
             content.receipt_count = filled.receipt_count;
             (content.message_count, content.resent_count) = (filled.message_count, filled.resent_count);
             add(&mut stats.messages_expired, u64::from(filled.expired_count));
-            add(&mut stats.messages_copied, u64::from(filled.copied_count));
+            add(&mut stats.redundant_copies_sent, u64::from(filled.copied_count));
             add(&mut stats.messages_sent, u64::from(filled.message_count));
             add(&mut stats.messages_resent, u64::from(filled.resent_count));
         }
