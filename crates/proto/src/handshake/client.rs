@@ -222,7 +222,7 @@ impl Attempt {
         let agreement = HandshakeResult {
             seal_keys,
             open_keys,
-            timeouts: self.requested.agreed_with(parameters.shared),
+            timeouts: self.requested.negotiate(parameters.shared),
             peer: parameters.shared,
         };
         Ok((agreement, parameters.connection_id, parameters.reset_token))

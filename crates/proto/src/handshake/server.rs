@@ -264,7 +264,7 @@ impl HandshakeResponder {
         let offer = hello.fields.offered_suites().ok_or(DropReason::BadOffer)?;
         let has_aes_gcm = self.has_aes_gcm && offer.has(Suite::Aes128Gcm);
         let suite = if has_aes_gcm { Suite::Aes128Gcm } else { Suite::ChaCha20Poly1305 };
-        let shared = self.shared.agreed_with(client.shared);
+        let shared = self.shared.negotiate(client.shared);
         let parameters = ServerParameters { connection_id: local_id, reset_token, suite, shared };
         let mut sealed = [0; wire_limits::SERVER_PARAMETERS_BYTES];
         parameters.encode(&mut sealed.as_mut_slice()).map_err(|_| DropReason::BadNoise)?;

@@ -1,6 +1,6 @@
 //! The parameters of a connection, which are the sealed payloads of Noise messages 1 and 2, and the suites that protect packets.
 //!
-//! [`SharedParameters::agreed_with`] resolves values that differ between the peers. The protocol core acts on the result.
+//! [`SharedParameters::negotiate`] resolves values that differ between the peers. The protocol core acts on the result.
 
 use core::time::Duration;
 
@@ -41,7 +41,7 @@ impl SharedParameters {
     ///
     /// The shorter of two timeouts applies. Sizes and credit describe one peer, so those of `self` stay.
     #[must_use]
-    pub fn agreed_with(self, other: Self) -> Self {
+    pub fn negotiate(self, other: Self) -> Self {
         Self {
             datagram_max_bytes: self.datagram_max_bytes,
             idle_timeout: self.idle_timeout.min(other.idle_timeout),
@@ -387,7 +387,7 @@ mod tests {
             unacknowledged_timeout: Duration::from_secs(3),
             ..SHARED
         };
-        let agreed = mine.agreed_with(theirs);
+        let agreed = mine.negotiate(theirs);
         assert_eq!(agreed.datagram_max_bytes, 1_200);
         assert_eq!(agreed.idle_timeout, Duration::from_secs(5));
         assert_eq!(agreed.unacknowledged_timeout, Duration::from_secs(3));
