@@ -9,8 +9,6 @@ use std::fmt;
 use crate::keys::{ExpandedKey, OpenKeys};
 use crate::suite::{AeadError, PacketKey, Suite, TAG_BYTES};
 
-/// The number of failed opens on one connection from which [`Opener::is_alarmed`] returns `true`.
-pub const FAILED_OPEN_ALARM: u64 = 1 << 20;
 /// The number of failed opens at which a connection must close.
 ///
 /// This is the integrity limit of ChaCha20-Poly1305, which is stricter than that of AES-128-GCM (RFC 9001 section 6.6).
@@ -189,12 +187,6 @@ impl Opener {
         self.failed_count
     }
 
-    /// Returns whether at least [`FAILED_OPEN_ALARM`] opens failed, which the application should be notified of.
-    #[must_use]
-    pub const fn is_alarmed(&self) -> bool {
-        self.failed_count >= FAILED_OPEN_ALARM
-    }
-
     /// Expands the current key and keeps it, for a connection that opens several packets in a row. It takes about 550 bytes of
     /// heap.
     pub fn keep_expanded(&mut self) {
@@ -349,15 +341,6 @@ mod tests {
         assert_eq!(opener.failed_count(), 0);
         assert_eq!(opener.open(0, false, b"", &mut [0; TAG_BYTES]), Err(OpenError::Forged));
         assert_eq!(opener.failed_count(), 1);
-    }
-
-    #[test]
-    fn the_alarm_is_raised_at_its_count_and_not_before() {
-        let mut opener = Opener::with_failed_count(open_keys(3), FAILED_OPEN_ALARM - 2);
-        for expected in [false, true, true] {
-            assert_eq!(opener.open(0, false, b"", &mut [0; 20]), Err(OpenError::Forged));
-            assert_eq!(opener.is_alarmed(), expected, "{}", opener.failed_count());
-        }
     }
 
     #[test]
