@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire_socket::{
-    GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Wait, Waiter,
-    Woken,
+    GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Wait, WaitEnd,
+    Waiter,
 };
 
 const THREADS: usize = 3;
@@ -73,7 +73,7 @@ fn count(socket: &mut Socket, expected: usize) -> std::io::Result<usize> {
     while received < expected {
         let woken =
             waiter.wait(&mut poller, Some(IDLE_TIMEOUT), is_more_waiting).map_err(std::io::Error::other)?;
-        if let Woken::Polled(ready) = woken
+        if let WaitEnd::Polled(ready) = woken
             && ready.readable == 0
             && !is_more_waiting
         {

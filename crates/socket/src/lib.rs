@@ -97,4 +97,4 @@ pub use send_batch::{Outgoing, SendBatch, SendMode};
 pub use socket::{DropCounter, DropMeter, Granted, Io, QueueState, Socket, SocketBacklog};
 pub use steering::{Instruction, SteeringFilter};
 pub use sys::LocalAddress;
-pub use wait::{Parker, Ready, Wait, Waiter, Woken, monotonic_time, thread_cpu_time};
+pub use wait::{Parker, Ready, Wait, WaitEnd, Waiter, monotonic_time, thread_cpu_time};

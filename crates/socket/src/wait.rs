@@ -71,7 +71,7 @@ impl std::fmt::Display for Wait {
 
 /// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Woken {
+pub enum WaitEnd {
     /// The poll returned: drain the sockets that it names.
     Polled(Ready),
     /// The gathering time has passed: drain every socket.
@@ -152,26 +152,26 @@ impl Waiter {
         parker: &mut P,
         until_timer: Option<Duration>,
         is_more_waiting: bool,
-    ) -> Result<Woken, Fault> {
+    ) -> Result<WaitEnd, Fault> {
         if is_more_waiting {
-            return parker.poll(Some(Duration::ZERO)).map(Woken::Polled);
+            return parker.poll(Some(Duration::ZERO)).map(WaitEnd::Polled);
         }
         match self.wait {
             Wait::Gather(time) if self.is_gathering => {
                 // A timer that is due earlier shortens the sleep, so that gathering delays no timer.
                 parker.sleep(until_timer.map_or(time, |timer| timer.min(time)));
-                Ok(Woken::Gathered)
+                Ok(WaitEnd::Gathered)
             }
             Wait::Spin => {
                 self.spins = (self.spins + 1) % SPINS_PER_POLL;
                 if self.spins == 0 {
-                    return parker.poll(Some(Duration::ZERO)).map(Woken::Polled);
+                    return parker.poll(Some(Duration::ZERO)).map(WaitEnd::Polled);
                 }
                 // The hint leaves more of a shared core to its other hardware thread.
                 std::hint::spin_loop();
-                Ok(Woken::Spun)
+                Ok(WaitEnd::Spun)
             }
-            Wait::Notify | Wait::Gather(_) => parker.poll(until_timer).map(Woken::Polled),
+            Wait::Notify | Wait::Gather(_) => parker.poll(until_timer).map(WaitEnd::Polled),
         }
     }
 
@@ -313,9 +313,9 @@ mod tests {
         let (mut waiter, from) = gathering_waiter();
         let now = feed(&mut waiter, from, 600, Duration::from_micros(10));
         let mut parker = RecordingParker::default();
-        assert_eq!(waiter.wait(&mut parker, None, false), Ok(Woken::Gathered));
+        assert_eq!(waiter.wait(&mut parker, None, false), Ok(WaitEnd::Gathered));
         waiter.on_pass(now + GATHER, 0);
-        assert!(matches!(waiter.wait(&mut parker, None, false), Ok(Woken::Polled(_))));
+        assert!(matches!(waiter.wait(&mut parker, None, false), Ok(WaitEnd::Polled(_))));
         assert_eq!((parker.sleeps, parker.polls), (vec![GATHER], vec![None]));
     }
 
@@ -325,8 +325,8 @@ mod tests {
         feed(&mut waiter, from, 600, Duration::from_micros(10));
         let mut parker = RecordingParker::default();
         let timer = Duration::from_micros(30);
-        assert_eq!(waiter.wait(&mut parker, Some(timer), false), Ok(Woken::Gathered));
-        assert!(matches!(waiter.wait(&mut parker, Some(timer), true), Ok(Woken::Polled(_))));
+        assert_eq!(waiter.wait(&mut parker, Some(timer), false), Ok(WaitEnd::Gathered));
+        assert!(matches!(waiter.wait(&mut parker, Some(timer), true), Ok(WaitEnd::Polled(_))));
         assert_eq!((parker.sleeps, parker.polls), (vec![timer], vec![Some(Duration::ZERO)]));
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use allocation_counter::measure;
 use drumfire_socket::{
     Drain, FlushEnd, Gro, GroupConfig, LocalAddress, Parker, Poller, Ready, Receiver, ReceiverConfig,
-    ReuseportGroup, SendBatch, SendMode, Sender, Socket, Wait, Waiter, Woken,
+    ReuseportGroup, SendBatch, SendMode, Sender, Socket, Wait, WaitEnd, Waiter,
 };
 
 /// Whether this is not the portable implementation.
@@ -78,7 +78,7 @@ impl Loopback {
             let (mut bytes, mut empty_drains) = (0, 0);
             while self.receiver.counts().datagrams < round_end {
                 let woken = self.waiter.wait(&mut self.poller, Some(DEADLINE), false).expect("a wait");
-                let is_silent = matches!(woken, Woken::Polled(ready) if ready.readable == 0);
+                let is_silent = matches!(woken, WaitEnd::Polled(ready) if ready.readable == 0);
                 assert!(!is_silent || self.wait == Wait::Spin, "stalled");
                 let before = self.receiver.counts().datagrams;
                 self.receiver.drain(&mut self.incoming, 1_024, |received| {

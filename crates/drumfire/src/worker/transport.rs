@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use drumfire_proto::{Endpoint, Inbound, Moment, Now, PeerId, Placement};
 use drumfire_socket::{
-    DrainEnd, FlushEnd, Io, MultiPoller, Receiver, SendBatch, SendMode, Sender, Socket, Waiter, Woken,
+    DrainEnd, FlushEnd, Io, MultiPoller, Receiver, SendBatch, SendMode, Sender, Socket, WaitEnd, Waiter,
 };
 
 use super::datagram::{commit, inbound};
@@ -354,7 +354,7 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         let woken = self.waiter.wait(&mut self.parker, at_most, is_busy);
         // Only a poll can report that there are no datagrams. After a sleep, a spin, or a failed poll, the pass has to
         // receive.
-        self.is_readable |= !matches!(woken, Ok(Woken::Polled(ready)) if ready.readable == 0);
+        self.is_readable |= !matches!(woken, Ok(WaitEnd::Polled(ready)) if ready.readable == 0);
         self.is_quiet = !self.is_readable && !self.is_more_waiting;
         // A failed poll returns immediately. Without the sleep, a lasting failure would take a whole core.
         if woken.is_err() {

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use drumfire_socket::{
-    Drain, Gro, GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, Wait, Waiter, Woken,
+    Drain, Gro, GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket, Wait, WaitEnd, Waiter,
 };
 use drumfire_tries::tries;
 
@@ -43,7 +43,7 @@ impl Server {
         let mut is_more_waiting = false;
         while self.receiver.counts().datagrams < total {
             let woken = waiter.wait(&mut poller, Some(DEADLINE), is_more_waiting).expect("a wait");
-            if !is_more_waiting && matches!(woken, Woken::Polled(ready) if ready.readable == 0) {
+            if !is_more_waiting && matches!(woken, WaitEnd::Polled(ready) if ready.readable == 0) {
                 return false;
             }
             let end = self.receiver.drain(&mut self.socket, self.budget, |_| {});

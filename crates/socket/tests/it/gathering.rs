@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use drumfire_socket::{
     Drain, Fault, Gro, Io, Outgoing, Parker, Ready, Receiver, ReceiverConfig, RecvBatch, SendMode, Wait,
-    Waiter, Woken,
+    WaitEnd, Waiter,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -112,7 +112,7 @@ fn run(wait: Wait, arrivals: impl Iterator<Item = Duration>, timer: Option<Durat
         let woken = waiter.wait(&mut sleeper, timer, is_more_waiting).expect("a wait");
         cost.polls += sleeper.polls;
         cost.sleeps += sleeper.sleeps;
-        if is_delivered && matches!(woken, Woken::Polled(_)) {
+        if is_delivered && matches!(woken, WaitEnd::Polled(_)) {
             cost.first_poll_after = Some(clock.get());
             break;
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::CloseCode;
-use drumfire_socket::{MultiPoller, Parker as _, Waiter, Woken};
+use drumfire_socket::{MultiPoller, Parker as _, WaitEnd, Waiter};
 
 use super::plan::PlanStep;
 use super::pool::Pool;
@@ -154,11 +154,11 @@ impl Thread {
         let until = self.shards.iter().filter_map(Shard::next).min().map(|next| next.since(now));
         let is_due = until.is_some_and(|until| until.is_zero());
         let woken = self.waiter.wait(&mut self.multi_poller, until, is_due);
-        let is_polled = matches!(woken, Ok(Woken::Polled(_)));
+        let is_polled = matches!(woken, Ok(WaitEnd::Polled(_)));
         // After a gathering time or a spin, one poll of the multi-poller is cheaper than a receive call on every socket.
         let has_polled = match woken {
-            Ok(Woken::Gathered | Woken::Spun) => self.multi_poller.poll(Some(Duration::ZERO)).is_ok(),
-            Ok(Woken::Polled(_)) => true,
+            Ok(WaitEnd::Gathered | WaitEnd::Spun) => self.multi_poller.poll(Some(Duration::ZERO)).is_ok(),
+            Ok(WaitEnd::Polled(_)) => true,
             Err(_) => false,
         };
         if !has_polled {
