@@ -94,7 +94,7 @@ pub use group::{GroupConfig, PortWatch, ReuseportGroup};
 pub use poller::{MultiPoller, Poller, Waker};
 pub use send::{FlushEnd, LostDatagram, Sender};
 pub use send_batch::{Outgoing, SendBatch, SendMode};
-pub use socket::{DropCounter, DropMeter, Granted, Io, QueueState, Socket, SocketBacklog};
+pub use socket::{DropCounter, DropMeter, Io, KernelGrants, QueueState, Socket, SocketBacklog};
 pub use steering::{Instruction, SteeringFilter};
 pub use sys::LocalAddress;
 pub use wait::{Parker, Ready, Wait, WaitEnd, Waiter, monotonic_time, thread_cpu_time};

@@ -60,7 +60,7 @@ pub struct SocketBacklog {
 /// The settings and features that the kernel granted, read back after they were requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Granted {
+pub struct KernelGrants {
     /// The receive buffer in bytes of kernel memory. Linux doubles the requested size, up to twice
     /// `net.core.rmem_max` (socket(7)).
     pub receive_buffer_bytes: usize,
@@ -78,7 +78,7 @@ pub struct Granted {
 pub struct Socket {
     udp: mio::net::UdpSocket,
     is_connected: bool,
-    granted: Granted,
+    granted: KernelGrants,
     /// The numbers of the host's addresses, if the kernel reports the local address of each datagram.
     locals: Option<sys::LocalAddresses>,
 
@@ -119,7 +119,7 @@ impl Socket {
         locals: Option<sys::LocalAddresses>,
     ) -> io::Result<Self> {
         // Read the sizes back, because the kernel may grant more or less than was requested.
-        let granted = Granted {
+        let granted = KernelGrants {
             receive_buffer_bytes: socket.recv_buffer_size()?,
             send_buffer_bytes: socket.send_buffer_size()?,
             has_gso: sys::has_gso(&socket),
@@ -144,7 +144,7 @@ impl Socket {
 
     /// Returns the settings and features that the kernel granted.
     #[must_use]
-    pub fn granted(&self) -> Granted {
+    pub fn granted(&self) -> KernelGrants {
         self.granted
     }
 
