@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::local::{self, PlainStream};
-use super::message::{ANSWER_BYTES_MAX, Answer, Ask, Reply, Request, VERSION};
+use super::message::{ANSWER_BYTES_MAX, Answer, Command, Reply, Request, VERSION};
 
 /// The longest wait for a part of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ pub enum OpenError {
 
 /// The reason why a request has no answer. The connection cannot be used afterwards.
 #[non_exhaustive]
-pub enum AskError {
+pub enum RequestError {
     /// The server is gone, or it did not answer in time.
     Io(io::Error),
     /// The server closed the connection.
@@ -66,10 +66,10 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`AskError`]. A request that the server refuses is not an error here: it returns [`Answer::Error`].
-    pub fn ask(&mut self, ask: Ask) -> Result<Answer, AskError> {
-        let request = serde_json::to_vec(&Request { version: VERSION, ask });
-        let mut request = request.map_err(|error| AskError::Unreadable(error.to_string()))?;
+    /// [`RequestError`]. A request that the server refuses is not an error here: it returns [`Answer::Error`].
+    pub fn request(&mut self, command: Command) -> Result<Answer, RequestError> {
+        let request = serde_json::to_vec(&Request { version: VERSION, command });
+        let mut request = request.map_err(|error| RequestError::Unreadable(error.to_string()))?;
         request.push(b'\n');
         // A server that rejects a client sends the reason and reads nothing, so the write may fail while an answer is there.
         let written = self.stream.get_mut().write_all(&request);
@@ -79,18 +79,18 @@ impl Connection {
         if line.is_empty() {
             written?;
             read?;
-            return Err(AskError::Ended);
+            return Err(RequestError::Ended);
         }
         read?;
         if line.pop() != Some(b'\n') {
-            return Err(AskError::Unreadable("the line is cut off or too long".to_owned()));
+            return Err(RequestError::Unreadable("the line is cut off or too long".to_owned()));
         }
-        let unreadable = |error: serde_json::Error| AskError::Unreadable(error.to_string());
+        let unreadable = |error: serde_json::Error| RequestError::Unreadable(error.to_string());
         let value: serde_json::Value = serde_json::from_slice(&line).map_err(unreadable)?;
         match value["version"].as_u64().and_then(|version| u32::try_from(version).ok()) {
             Some(VERSION) => Ok(serde_json::from_value::<Reply>(value).map_err(unreadable)?.answer),
-            Some(version) => Err(AskError::Version(version)),
-            None => Err(AskError::Unreadable("it has no version".to_owned())),
+            Some(version) => Err(RequestError::Version(version)),
+            None => Err(RequestError::Unreadable("it has no version".to_owned())),
         }
     }
 }
@@ -107,7 +107,7 @@ impl From<io::Error> for OpenError {
     }
 }
 
-impl From<io::Error> for AskError {
+impl From<io::Error> for RequestError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
@@ -125,7 +125,7 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl fmt::Display for AskError {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => write!(f, "the server does not answer ({error})"),
@@ -146,9 +146,9 @@ impl fmt::Debug for OpenError {
     }
 }
 
-impl Error for AskError {}
+impl Error for RequestError {}
 
-impl fmt::Debug for AskError {
+impl fmt::Debug for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

@@ -27,10 +27,10 @@
 //! [`Answer::Error`] and closes the connection.
 //!
 //! ```text
-//! {"version":1,"ask":"snapshot","order":"round_trip","limit":20}
-//! {"version":1,"ask":"close","peer":"2.17.4711","text":"goodbye"}
-//! {"version":1,"ask":"ban","peer":"2.17.4711","seconds":600}
-//! {"version":1,"ask":"trace","peer":"2.17.4711"}
+//! {"version":1,"command":"snapshot","order":"round_trip","limit":20}
+//! {"version":1,"command":"close","peer":"2.17.4711","text":"goodbye"}
+//! {"version":1,"command":"ban","peer":"2.17.4711","seconds":600}
+//! {"version":1,"command":"trace","peer":"2.17.4711"}
 //! ```
 //!
 //! # Security
@@ -47,10 +47,10 @@ mod message;
 mod server;
 mod source;
 
-pub use client::{AskError, Connection, OpenError};
+pub use client::{Connection, OpenError, RequestError};
 pub use message::{
-    ANSWER_BYTES_MAX, Answer, Ask, PeerRow, REQUEST_BYTES_MAX, Reply, Request, SNAPSHOT_PEERS_MAX, Snapshot,
-    VERSION, WorkerRow,
+    ANSWER_BYTES_MAX, Answer, Command, PeerRow, REQUEST_BYTES_MAX, Reply, Request, SNAPSHOT_PEERS_MAX,
+    Snapshot, VERSION, WorkerRow,
 };
 pub use server::{CLIENTS_MAX, ControlSocket};
 pub use source::Source;

@@ -25,16 +25,16 @@ pub const SNAPSHOT_PEERS_MAX: usize = 256;
 pub struct Request {
     /// [`VERSION`].
     pub version: u32,
-    /// The request itself.
+    /// The command.
     #[serde(flatten)]
-    pub ask: Ask,
+    pub command: Command,
 }
 
-/// The kinds of requests.
+/// The commands of clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "snake_case")]
+#[serde(tag = "command", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Ask {
+pub enum Command {
     /// Requests an [`Answer::Snapshot`].
     Snapshot {
         /// The order of the connections.
@@ -190,21 +190,24 @@ mod tests {
 
     #[test]
     fn requests_have_the_documented_form() {
-        let request = |ask| round_trip(&Request { version: VERSION, ask });
+        let request = |command| round_trip(&Request { version: VERSION, command });
         let peer = || "2.17.4711".to_owned();
         assert_eq!(
-            request(Ask::Snapshot { order: SurveyOrder::RoundTrip, limit: 20 }),
-            r#"{"version":1,"ask":"snapshot","order":"round_trip","limit":20}"#
+            request(Command::Snapshot { order: SurveyOrder::RoundTrip, limit: 20 }),
+            r#"{"version":1,"command":"snapshot","order":"round_trip","limit":20}"#
         );
         assert_eq!(
-            request(Ask::Close { peer: peer(), text: "goodbye".into() }),
-            r#"{"version":1,"ask":"close","peer":"2.17.4711","text":"goodbye"}"#
+            request(Command::Close { peer: peer(), text: "goodbye".into() }),
+            r#"{"version":1,"command":"close","peer":"2.17.4711","text":"goodbye"}"#
         );
         assert_eq!(
-            request(Ask::Ban { peer: peer(), seconds: 600 }),
-            r#"{"version":1,"ask":"ban","peer":"2.17.4711","seconds":600}"#
+            request(Command::Ban { peer: peer(), seconds: 600 }),
+            r#"{"version":1,"command":"ban","peer":"2.17.4711","seconds":600}"#
         );
-        assert_eq!(request(Ask::Trace { peer: peer() }), r#"{"version":1,"ask":"trace","peer":"2.17.4711"}"#);
+        assert_eq!(
+            request(Command::Trace { peer: peer() }),
+            r#"{"version":1,"command":"trace","peer":"2.17.4711"}"#
+        );
     }
 
     #[test]

@@ -258,7 +258,7 @@ fn answer(source: &mut impl Source, request: &[u8], start: Instant) -> Result<An
         Ok(request) => request,
         Err(error) => return fatal(format!("not a request: {error}")),
     };
-    let mut answer = source.answer(request.ask);
+    let mut answer = source.answer(request.command);
     if let Answer::Snapshot(snapshot) = &mut answer {
         let since = now().saturating_duration_since(start);
         snapshot.taken_at_nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);

@@ -8,7 +8,7 @@ use drumfire::control::{PeerSample, SurveyOrder, WorkerSample};
 use drumfire::stats::DropReason;
 use drumfire::{Control, Error, PeerId};
 
-use super::message::{Answer, Ask, PeerRow, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
+use super::message::{Answer, Command, PeerRow, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
 
 /// The longest wait for the workers. A snapshot leaves out the connections of workers that do not answer in time.
 const WORKER_TIMEOUT: Duration = Duration::from_millis(500);
@@ -58,13 +58,13 @@ pub trait Source: Send + 'static {
     }
 
     /// Calls the method for a request, and returns the answer.
-    fn answer(&mut self, ask: Ask) -> Answer {
+    fn answer(&mut self, command: Command) -> Answer {
         let done = |text| Answer::Done { text };
-        let answer = match ask {
-            Ask::Snapshot { order, limit } => Ok(Answer::Snapshot(self.snapshot(order, limit))),
-            Ask::Close { peer, text } => self.close(&peer, &text).map(done),
-            Ask::Ban { peer, seconds } => self.ban(&peer, Duration::from_secs(seconds)).map(done),
-            Ask::Trace { peer } => self.trace(&peer).map(|text| Answer::Record { text }),
+        let answer = match command {
+            Command::Snapshot { order, limit } => Ok(Answer::Snapshot(self.snapshot(order, limit))),
+            Command::Close { peer, text } => self.close(&peer, &text).map(done),
+            Command::Ban { peer, seconds } => self.ban(&peer, Duration::from_secs(seconds)).map(done),
+            Command::Trace { peer } => self.trace(&peer).map(|text| Answer::Record { text }),
         };
         answer.unwrap_or_else(|text| Answer::Error { text })
     }

@@ -18,8 +18,8 @@ use drumfire::{
     ServerKey, Workers,
 };
 use drumfire_control::{
-    ANSWER_BYTES_MAX, Answer, Ask, AskError, CLIENTS_MAX, Connection, ControlSocket, OpenError, PeerRow,
-    REQUEST_BYTES_MAX, Snapshot, Source,
+    ANSWER_BYTES_MAX, Answer, CLIENTS_MAX, Command, Connection, ControlSocket, OpenError, PeerRow,
+    REQUEST_BYTES_MAX, RequestError, Snapshot, Source,
 };
 
 /// The longest wait for a condition.
@@ -102,7 +102,7 @@ impl Drop for Game {
 }
 
 fn snapshot(connection: &mut Connection, limit: usize) -> Snapshot {
-    match connection.ask(Ask::Snapshot { order: SurveyOrder::Rate, limit }).unwrap() {
+    match connection.request(Command::Snapshot { order: SurveyOrder::Rate, limit }).unwrap() {
         Answer::Snapshot(snapshot) => snapshot,
         other => panic!("{other:?}"),
     }
@@ -159,11 +159,11 @@ fn a_closed_peer_receives_the_text() {
     let game = Game::new(1);
     let mut connection = game.open();
     let peer = snapshot_with(&mut connection, |snapshot| snapshot.peers_examined == 1).peers.remove(0).peer;
-    let close = |peer: &str, text: &str| Ask::Close { peer: peer.to_owned(), text: text.to_owned() };
-    assert!(error(connection.ask(close("no id", "")).unwrap()).contains("not the id of a peer"));
-    assert!(error(connection.ask(close("7.0.1", "")).unwrap()).contains("peer"));
-    assert!(error(connection.ask(close(&peer, &"x".repeat(200))).unwrap()).contains("128"));
-    let done = connection.ask(close(&peer, "come back tomorrow")).unwrap();
+    let close = |peer: &str, text: &str| Command::Close { peer: peer.to_owned(), text: text.to_owned() };
+    assert!(error(connection.request(close("no id", "")).unwrap()).contains("not the id of a peer"));
+    assert!(error(connection.request(close("7.0.1", "")).unwrap()).contains("peer"));
+    assert!(error(connection.request(close(&peer, &"x".repeat(200))).unwrap()).contains("128"));
+    let done = connection.request(close(&peer, "come back tomorrow")).unwrap();
     assert_eq!(done, Answer::Done { text: format!("closed {peer}") });
     let deadline = now() + TIMEOUT;
     let has_text = |event: &Event| matches!(event, Event::Disconnected { closed, .. } if closed.text == "come back tomorrow");
@@ -178,8 +178,10 @@ fn a_banned_peer_is_disconnected_and_then_refused() {
     let game = Game::new(1);
     let mut connection = game.open();
     let peer = snapshot_with(&mut connection, |snapshot| snapshot.peers_examined == 1).peers.remove(0).peer;
-    let ban = Ask::Ban { peer: peer.clone(), seconds: 600 };
-    let Answer::Done { text } = connection.ask(ban.clone()).unwrap() else { panic!("the peer is connected") };
+    let ban = Command::Ban { peer: peer.clone(), seconds: 600 };
+    let Answer::Done { text } = connection.request(ban.clone()).unwrap() else {
+        panic!("the peer is connected")
+    };
     assert!(text.contains("127.0.0.1") && text.contains("600 s"), "{text}");
     let is_refused = |event: &Event| {
         let Event::ConnectFailed { error: ConnectError::Refused(refusal), .. } = event else {
@@ -192,7 +194,7 @@ fn a_banned_peer_is_disconnected_and_then_refused() {
         assert!(now() < deadline, "{:?}", game.events.lock().unwrap());
         snapshot(&mut connection, 1);
     }
-    assert!(error(connection.ask(ban).unwrap()).contains("peer"), "the peer is disconnected");
+    assert!(error(connection.request(ban).unwrap()).contains("peer"), "the peer is disconnected");
 }
 
 #[test]
@@ -203,12 +205,12 @@ fn a_trace_is_the_flight_record_as_text() {
         snapshot.peers.first().is_some_and(|peer| peer.received_per_second.is_some_and(|rate| rate > 0))
     };
     let peer = snapshot_with(&mut connection, is_busy).peers.remove(0).peer;
-    let Answer::Record { text } = connection.ask(Ask::Trace { peer }).unwrap() else {
+    let Answer::Record { text } = connection.request(Command::Trace { peer }).unwrap() else {
         panic!("a busy peer has a record")
     };
     assert!(text.starts_with("flight record of a server") && text.contains("received"), "{text}");
     assert!(text.lines().count() > 3 && text.len() < ANSWER_BYTES_MAX);
-    let gone = connection.ask(Ask::Trace { peer: "0.0.4294967295".to_owned() }).unwrap();
+    let gone = connection.request(Command::Trace { peer: "0.0.4294967295".to_owned() }).unwrap();
     assert!(error(gone).contains("there is no flight record"));
 }
 
@@ -219,9 +221,9 @@ fn an_invalid_request_gets_an_error_and_ends_the_connection() {
         ("hello\n", "not a JSON object with a version"),
         ("[1]\n", "not a JSON object with a version"),
         ("\n", "not a JSON object with a version"),
-        (r#"{"version":2,"ask":"everything"}"#, "version 1 of the protocol and the request 2"),
-        (r#"{"version":1,"ask":"everything"}"#, "unknown variant"),
-        (r#"{"version":1,"ask":"ban","peer":"0.0.1","seconds":-1}"#, "not a request"),
+        (r#"{"version":2,"command":"everything"}"#, "version 1 of the protocol and the request 2"),
+        (r#"{"version":1,"command":"everything"}"#, "unknown variant"),
+        (r#"{"version":1,"command":"ban","peer":"0.0.1","seconds":-1}"#, "not a request"),
     ] {
         let mut stream = game.raw();
         stream.write_all(format!("{}\n", sent.trim_end()).as_bytes()).unwrap();
@@ -240,7 +242,7 @@ fn clients_that_do_not_read_or_send_half_a_line_block_no_other() {
     let (mut unread, mut slow) = (game.raw(), game.raw());
     slow.write_all(br#"{"version":1,"#).unwrap();
     unread.set_nonblocking(true).unwrap();
-    let request = b"{\"version\":1,\"ask\":\"snapshot\",\"order\":\"rate\",\"limit\":256}\n";
+    let request = b"{\"version\":1,\"command\":\"snapshot\",\"order\":\"rate\",\"limit\":256}\n";
     let deadline = now() + TIMEOUT;
     let mut connection = game.open();
     // Send until the buffers of both directions are full.
@@ -251,7 +253,7 @@ fn clients_that_do_not_read_or_send_half_a_line_block_no_other() {
         }
     }
     assert_eq!(snapshot(&mut connection, 1).workers.len(), 1);
-    slow.write_all(b"\"ask\":\"snapshot\",\"order\":\"rate\",\"limit\":1}\n").unwrap();
+    slow.write_all(b"\"command\":\"snapshot\",\"order\":\"rate\",\"limit\":1}\n").unwrap();
     let mut line = String::new();
     BufReader::new(slow).read_line(&mut line).unwrap();
     assert!(line.contains(r#""answer":"snapshot""#), "{line}");
@@ -283,7 +285,7 @@ fn a_client_with_many_requests_does_not_delay_the_others() {
     let source = Numbering { request_count: Arc::clone(&request_count), signal };
     let control = ControlSocket::listen(path(), source).unwrap();
     let [mut greedy, mut other] = [(); 2].map(|()| UnixStream::connect(control.path()).unwrap());
-    let request = b"{\"version\":1,\"ask\":\"trace\",\"peer\":\"0.0.1\"}\n";
+    let request = b"{\"version\":1,\"command\":\"trace\",\"peer\":\"0.0.1\"}\n";
     greedy.write_all(&request.repeat(100)).unwrap();
     let deadline = now() + TIMEOUT;
     while request_count.load(Ordering::Acquire) == 0 {
@@ -304,11 +306,11 @@ fn a_client_above_the_limit_is_rejected_until_one_leaves() {
     let game = Game::new(1);
     let mut others: Vec<Connection> = (0..CLIENTS_MAX).map(|_| game.open()).collect();
     others.iter_mut().for_each(|other| assert_eq!(snapshot(other, 1).workers.len(), 1));
-    let ask = || Ask::Snapshot { order: SurveyOrder::Loss, limit: 1 };
-    assert!(error(game.open().ask(ask()).unwrap()).contains("other clients are connected"));
+    let command = || Command::Snapshot { order: SurveyOrder::Loss, limit: 1 };
+    assert!(error(game.open().request(command()).unwrap()).contains("other clients are connected"));
     others.pop();
     let deadline = now() + TIMEOUT;
-    while let Answer::Error { text } = game.open().ask(ask()).unwrap() {
+    while let Answer::Error { text } = game.open().request(command()).unwrap() {
         assert!(now() < deadline, "{text}");
     }
 }
@@ -323,8 +325,8 @@ fn the_socket_file_is_private_and_removed_with_the_server() {
     let mut connection = game.open();
     drop(game);
     assert!(!path.exists());
-    let ask = Ask::Trace { peer: "0.0.1".to_owned() };
-    assert!(matches!(connection.ask(ask), Err(AskError::Ended | AskError::Io(_))));
+    let command = Command::Trace { peer: "0.0.1".to_owned() };
+    assert!(matches!(connection.request(command), Err(RequestError::Ended | RequestError::Io(_))));
     assert!(matches!(Connection::open(&path), Err(OpenError::Missing)));
 }
 
@@ -363,7 +365,7 @@ fn invalid_answers_are_errors() {
             stream.write_all(answer.as_bytes()).unwrap();
         });
         let mut connection = Connection::open(&path).unwrap();
-        let error = connection.ask(Ask::Trace { peer: String::new() }).unwrap_err();
+        let error = connection.request(Command::Trace { peer: String::new() }).unwrap_err();
         assert!(error.to_string().contains(expected), "{answer}: {error}");
         server.join().unwrap();
         std::fs::remove_file(&path).unwrap();

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Answer, Ask, Connection};
+use drumfire_control::{Answer, Command, Connection};
 
 use crate::clock;
 use crate::error::printable;
@@ -34,12 +34,12 @@ const PEERS: usize = 200;
 pub(crate) fn reconnecting(
     path: PathBuf,
     connection: Connection,
-) -> impl FnMut(Ask) -> Result<Answer, String> + Send + 'static {
+) -> impl FnMut(Command) -> Result<Answer, String> + Send + 'static {
     let mut connection = Some(connection);
-    move |ask| {
+    move |command| {
         let opened = connection.take().map_or_else(|| Connection::open(&path), Ok);
         let mut opened = opened.map_err(|error| error.to_string())?;
-        let answer = opened.ask(ask).map_err(|error| error.to_string())?;
+        let answer = opened.request(command).map_err(|error| error.to_string())?;
         connection = Some(opened);
         Ok(answer)
     }
@@ -48,7 +48,7 @@ pub(crate) fn reconnecting(
 /// A thread that asks the source and waits, so that keys never wait. It ends with this value, after the request that it waits
 /// for. Requests and answers have the same order.
 struct SourceThread {
-    asks: Sender<Ask>,
+    commands: Sender<Command>,
     answers: Receiver<Answer>,
     /// Requests that were not answered.
     open_count: usize,
@@ -56,13 +56,13 @@ struct SourceThread {
 
 impl SourceThread {
     fn start(
-        mut source: impl FnMut(Ask) -> Result<Answer, String> + Send + 'static,
+        mut source: impl FnMut(Command) -> Result<Answer, String> + Send + 'static,
     ) -> std::io::Result<Self> {
-        let (asks, requests) = channel();
+        let (commands, requests) = channel();
         let (outbox, answers) = channel();
         std::thread::Builder::new().name("drumfire-top".to_owned()).spawn(move || {
-            while let Ok(ask) = requests.recv() {
-                let answer = source(ask).unwrap_or_else(|error| {
+            while let Ok(command) = requests.recv() {
+                let answer = source(command).unwrap_or_else(|error| {
                     let text = format!("no answer: {error}; trying again");
                     Answer::Error { text }
                 });
@@ -71,11 +71,11 @@ impl SourceThread {
                 }
             }
         })?;
-        Ok(Self { asks, answers, open_count: 0 })
+        Ok(Self { commands, answers, open_count: 0 })
     }
 
-    fn ask(&mut self, ask: Ask) {
-        if self.asks.send(ask).is_ok() {
+    fn request(&mut self, command: Command) {
+        if self.commands.send(command).is_ok() {
             self.open_count += 1;
         }
     }
@@ -90,7 +90,7 @@ impl SourceThread {
 
 /// Takes two snapshots, [`SNAPSHOT_INTERVAL`] apart, so that there are rates.
 pub(crate) fn once(
-    mut source: impl FnMut(Ask) -> Result<Answer, String>,
+    mut source: impl FnMut(Command) -> Result<Answer, String>,
     order: SurveyOrder,
 ) -> Result<State, String> {
     let mut state = State::new(order);
@@ -98,7 +98,7 @@ pub(crate) fn once(
         if look > 0 {
             clock::pause(SNAPSHOT_INTERVAL);
         }
-        match source(Ask::Snapshot { order, limit: PEERS })? {
+        match source(Command::Snapshot { order, limit: PEERS })? {
             Answer::Error { text } => return Err(printable(&text)),
             answer => _ = state.update(Event::Answer(answer)),
         }

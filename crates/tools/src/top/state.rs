@@ -1,7 +1,7 @@
 //! The state of the view. [`State::update`] handles an event: it reads no clock and uses no socket.
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Answer, Ask, Snapshot};
+use drumfire_control::{Answer, Command, Snapshot};
 use ratatui::crossterm::event::KeyCode;
 
 use super::PEERS;
@@ -67,7 +67,7 @@ pub(crate) enum Effect {
     /// The view ends.
     Quit,
     /// The server receives this request.
-    Ask(Ask),
+    Request(Command),
 }
 
 impl State {
@@ -92,13 +92,13 @@ impl State {
     fn due(&self) -> Option<Effect> {
         match &self.mode {
             _ if self.is_paused => None,
-            ViewMode::Trace { peer, .. } => Some(Effect::Ask(Ask::Trace { peer: peer.clone() })),
+            ViewMode::Trace { peer, .. } => Some(Effect::Request(Command::Trace { peer: peer.clone() })),
             _ => Some(self.request_snapshot()),
         }
     }
 
     const fn request_snapshot(&self) -> Effect {
-        Effect::Ask(Ask::Snapshot { order: self.order, limit: PEERS })
+        Effect::Request(Command::Snapshot { order: self.order, limit: PEERS })
     }
 
     fn on_answer(&mut self, answer: Answer) {
@@ -129,11 +129,11 @@ impl State {
             ViewMode::List => self.press_in_list(key),
             ViewMode::Close(peer) => {
                 let is_confirmed = matches!(key, KeyCode::Char('y' | 'Y'));
-                is_confirmed.then(|| Effect::Ask(Ask::Close { peer, text: CLOSE_TEXT.to_owned() }))
+                is_confirmed.then(|| Effect::Request(Command::Close { peer, text: CLOSE_TEXT.to_owned() }))
             }
             ViewMode::Ban(peer) => {
                 let (_, seconds, _) = BANS.iter().find(|(digit, ..)| key == KeyCode::Char(*digit))?;
-                Some(Effect::Ask(Ask::Ban { peer, seconds: *seconds }))
+                Some(Effect::Request(Command::Ban { peer, seconds: *seconds }))
             }
             ViewMode::Trace { peer, lines, from } => self.press_in_trace(key, peer, lines, from),
             ViewMode::Help => (key == KeyCode::Char('q')).then_some(Effect::Quit),
@@ -165,7 +165,7 @@ impl State {
             KeyCode::Char('t') | KeyCode::Enter => {
                 let peer = self.selected()?.to_owned();
                 self.mode = ViewMode::Trace { peer: peer.clone(), lines: Vec::new(), from: None };
-                return Some(Effect::Ask(Ask::Trace { peer }));
+                return Some(Effect::Request(Command::Trace { peer }));
             }
             other => self.row = moved(self.row, self.peer_count(), other),
         }

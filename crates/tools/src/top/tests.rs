@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Answer, Ask, PeerRow, Snapshot, WorkerRow};
+use drumfire_control::{Answer, Command, PeerRow, Snapshot, WorkerRow};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::KeyCode;
@@ -157,7 +157,7 @@ fn a_new_order_is_requested_and_begins_at_the_top() {
         ('1', SurveyOrder::RoundTrip),
     ] {
         let (next, effects) = press(state.clone(), &[KeyCode::Char(digit)]);
-        assert_eq!(effects, [Effect::Ask(Ask::Snapshot { order, limit: PEERS })]);
+        assert_eq!(effects, [Effect::Request(Command::Snapshot { order, limit: PEERS })]);
         let mut answer = snapshot(2, 40, 3);
         answer.peers.reverse();
         let next = after(next, [Event::Answer(Answer::Snapshot(answer))]).0;
@@ -172,7 +172,7 @@ fn closing_and_banning_are_confirmed_first() {
     assert_eq!((&asked.mode, effects), (&ViewMode::Close(peer()), vec![]));
     assert_is("close_80x24.txt", &screen(&asked, (80, 24)));
     let text = "closed by the operator".to_owned();
-    let close = Effect::Ask(Ask::Close { peer: peer(), text });
+    let close = Effect::Request(Command::Close { peer: peer(), text });
     for (key, expected) in [
         (KeyCode::Char('y'), vec![close]),
         (KeyCode::Char('n'), vec![]),
@@ -185,7 +185,7 @@ fn closing_and_banning_are_confirmed_first() {
     }
     for (key, seconds) in [('1', 600), ('2', 3_600), ('3', 86_400), ('4', 2_592_000)] {
         let (state, effects) = press(shown(2, 4), &[KeyCode::Char('b'), KeyCode::Char(key)]);
-        assert_eq!(effects, [Effect::Ask(Ask::Ban { peer: peer(), seconds })]);
+        assert_eq!(effects, [Effect::Request(Command::Ban { peer: peer(), seconds })]);
         let state = after(state, [Event::Answer(Answer::Done { text: "banned".into() })]).0;
         assert_eq!(state.notice, "banned");
     }
@@ -200,7 +200,7 @@ fn a_confirmation_is_about_the_peer_that_was_selected() {
     other.peers.remove(0);
     let (_, effects) = after(state, [Event::Answer(Answer::Snapshot(other)), Event::Key(KeyCode::Char('y'))]);
     assert!(
-        matches!(&effects[..], [Effect::Ask(Ask::Close { peer, .. })] if peer == "0.0.10"),
+        matches!(&effects[..], [Effect::Request(Command::Close { peer, .. })] if peer == "0.0.10"),
         "{effects:?}"
     );
 }
@@ -208,7 +208,7 @@ fn a_confirmation_is_about_the_peer_that_was_selected() {
 #[test]
 fn a_trace_follows_the_newest_until_it_is_scrolled() {
     let (state, effects) = press(shown(2, 4), &[KeyCode::Down, KeyCode::Char('t')]);
-    let trace = Effect::Ask(Ask::Trace { peer: "1.0.11".to_owned() });
+    let trace = Effect::Request(Command::Trace { peer: "1.0.11".to_owned() });
     assert_eq!(effects, std::slice::from_ref(&trace));
     let text = |count: usize| (0..count).map(|line| format!("{line:>12} ms  received\u{1b}[2J\n")).collect();
     let (state, effects) = after(state, [Event::Answer(Answer::Record { text: text(50) }), Event::Due]);
@@ -221,7 +221,7 @@ fn a_trace_follows_the_newest_until_it_is_scrolled() {
     assert!(screen(&newest, (80, 24)).contains("59 ms"));
     let (back, effects) = press(newest, &[KeyCode::Esc]);
     assert_eq!(back.mode, ViewMode::List);
-    assert!(matches!(effects[..], [Effect::Ask(Ask::Snapshot { .. })]));
+    assert!(matches!(effects[..], [Effect::Request(Command::Snapshot { .. })]));
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_paused_view_sends_no_requests() {
     assert!(effects.is_empty() && held.clone().update(Event::Due).is_none());
     assert!(screen(&held, (80, 24)).contains("HELD"));
     let mut state = press(held, &[KeyCode::Char(' ')]).0;
-    assert!(matches!(state.update(Event::Due), Some(Effect::Ask(Ask::Snapshot { .. }))));
+    assert!(matches!(state.update(Event::Due), Some(Effect::Request(Command::Snapshot { .. }))));
 }
 
 #[test]
