@@ -9,7 +9,7 @@
 //! The last argument of the server is the size of the asset in MiB. On two hosts, replace 127.0.0.1 by the server's
 //! address. The secret key above is public, so use it only for tests; `drumfire keygen` generates a new one. Without
 //! arguments, the server and the client run in one process. The client does not store the asset: a game would write the
-//! pieces to a file.
+//! chunks to a file.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -25,14 +25,14 @@ use drumfire::{
     ServerKey, ServerPublicKey, Workers,
 };
 
-/// Carries the checksum of the asset, before its first piece.
+/// Carries the checksum of the asset, before its first chunk.
 const MANIFEST: ChannelId = ChannelId(0);
 const ASSET: ChannelId = ChannelId(1);
 const INPUTS: ChannelId = ChannelId(2);
 
 const INPUT_PERIOD: Duration = Duration::from_nanos(1_000_000_000 / 60);
 const PROGRESS_PERIOD: Duration = Duration::from_millis(500);
-/// How long the server waits for an event during an upload. A short wait means that the connections always have pieces
+/// How long the server waits for an event during an upload. A short wait means that the connections always have chunks
 /// to send.
 const UPLOAD_WAIT: Duration = Duration::from_millis(1);
 const IDLE_WAIT: Duration = Duration::from_millis(100);
@@ -73,7 +73,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns an asset without repetition, so that misplaced pieces change the checksum.
+/// Returns an asset without repetition, so that misplaced chunks change the checksum.
 fn asset(mebibytes: usize) -> Result<Bytes, Box<dyn Error>> {
     let bytes = mebibytes.checked_mul(MIB).filter(|bytes| (1..=ASSET_MAX_BYTES).contains(&(*bytes as u64)));
     let bytes = bytes.ok_or("the size must be from 1 to 1024 MiB")?;
@@ -139,7 +139,7 @@ impl AssetServer {
                 self.uploads.insert(peer, Upload::new(ASSET, self.asset.clone()));
             }
             Event::Message { peer, channel: INPUTS, payload } => {
-                // A game would move a player here. The urgent priority puts the echo before waiting pieces.
+                // A game would move a player here. The urgent priority puts the echo before waiting chunks.
                 let answer = Message::unreliable(INPUTS, payload).priority(Priority::Urgent);
                 let _ = self.inner.send(peer, answer);
             }

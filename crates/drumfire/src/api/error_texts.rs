@@ -26,7 +26,7 @@ fn errors() -> Vec<(&'static str, Box<dyn std::error::Error>)> {
         ("KeyTextError", Box::new(key_text)),
         ("PeerIdTextError", Box::new("".parse::<PeerId>().err().unwrap())),
         ("SendError", Box::new(SendError::Full)),
-        ("TransferError", Box::new(TransferError::NotAPiece)),
+        ("TransferError", Box::new(TransferError::NotNextChunk)),
         #[cfg(feature = "postcard")]
         (
             "PostcardError",

@@ -1,7 +1,7 @@
 //! Transfers of many megabytes as a series of messages on a channel of their own. They use the room that more urgent messages leave.
 //!
-//! Each message is a piece with its position, so a receiver needs memory for one piece only. The connection paces the upload:
-//! [`Upload::step`] sends the pieces that it accepts now. The uploaded bytes are in memory. The receiver stores the bytes of each piece.
+//! Each message is a chunk with its position, so a receiver needs memory for one chunk only. The connection paces the upload:
+//! [`Upload::step`] sends the chunks that it accepts now. The uploaded bytes are in memory. The receiver stores the bytes of each chunk.
 //!
 //! ```
 //! use drumfire::transfer::{Download, Upload};
@@ -11,7 +11,7 @@
 //! let (mut download, mut asset) = (Download::new(1 << 24), Vec::new());
 //! // With a client: `upload.step(|message| client.send(peer, message))`, after each poll.
 //! let progress = upload.step(|message| {
-//!     asset.extend_from_slice(download.take(&message.payload).expect("pieces of one transfer").bytes);
+//!     asset.extend_from_slice(download.take(&message.payload).expect("chunks of one transfer").bytes);
 //!     Ok(())
 //! })?;
 //! assert!(progress.is_over() && download.progress().is_over());
@@ -24,19 +24,19 @@ use std::fmt;
 use bytes::{BufMut, Bytes, BytesMut};
 use drumfire_proto::{ChannelId, Message, Priority, SendError};
 
-/// The length of the header of each piece in bytes: the total length, and the position of the piece.
+/// The length of the header of each chunk in bytes: the total length, and the position of the chunk.
 const HEADER_BYTES: usize = 16;
 
-/// The length of a piece in bytes. Several fit in a connection's memory and the peer's credit, so that one is in flight while the next
+/// The length of a chunk in bytes. Several fit in a connection's memory and the peer's credit, so that one is in flight while the next
 /// one is queued.
-pub const PIECE_BYTES: usize = 16 * 1_024;
+pub const CHUNK_BYTES: usize = 16 * 1_024;
 
 /// The progress of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes that the connection has accepted, or that have arrived.
     pub done_bytes: u64,
-    /// The total number of bytes. It is 0 until the first piece arrives.
+    /// The total number of bytes. It is 0 until the first chunk arrives.
     pub total_bytes: u64,
     has_begun: bool,
 }
@@ -73,22 +73,22 @@ impl Upload {
         self
     }
 
-    /// Passes pieces to `send` until the transfer is complete or `send` returns [`SendError::Full`]. Call it again after each `poll`.
+    /// Passes chunks to `send` until the transfer is complete or `send` returns [`SendError::Full`]. Call it again after each `poll`.
     ///
     /// # Errors
     ///
-    /// The error of `send`, except for [`SendError::Full`]. The piece with the error is not sent.
+    /// The error of `send`, except for [`SendError::Full`]. The chunk with the error is not sent.
     pub fn step(
         &mut self,
         mut send: impl FnMut(Message) -> Result<(), SendError>,
     ) -> Result<Progress, SendError> {
         while !self.progress().is_over() {
-            let end = self.bytes.len().min(self.sent_bytes + PIECE_BYTES);
-            let mut piece = BytesMut::with_capacity(HEADER_BYTES + end - self.sent_bytes);
-            piece.put_u64(self.bytes.len() as u64);
-            piece.put_u64(self.sent_bytes as u64);
-            piece.put_slice(self.bytes.get(self.sent_bytes..end).unwrap_or_default());
-            let message = Message::reliable_ordered(self.channel, piece.freeze());
+            let end = self.bytes.len().min(self.sent_bytes + CHUNK_BYTES);
+            let mut chunk = BytesMut::with_capacity(HEADER_BYTES + end - self.sent_bytes);
+            chunk.put_u64(self.bytes.len() as u64);
+            chunk.put_u64(self.sent_bytes as u64);
+            chunk.put_slice(self.bytes.get(self.sent_bytes..end).unwrap_or_default());
+            let message = Message::reliable_ordered(self.channel, chunk.freeze());
             match send(message.priority(self.priority)) {
                 Ok(()) => (self.sent_bytes, self.has_begun) = (end, true),
                 Err(SendError::Full) => break,
@@ -109,28 +109,28 @@ impl Upload {
     }
 }
 
-/// An incoming transfer. It keeps no bytes: [`Download::take`] returns each piece as it arrives.
+/// An incoming transfer. It keeps no bytes: [`Download::take`] returns each chunk as it arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct Download {
     progress: Progress,
     limit_bytes: u64,
 }
 
-/// A piece of a transfer. It follows the previous one without a gap.
+/// A chunk of a transfer. It follows the previous one without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece<'a> {
-    /// The bytes of the piece.
+pub struct Chunk<'a> {
+    /// The bytes of the chunk.
     pub bytes: &'a [u8],
-    /// The progress of the transfer, including this piece.
+    /// The progress of the transfer, including this chunk.
     pub progress: Progress,
 }
 
-/// A message that is not the next piece of the transfer.
+/// A message that is not the next chunk of the transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// The message is not a piece, or not the next one: something else was sent on the channel.
-    NotAPiece,
+    /// The message is not a chunk, or not the next one: something else was sent on the channel.
+    NotNextChunk,
     /// The transfer is longer than the limit of this end.
     TooLong {
         /// The total number of bytes.
@@ -141,8 +141,8 @@ pub enum TransferError {
 impl fmt::Display for TransferError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAPiece => f.write_str(
-                "not the next piece of the transfer: send nothing else on the channel of a transfer",
+            Self::NotNextChunk => f.write_str(
+                "not the next chunk of the transfer: send nothing else on the channel of a transfer",
             ),
             Self::TooLong { total_bytes } => {
                 write!(f, "a transfer of {total_bytes} bytes is longer than allowed")
@@ -166,10 +166,10 @@ impl Download {
     ///
     /// # Errors
     ///
-    /// [`TransferError`] if it is not the next piece. The progress does not change.
-    pub fn take<'a>(&mut self, message: &'a [u8]) -> Result<Piece<'a>, TransferError> {
-        let (total, rest) = message.split_first_chunk().ok_or(TransferError::NotAPiece)?;
-        let (begin, bytes) = rest.split_first_chunk().ok_or(TransferError::NotAPiece)?;
+    /// [`TransferError`] if it is not the next chunk. The progress does not change.
+    pub fn take<'a>(&mut self, message: &'a [u8]) -> Result<Chunk<'a>, TransferError> {
+        let (total, rest) = message.split_first_chunk().ok_or(TransferError::NotNextChunk)?;
+        let (begin, bytes) = rest.split_first_chunk().ok_or(TransferError::NotNextChunk)?;
         let (total_bytes, begin) = (u64::from_be_bytes(*total), u64::from_be_bytes(*begin));
         if total_bytes > self.limit_bytes {
             return Err(TransferError::TooLong { total_bytes });
@@ -177,9 +177,9 @@ impl Download {
         let Progress { done_bytes, total_bytes: known, has_begun } = self.progress;
         let end = begin.checked_add(bytes.len() as u64).filter(|end| *end <= total_bytes);
         let is_next = begin == done_bytes && (!has_begun || known == total_bytes) && !self.progress.is_over();
-        let (true, Some(done_bytes)) = (is_next, end) else { return Err(TransferError::NotAPiece) };
+        let (true, Some(done_bytes)) = (is_next, end) else { return Err(TransferError::NotNextChunk) };
         self.progress = Progress { done_bytes, total_bytes, has_begun: true };
-        Ok(Piece { bytes, progress: self.progress })
+        Ok(Chunk { bytes, progress: self.progress })
     }
 
     /// Returns how much has arrived so far.
@@ -197,25 +197,25 @@ mod tests {
         (0..bytes).map(|at| (at.wrapping_mul(7) >> 4).to_le_bytes()[0]).collect::<Vec<_>>().into()
     }
 
-    /// Returns all pieces of a transfer of this length.
-    fn pieces(bytes: usize) -> Vec<Bytes> {
-        let mut pieces = Vec::new();
+    /// Returns all chunks of a transfer of this length.
+    fn chunks(bytes: usize) -> Vec<Bytes> {
+        let mut chunks = Vec::new();
         let mut upload = Upload::new(ChannelId(1), asset(bytes));
         let progress = upload.step(|message| {
-            pieces.push(message.payload);
+            chunks.push(message.payload);
             Ok(())
         });
         assert!(progress.unwrap().is_over());
-        pieces
+        chunks
     }
 
     #[test]
     fn transfers_of_any_length_arrive_unchanged() {
-        for bytes in [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 200_000] {
+        for bytes in [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 200_000] {
             let (mut download, mut received) = (Download::new(1 << 20), Vec::new());
-            for piece in pieces(bytes) {
+            for chunk in chunks(bytes) {
                 assert!(!download.progress().is_over());
-                received.extend_from_slice(download.take(&piece).unwrap().bytes);
+                received.extend_from_slice(download.take(&chunk).unwrap().bytes);
             }
             assert!(download.progress().is_over() && received == asset(bytes), "{bytes}");
         }
@@ -243,20 +243,20 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_not_the_next_piece_is_refused() {
-        let pieces = pieces(50_000);
+    fn a_message_that_is_not_the_next_chunk_is_refused() {
+        let chunks = chunks(50_000);
         let mut download = Download::new(50_000);
-        assert_eq!(download.take(&pieces[1]), Err(TransferError::NotAPiece));
-        assert!(download.take(&pieces[0]).is_ok());
-        for wrong in [&pieces[0][..], &pieces[2], b"short", &[0; 16]] {
-            assert_eq!(download.take(wrong), Err(TransferError::NotAPiece));
+        assert_eq!(download.take(&chunks[1]), Err(TransferError::NotNextChunk));
+        assert!(download.take(&chunks[0]).is_ok());
+        for wrong in [&chunks[0][..], &chunks[2], b"short", &[0; 16]] {
+            assert_eq!(download.take(wrong), Err(TransferError::NotNextChunk));
         }
-        assert!(pieces[1..].iter().all(|piece| download.take(piece).is_ok()));
-        assert_eq!(download.take(&pieces[0]), Err(TransferError::NotAPiece), "the transfer is complete");
-        let too_long = Download::new(49_999).take(&pieces[0]);
+        assert!(chunks[1..].iter().all(|chunk| download.take(chunk).is_ok()));
+        assert_eq!(download.take(&chunks[0]), Err(TransferError::NotNextChunk), "the transfer is complete");
+        let too_long = Download::new(49_999).take(&chunks[0]);
         assert_eq!(too_long, Err(TransferError::TooLong { total_bytes: 50_000 }));
-        let mut beyond = pieces[0].to_vec();
+        let mut beyond = chunks[0].to_vec();
         beyond[8..16].copy_from_slice(&u64::MAX.to_be_bytes());
-        assert_eq!(Download::new(u64::MAX).take(&beyond), Err(TransferError::NotAPiece));
+        assert_eq!(Download::new(u64::MAX).take(&beyond), Err(TransferError::NotNextChunk));
     }
 }
