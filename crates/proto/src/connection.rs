@@ -274,7 +274,8 @@ impl Connection {
         self.pass_count = self.pass_count.saturating_add(more);
     }
 
-    /// Starts to close. Waiting messages are sent once more as far as the window allows, followed by the close.
+    /// Starts to close. Messages that wait are sent once, as far as the limits allow, and are never retransmitted,
+    /// because acks are ignored from now on. The close follows them.
     pub(crate) fn begin_closing(&mut self, now: Moment, code: CloseCode, application_code: u32, text: &[u8]) {
         // As long as RFC 9000 section 10.2 asks for: late packets of the peer still find a connection that repeats
         // the close.

@@ -366,8 +366,8 @@ impl<P: Placement> Endpoint<P> {
             .unwrap_or_default()
     }
 
-    /// Closes a connection. Waiting messages are sent once, as far as the limits allow, followed by the reason. The
-    /// `Disconnected` event is queued immediately.
+    /// Closes a connection. Messages that wait are sent once, as far as the limits allow, and are never retransmitted.
+    /// The close with the reason follows them. The `Disconnected` event is queued immediately.
     ///
     /// # Errors
     /// [`CloseError`]. Nothing has changed then.
