@@ -178,7 +178,7 @@ fn views(count: usize) -> Vec<View> {
 /// Returns a link that loses every fifth datagram and reorders some.
 fn mobile_link() -> LinkConfig {
     let delay = Delay::Uniform { min: Duration::from_millis(30), max: Duration::from_millis(90) };
-    LinkConfig::default().loss(Loss::Even(0.2)).delay(delay).reorder(0.05, Duration::from_millis(40))
+    LinkConfig::default().loss(Loss::Random(0.2)).delay(delay).reorder(0.05, Duration::from_millis(40))
 }
 
 #[cfg(test)]
@@ -219,7 +219,7 @@ mod tests {
     }
 
     fn dead_link() -> LinkConfig {
-        LinkConfig::default().loss(Loss::Even(1.0))
+        LinkConfig::default().loss(Loss::Random(1.0))
     }
 
     #[test]

@@ -58,7 +58,8 @@ fn recorded<M: Message + Clone>(app: &App) -> &[M] {
 #[test]
 fn a_client_receives_all_messages_in_order_over_a_lossy_link() {
     let mut world = testing::pair(5);
-    let lossy = LinkConfig::default().loss(Loss::Even(0.2)).delay(Delay::Constant(Duration::from_millis(30)));
+    let lossy =
+        LinkConfig::default().loss(Loss::Random(0.2)).delay(Delay::Constant(Duration::from_millis(30)));
     world.set_links(&lossy).expect("links");
     let mut app = client_app(world.clients.pop().expect("client"));
     app.world_mut().write_message(ToServer(drumfire::Message::reliable_ordered(CHANNEL, "hello")));

@@ -12,7 +12,7 @@
 //!
 //! let mut world = testing::pair(1);
 //! let lossy = LinkConfig::default()
-//!     .loss(Loss::Even(0.2))
+//!     .loss(Loss::Random(0.2))
 //!     .delay(Delay::Constant(Duration::from_millis(40)));
 //! world.set_links(&lossy)?;
 //!

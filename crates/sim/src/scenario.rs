@@ -379,7 +379,7 @@ impl Outage {
 /// Draws a link that loses packets, and reorders some by at most 50 ms.
 fn clean_link(random: &mut Random) -> LinkConfig {
     LinkConfig::default()
-        .loss(Loss::Even(fraction(random, 0.2)))
+        .loss(Loss::Random(fraction(random, 0.2)))
         .delay(Delay::Constant(millis(random, 100)))
         .reorder(fraction(random, 0.3), millis(random, 50))
 }
@@ -401,7 +401,7 @@ const CALM: Duration = Duration::from_millis(45_000 + COPIES_LATE_MS);
 fn link(random: &mut Random) -> LinkConfig {
     let loss = match random.below(3) {
         0 => Loss::Bursts { begin: 0.02, end: 0.2, inside: 0.8 * random.fraction(), outside: 0.02 },
-        _ => Loss::Even(fraction(random, 0.4)),
+        _ => Loss::Random(fraction(random, 0.4)),
     };
     let longest = if random.below(8) == 0 { 500 } else { 200 };
     let (mean, spread) = (millis(random, longest), millis(random, 40));

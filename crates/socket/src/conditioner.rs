@@ -9,7 +9,7 @@
 //!
 //! use drumfire_socket::conditioner::{Link, LinkConfig, Loss};
 //!
-//! let mut link = Link::new(LinkConfig::default().loss(Loss::Even(0.25)), 7)?;
+//! let mut link = Link::new(LinkConfig::default().loss(Loss::Random(0.25)), 7)?;
 //! for number in 0..1_000 {
 //!     link.push(Duration::ZERO, number, b"input");
 //! }

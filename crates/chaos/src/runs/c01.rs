@@ -22,7 +22,7 @@ const GROWTH_GOAL_BYTES: u64 = 1_024;
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (players, time) = (setting.size.many_players(), setting.size.secs(10, 180, 7_200));
     let config =
-        LinkConfig::default().loss(Loss::Even(0.02)).delay(Delay::Constant(Duration::from_millis(30)));
+        LinkConfig::default().loss(Loss::Random(0.02)).delay(Delay::Constant(Duration::from_millis(30)));
     let (link, spec) = setting.emulate_link(&config)?;
     let mut bed = Testbed::start_mixed(spec, players)?;
     let warm_up = WARM_UP.min(time / 2);

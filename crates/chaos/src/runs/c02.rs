@@ -21,7 +21,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let time = setting.size.secs(8, 60, 600);
     let delay = Delay::Uniform { min: Duration::from_millis(50), max: Duration::from_millis(150) };
     let config = LinkConfig::default()
-        .loss(Loss::Even(0.2))
+        .loss(Loss::Random(0.2))
         .delay(delay)
         .duplicate(0.05, Duration::from_millis(100))
         .corrupt(0.01);

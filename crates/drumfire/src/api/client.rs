@@ -355,7 +355,7 @@ impl Client {
     /// #     client.poll(Duration::from_millis(1));
     /// #     server.poll(Duration::from_millis(1));
     /// # }
-    /// client.set_conditioner(&LinkConfig::default().loss(Loss::Even(1.0)))?;
+    /// client.set_conditioner(&LinkConfig::default().loss(Loss::Random(1.0)))?;
     /// client.send(peer, Message::reliable_ordered(ChannelId(0), "does not arrive yet"))?;
     /// client.flush();
     /// assert!(client.stats().outbound_link.lost > 0);

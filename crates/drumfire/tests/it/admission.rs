@@ -120,7 +120,7 @@ fn the_hook_is_called_once_per_player_despite_loss() {
             Verdict::Accept
         })
     });
-    let poor = good().loss(Loss::Even(0.3));
+    let poor = good().loss(Loss::Random(0.3));
     for player in 0..40 {
         let token = game.token(player);
         game.join(&token, &poor);

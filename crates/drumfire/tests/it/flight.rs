@@ -20,7 +20,7 @@ fn cut_off(is_on: bool) -> World {
     world.advance(SECOND);
     let Some(Event::Connected { peer, .. }) = world.server.polled().next() else { panic!("a peer") };
     assert!(matches!(world.clients[0].polled().next(), Some(Event::Connected { .. })));
-    world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    world.set_links(&LinkConfig::default().loss(Loss::Random(1.0))).unwrap();
     world.server.send(peer, Message::reliable_ordered(ChannelId(0), "hello?")).unwrap();
     world.clients[0].send_up(Message::reliable_ordered(ChannelId(0), "hello?")).unwrap();
     world.advance(11 * SECOND);

@@ -198,7 +198,7 @@ impl Scenario {
 /// Returns the link with a loss that connections survive.
 fn survivable(link: LinkConfig) -> LinkConfig {
     let loss = match link.loss {
-        Loss::Even(loss) => Loss::Even(loss.min(LOSS)),
+        Loss::Random(loss) => Loss::Random(loss.min(LOSS)),
         Loss::Bursts { begin, end, inside, outside } => {
             Loss::Bursts { begin, end, inside: inside.min(LOSS_IN_BURSTS), outside }
         }

@@ -44,7 +44,7 @@ pub struct LinkConfig {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
     /// This fraction, 0 to 1, independently of each other.
-    Even(f64),
+    Random(f64),
     /// Loss in bursts, as on radio links (Gilbert 1960, Elliott 1963). All fields are 0 to 1.
     Bursts {
         /// The probability that a burst begins with the next datagram.
@@ -98,7 +98,7 @@ pub struct Rate {
 impl Default for LinkConfig {
     fn default() -> Self {
         Self {
-            loss: Loss::Even(0.0),
+            loss: Loss::Random(0.0),
             delay: Delay::Constant(Duration::ZERO),
             duplicate: 0.0,
             duplicate_delay: Duration::ZERO,
@@ -177,7 +177,7 @@ impl LinkConfig {
     pub fn check(&self) -> Result<(), ConfigError> {
         // Comparisons with a range refuse NaN too.
         let losses = match self.loss {
-            Loss::Even(loss) => [loss; 4],
+            Loss::Random(loss) => [loss; 4],
             Loss::Bursts { begin, end, inside, outside } => [begin, end, inside, outside],
         };
         for loss in losses {
@@ -235,7 +235,7 @@ mod tests {
         {
             let burst = Loss::Bursts { begin: 0.0, end: fraction, inside: 0.0, outside: 0.0 };
             for (config, name) in [
-                (ok().loss(Loss::Even(fraction)), "loss"),
+                (ok().loss(Loss::Random(fraction)), "loss"),
                 (ok().loss(burst), "loss"),
                 (ok().duplicate(fraction, hour), "duplicate"),
                 (ok().reorder(fraction, hour), "reorder"),

@@ -170,7 +170,7 @@ impl<T: Clone> Link<T> {
 
     fn is_lost(&mut self) -> bool {
         let loss = match self.config.loss {
-            Loss::Even(loss) => loss,
+            Loss::Random(loss) => loss,
             Loss::Bursts { begin, end, inside, outside } => {
                 // The state changes before the datagram, so that a burst of length one loses a datagram too.
                 let turn = if self.is_in_burst { end } else { begin };

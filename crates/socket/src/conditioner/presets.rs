@@ -29,7 +29,7 @@ impl LinkConfig {
     /// | rate | 40 Mbit/s with 100 ms of queue | the part of a shared channel that is left for one station |
     #[must_use]
     pub fn wifi() -> Self {
-        Self::default().loss(Loss::Even(0.001)).delay(normal(5, 2)).rate(5_000_000, 500_000)
+        Self::default().loss(Loss::Random(0.001)).delay(normal(5, 2)).rate(5_000_000, 500_000)
     }
 
     /// Returns an LTE link with a fair signal.
@@ -42,7 +42,7 @@ impl LinkConfig {
     /// | rate | 10 Mbit/s with 250 ms of queue | an uplink in a busy cell; base stations have deep queues |
     #[must_use]
     pub fn lte() -> Self {
-        Self::default().loss(Loss::Even(0.002)).delay(normal(30, 6)).rate(1_250_000, 312_500)
+        Self::default().loss(Loss::Random(0.002)).delay(normal(30, 6)).rate(1_250_000, 312_500)
     }
 
     /// Returns a link over a geostationary satellite.
@@ -55,7 +55,7 @@ impl LinkConfig {
     /// | rate | 5 Mbit/s with 500 ms of queue | a home uplink; the queue holds about one round trip |
     #[must_use]
     pub fn satellite() -> Self {
-        Self::default().loss(Loss::Even(0.005)).delay(normal(300, 10)).rate(625_000, 312_500)
+        Self::default().loss(Loss::Random(0.005)).delay(normal(300, 10)).rate(625_000, 312_500)
     }
 
     /// Returns a Wi-Fi link at the edge of its range, or on a crowded channel.

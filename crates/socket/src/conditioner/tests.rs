@@ -83,7 +83,7 @@ fn no_datagram_arrives_before_its_time() {
 #[test]
 fn even_loss_loses_its_fraction() {
     for (seed, loss) in [(1, 0.01), (2, 0.1), (3, 0.3), (4, 0.9)] {
-        let mut link = link(LinkConfig::default().loss(Loss::Even(loss)), seed);
+        let mut link = link(LinkConfig::default().loss(Loss::Random(loss)), seed);
         for _ in 0..MANY {
             push(&mut link, at(0), b"x");
         }
@@ -95,7 +95,7 @@ fn even_loss_loses_its_fraction() {
 #[test]
 fn loss_of_none_and_of_all_is_exact() {
     for (loss, lost) in [(0.0, 0), (1.0, 1_000)] {
-        let mut link = link(LinkConfig::default().loss(Loss::Even(loss)), 9);
+        let mut link = link(LinkConfig::default().loss(Loss::Random(loss)), 9);
         for _ in 0..1_000 {
             push(&mut link, at(0), b"x");
         }
@@ -283,7 +283,7 @@ fn a_link_can_be_reconfigured_and_refuses_invalid_settings() {
     push(&mut link, at(0), b"x");
     let refused = link.set_config(LinkConfig::default().corrupt(2.0)).map_err(|error| error.field());
     assert_eq!((refused, link.config()), (Err("corrupt"), &LinkConfig::default()));
-    link.set_config(LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    link.set_config(LinkConfig::default().loss(Loss::Random(1.0))).unwrap();
     push(&mut link, at(0), b"y");
     assert_eq!((link.counts().lost, arrivals(&mut link).len()), (1, 1));
 }

@@ -58,7 +58,7 @@ impl<'de> Deserialize<'de> for LinkConfig {
 fn loss<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Loss, D::Error> {
     Loss::deserialize(deserializer).map_err(|_| {
         D::Error::custom(
-            "must be { even = 0.01 } or { bursts = { begin = 0.01, end = 0.2, inside = 0.7, outside = 0.005 } }",
+            "must be { random = 0.01 } or { bursts = { begin = 0.01, end = 0.2, inside = 0.7, outside = 0.005 } }",
         )
     })
 }

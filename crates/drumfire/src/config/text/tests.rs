@@ -153,7 +153,7 @@ fn unknown_missing_and_mistyped_settings_are_refused_by_name() {
         ("workers = { count = 65536 }", "with numbers up to 1024"),
         ("workers = 4", "must be \"inline\", \"auto\", { count = 4 }, or { shards"),
         ("workers = -1", "must be \"inline\", \"auto\", { count = 4 }, or { shards"),
-        ("conditioner = { loss = 0.1 }", "must be { even = 0.01 } or { bursts"),
+        ("conditioner = { loss = 0.1 }", "must be { random = 0.01 } or { bursts"),
         ("connections = 4294967296", "4294967296"),
         ("protocol_id = -1", "a whole number"),
         ("protocol_id = \"0xG\"", "a whole number"),
@@ -401,8 +401,8 @@ mod links {
         assert_eq!(table, Ok(wanted));
         let uniform = Delay::Uniform { min: ms(20), max: ms(40) };
         for (settings, config) in [
-            ("loss = { even = 0 }", LinkConfig::default()),
-            ("loss = { even = 0.5 }", LinkConfig::default().loss(Loss::Even(0.5))),
+            ("loss = { random = 0 }", LinkConfig::default()),
+            ("loss = { random = 0.5 }", LinkConfig::default().loss(Loss::Random(0.5))),
             ("delay = { constant = \"30ms\" }", LinkConfig::default().delay(Delay::Constant(ms(30)))),
             (
                 "delay = { uniform = { min = \"20ms\", max = \"40ms\" } }",
@@ -437,7 +437,7 @@ mod links {
             ("conditioner = 3", "conditioner = 3"),
             ("conditioner = \"modem\"", "conditioner = \"modem\""),
             ("[conditioner]\nlost = 0.1", "unknown field `lost`, expected one of `loss`"),
-            ("[conditioner]\nloss = \"much\"", "must be { even = 0.01 } or { bursts"),
+            ("[conditioner]\nloss = \"much\"", "must be { random = 0.01 } or { bursts"),
             ("[conditioner]\ndelay = { constant = 30 }", "a whole number and its unit"),
             (
                 "[conditioner]\ndelay = { exact = \"30ms\" }",

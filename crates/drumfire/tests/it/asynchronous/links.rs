@@ -31,7 +31,7 @@ async fn the_thread_of_a_connection_wakes_for_delayed_datagrams() {
     assert_eq!(stats.unexplained(), 0);
 
     client.set_conditioner(&LinkConfig::wifi()).unwrap();
-    is_refused(&client.set_conditioner(&LinkConfig::default().loss(Loss::Even(2.0))));
+    is_refused(&client.set_conditioner(&LinkConfig::default().loss(Loss::Random(2.0))));
     is_refused(&at_server.set_conditioner(&LinkConfig::default()));
 }
 

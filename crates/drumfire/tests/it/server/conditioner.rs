@@ -19,14 +19,14 @@ fn perfect() -> LinkConfig {
 }
 
 fn total_loss() -> LinkConfig {
-    LinkConfig::default().loss(Loss::Even(1.0))
+    LinkConfig::default().loss(Loss::Random(1.0))
 }
 
 /// Returns links with every fault that a connection survives, and delays of some milliseconds.
 fn rough() -> LinkConfig {
     let ms = Duration::from_millis;
     LinkConfig::default()
-        .loss(Loss::Even(0.05))
+        .loss(Loss::Random(0.05))
         .delay(Delay::Uniform { min: ms(1), max: ms(4) })
         .duplicate(0.1, ms(3))
         .reorder(0.1, ms(3))

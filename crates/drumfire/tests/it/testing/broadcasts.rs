@@ -199,7 +199,7 @@ fn run(script: &[Step], workers: Workers, is_broadcast: bool, is_full: bool) -> 
 }
 
 fn set_loss(world: &mut World, rate: f64) {
-    let link = LinkConfig::default().loss(Loss::Even(rate));
+    let link = LinkConfig::default().loss(Loss::Random(rate));
     world.set_uplink(0, &link).unwrap();
     world.set_downlink(0, &link).unwrap();
 }

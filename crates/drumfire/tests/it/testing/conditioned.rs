@@ -64,7 +64,7 @@ fn a_foreign_loop_learns_when_a_delayed_datagram_is_due() {
 #[test]
 fn a_client_whose_link_loses_all_ends_as_documented() {
     let mut world = connected(server_config(), &ClientConfig::default().conditioner(LinkConfig::default()));
-    world.clients[0].set_conditioner(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    world.clients[0].set_conditioner(&LinkConfig::default().loss(Loss::Random(1.0))).unwrap();
     world.clients[0].send_up(say("nothing of this arrives")).unwrap();
     world.advance(Duration::from_secs(60));
     let end = world.clients[0].polled().find_map(|event| match event {

@@ -95,7 +95,7 @@ fn new_timeouts_hold_for_new_connections() {
     let before = join(&mut world).unwrap();
     change(&mut world, |config| config.idle_timeout = 2 * SECOND);
     let after = join(&mut world).unwrap();
-    world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    world.set_links(&LinkConfig::default().loss(Loss::Random(1.0))).unwrap();
     let gone = |world: &mut World| {
         let gone = server_events(world).filter_map(|event| match event {
             Event::Disconnected { peer, closed } => {

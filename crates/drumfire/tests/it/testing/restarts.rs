@@ -262,7 +262,7 @@ fn a_client_gives_up_once_and_disconnected_comes_last() {
 #[test]
 fn clients_reconnect_after_a_long_outage_of_the_path() {
     let mut world = players(2, 8);
-    world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    world.set_links(&LinkConfig::default().loss(Loss::Random(1.0))).unwrap();
     world.advance(35 * SECOND);
     world.set_links(&LinkConfig::default()).unwrap();
     world.advance(15 * SECOND);
@@ -302,7 +302,7 @@ fn an_unused_token_is_tried_again() {
     let request = TokenRequest::new(PlayerId(7), world.server.local_addr(), public);
     let token = world.issue(&request, &key).unwrap();
     world.join_with(&token, &config()).unwrap();
-    world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    world.set_links(&LinkConfig::default().loss(Loss::Random(1.0))).unwrap();
     world.advance(12 * SECOND);
     world.set_links(&LinkConfig::default()).unwrap();
     world.advance(8 * SECOND);
@@ -335,7 +335,7 @@ fn a_token_is_free_again_after_a_half_open_connection_ends() {
     while world.server.control().stats().workers[0].protocol.retry_bytes == 0 {
         world.advance(Duration::from_millis(1));
     }
-    world.set_downlink(0, &near.clone().loss(Loss::Even(1.0))).unwrap();
+    world.set_downlink(0, &near.clone().loss(Loss::Random(1.0))).unwrap();
     while reasons(&events(&mut world, 0)).last() != Some(&ReconnectReason::Failed(ConnectError::Timeout)) {
         world.advance(Duration::from_millis(1));
     }

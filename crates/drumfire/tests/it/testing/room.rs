@@ -33,7 +33,7 @@ fn connected(seed: u64) -> (World, PeerId) {
 
 /// Sets the loss of all links to all or nothing. The delay of 20 ms keeps messages in flight between two steps.
 fn set_dead(world: &mut World, is_dead: bool) {
-    let loss = Loss::Even(if is_dead { 1.0 } else { 0.0 });
+    let loss = Loss::Random(if is_dead { 1.0 } else { 0.0 });
     let delay = Delay::Constant(Duration::from_millis(20));
     world.set_links(&LinkConfig::default().loss(loss).delay(delay)).unwrap();
 }

@@ -11,7 +11,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn rough() -> LinkConfig {
     let delay = Delay::Uniform { min: Duration::from_millis(10), max: Duration::from_millis(40) };
     LinkConfig::default()
-        .loss(Loss::Even(0.2))
+        .loss(Loss::Random(0.2))
         .delay(delay)
         .duplicate(0.1, Duration::from_millis(20))
         .reorder(0.1, Duration::from_millis(30))
@@ -98,7 +98,7 @@ fn each_client_has_a_link_for_each_direction() {
     let mut world = world(2, 1);
     world.advance(SECOND);
     assert_eq!(world.server.polled().count(), 2);
-    world.set_uplink(1, &LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    world.set_uplink(1, &LinkConfig::default().loss(Loss::Random(1.0))).unwrap();
     for client in &mut world.clients {
         client.send_up(Message::unreliable(ChannelId(0), "x")).unwrap();
     }
@@ -112,7 +112,7 @@ fn each_client_has_a_link_for_each_direction() {
 fn a_dead_path_ends_both_ends_by_their_timeouts() {
     let mut world = pair(1);
     world.advance(SECOND);
-    world.set_links(&LinkConfig::default().loss(Loss::Even(1.0))).unwrap();
+    world.set_links(&LinkConfig::default().loss(Loss::Random(1.0))).unwrap();
     world.advance(60 * SECOND);
     let last = world.server.polled().last();
     assert!(matches!(last, Some(Event::Disconnected { .. })), "{last:?}");
