@@ -150,7 +150,7 @@ pub const RELIABLE_MESSAGE_MAX_BYTES: usize = 64 * 1_024;
 pub const MESSAGE_LIMIT_BYTES: u32 = 16 * 1_024 * 1_024;
 
 /// The length in bytes of a reliable message that every peer must accept.
-pub const MESSAGE_LEAST_BYTES: u32 = 1_024;
+pub const MESSAGE_LIMIT_MIN_BYTES: u32 = 1_024;
 
 /// The number of bytes that each reliable message is charged in addition to its payload, so short messages have a cost too.
 pub const MESSAGE_CHARGE_BYTES: u32 = 64;

@@ -10,7 +10,8 @@ use crate::codec::{EncodeError, Reader, check_room};
 use crate::connection_id::ConnectionId;
 use crate::limits::{
     APPLICATION_HELLO_MAX_BYTES, CLIENT_PARAMETERS_BYTES, DATAGRAM_MAX_BYTES, DATAGRAM_START_BYTES,
-    MESSAGE_CHARGE_BYTES, MESSAGE_LEAST_BYTES, MESSAGE_LIMIT_BYTES, SERVER_PARAMETERS_BYTES, TIMEOUT_MIN_MS,
+    MESSAGE_CHARGE_BYTES, MESSAGE_LIMIT_BYTES, MESSAGE_LIMIT_MIN_BYTES, SERVER_PARAMETERS_BYTES,
+    TIMEOUT_MIN_MS,
 };
 
 /// The length in bytes of the client's parameters before the application hello.
@@ -59,7 +60,7 @@ impl SharedParameters {
         let message_max_bytes = u32::from_be_bytes(*reader.array()?);
         let credit_bytes = u32::from_be_bytes(*reader.array()?);
         let fits = fits
-            && (MESSAGE_LEAST_BYTES..=MESSAGE_LIMIT_BYTES).contains(&message_max_bytes)
+            && (MESSAGE_LIMIT_MIN_BYTES..=MESSAGE_LIMIT_BYTES).contains(&message_max_bytes)
             && credit_bytes >= message_max_bytes.saturating_add(MESSAGE_CHARGE_BYTES);
         fits.then_some(Self {
             datagram_max_bytes,

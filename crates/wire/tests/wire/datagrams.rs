@@ -36,7 +36,8 @@ fn cut<'a>(datagram: &'a [u8], end: &Index) -> &'a [u8] {
 
 fn any_shared() -> impl Strategy<Value = SharedParameters> {
     let timeout = || (limits::TIMEOUT_MIN_MS..).prop_map(|ms| Duration::from_millis(ms.into()));
-    let sizes = (1_200_u16..=65_507, limits::MESSAGE_LEAST_BYTES..=limits::MESSAGE_LIMIT_BYTES, any::<u32>());
+    let sizes =
+        (1_200_u16..=65_507, limits::MESSAGE_LIMIT_MIN_BYTES..=limits::MESSAGE_LIMIT_BYTES, any::<u32>());
     (sizes, timeout(), timeout()).prop_map(|((datagram, message, more), silent, unacknowledged)| {
         SharedParameters {
             datagram_max_bytes: datagram,

@@ -66,7 +66,7 @@ fn every_limit_of_the_standard_is_that_of_the_code() {
         ("MESSAGE_IDS_AHEAD", limits::MESSAGE_IDS_AHEAD),
         ("RELIABLE_MESSAGE_MAX_BYTES", limits::RELIABLE_MESSAGE_MAX_BYTES as u64),
         ("MESSAGE_LIMIT_BYTES", limits::MESSAGE_LIMIT_BYTES.into()),
-        ("MESSAGE_LEAST_BYTES", limits::MESSAGE_LEAST_BYTES.into()),
+        ("MESSAGE_LIMIT_MIN_BYTES", limits::MESSAGE_LIMIT_MIN_BYTES.into()),
         ("MESSAGE_CHARGE_BYTES", limits::MESSAGE_CHARGE_BYTES.into()),
         ("UNRELIABLE_MESSAGE_MAX_BYTES", limits::UNRELIABLE_MESSAGE_MAX_BYTES as u64),
         ("CLOSE_REASON_MAX_BYTES", limits::CLOSE_REASON_MAX_BYTES as u64),
