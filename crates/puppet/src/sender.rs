@@ -192,17 +192,17 @@ impl Sender {
     fn message(&mut self, template: FrameTemplate, room: usize, breaks_rules: bool) -> Option<DrawnFrame> {
         let room = room.checked_sub(MESSAGE_FIELDS_BYTES)?;
         let known = self.id(template.id);
-        let pieces = known.and_then(|id| self.state.fragmented.get(&id).copied());
-        let bytes = match (template.length, pieces) {
-            (LengthChoice::Matching, Some(pieces)) => pieces.total as usize,
+        let fragmented = known.and_then(|id| self.state.fragmented.get(&id).copied());
+        let bytes = match (template.length, fragmented) {
+            (LengthChoice::Matching, Some(fragmented)) => fragmented.total as usize,
             (length, _) => self.length(length, room),
         };
         if bytes > room {
             return None;
         }
-        let matches = pieces.filter(|_| template.length == LengthChoice::Matching);
+        let matches = fragmented.filter(|_| template.length == LengthChoice::Matching);
         let (channel, delivery) = match matches {
-            Some(pieces) => (pieces.channel, pieces.delivery),
+            Some(fragmented) => (fragmented.channel, fragmented.delivery),
             None => (self.channel(template.channel), self.delivery(template, known?)),
         };
         let frame = DrawnFrame::Message { channel, delivery, bytes };
@@ -226,10 +226,17 @@ impl Sender {
             (0, self.state.fragmented.get(&id).copied())
         } else {
             let name = self.unreliable_number(template.id, number);
-            (name, self.state.unreliable.iter().find(|(other, _)| *other == name).map(|(_, pieces)| *pieces))
+            (
+                name,
+                self.state
+                    .unreliable
+                    .iter()
+                    .find(|(other, _)| *other == name)
+                    .map(|(_, fragmented)| *fragmented),
+            )
         };
-        let pieces = match known {
-            Some(pieces) if !breaks_rules => pieces,
+        let fragmented = match known {
+            Some(fragmented) if !breaks_rules => fragmented,
             _ => Fragmented {
                 channel: self.channel(template.channel),
                 delivery: match template.mode {
@@ -245,24 +252,24 @@ impl Sender {
                 whole: 0,
             },
         };
-        let bytes = self.length(template.length, room).clamp(1, (pieces.total as usize).min(room.max(1)));
-        let last_offset = pieces.total.checked_sub(u32::try_from(bytes).ok()?)?;
+        let bytes = self.length(template.length, room).clamp(1, (fragmented.total as usize).min(room.max(1)));
+        let last_offset = fragmented.total.checked_sub(u32::try_from(bytes).ok()?)?;
         let offset = match template.offset {
             OffsetChoice::Start => 0,
-            OffsetChoice::Next => pieces.end,
-            OffsetChoice::Gap if pieces.end == 0 => 0,
-            OffsetChoice::Gap => pieces.end + 1,
+            OffsetChoice::Next => fragmented.end,
+            OffsetChoice::Gap if fragmented.end == 0 => 0,
+            OffsetChoice::Gap => fragmented.end + 1,
             OffsetChoice::Uniform => self.below(last_offset + 1),
-            OffsetChoice::Again => self.below(pieces.end.max(1)) & !1,
+            OffsetChoice::Again => self.below(fragmented.end.max(1)) & !1,
             OffsetChoice::End => last_offset,
         };
         // Past the end of the message the template begins again.
         let offset = if offset > last_offset { 0 } else { offset };
         let frame = DrawnFrame::Fragment {
-            channel: pieces.channel,
-            delivery: pieces.delivery,
+            channel: fragmented.channel,
+            delivery: fragmented.delivery,
             number: name,
-            total: pieces.total,
+            total: fragmented.total,
             offset,
             bytes,
         };
@@ -270,7 +277,7 @@ impl Sender {
         if is_one_more && self.state.fragmented.len() >= FRAGMENTED_MAX && !breaks_rules {
             return None;
         }
-        self.allowed(frame, pieces.total.into(), breaks_rules)
+        self.allowed(frame, fragmented.total.into(), breaks_rules)
     }
 
     fn skip(&mut self, template: FrameTemplate, breaks_rules: bool) -> Option<DrawnFrame> {
@@ -280,7 +287,7 @@ impl Sender {
             length => u32::try_from(self.length(length, 1_100)).ok()?,
         };
         let bytes = match self.state.fragmented.get(&id) {
-            Some(pieces) if template.length == LengthChoice::Matching => pieces.total,
+            Some(fragmented) if template.length == LengthChoice::Matching => fragmented.total,
             _ => bytes,
         };
         let (id, after) = (MessageId(id), self.after(template.after, template.channel, id));
