@@ -257,6 +257,10 @@ pub const CHALLENGE_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of challenge rounds for a connection whose Hello came from several addresses.
 pub(crate) const CHALLENGE_ROUNDS: u32 = 10;
 
+/// The time without packets and challenges after which a candidate no longer counts, if the known address has responded.
+/// An attacker who copies one packet diverts some datagrams each time that a search begins, so a search ends late.
+pub(crate) const CANDIDATE_SILENCE: Duration = Duration::from_secs(5);
+
 /// The lifetime of a resume token. A new one is sent at half of it.
 pub const RESUME_LIFE: Duration = Duration::from_secs(600);
 

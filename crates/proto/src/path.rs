@@ -9,7 +9,8 @@ use drumfire_crypto::Entropy;
 use drumfire_wire::{ConnectionId, PathData};
 
 use crate::limits::{
-    AMPLIFICATION, CHALLENGE_INTERVAL, CHALLENGE_ROUNDS, DATAGRAM_SENT_MAX_BYTES, PATH_CANDIDATES,
+    AMPLIFICATION, CANDIDATE_SILENCE, CHALLENGE_INTERVAL, CHALLENGE_ROUNDS, DATAGRAM_SENT_MAX_BYTES,
+    PATH_CANDIDATES,
 };
 use crate::route::Route;
 use crate::time::Moment;
@@ -114,6 +115,12 @@ impl Candidate {
         Self { route, challenge, received_bytes, sent_bytes: 0, seen_at: now }
     }
 
+    /// Whether the candidate neither sent a packet nor was challenged for [`CANDIDATE_SILENCE`].
+    fn is_silent(&self, now: Moment) -> bool {
+        let last_at = self.challenge.sent_at.map_or(self.seen_at, |sent_at| sent_at.max(self.seen_at));
+        now.since(last_at) >= CANDIDATE_SILENCE
+    }
+
     /// The number of bytes that may still be sent to the candidate (anti-amplification, RFC 9000 section 8.1).
     const fn allowance_bytes(&self) -> usize {
         self.received_bytes.saturating_mul(AMPLIFICATION).saturating_sub(self.sent_bytes)
@@ -180,6 +187,8 @@ impl Path {
         // A newer packet from the known address ends the lead of any candidate: the peer is still there, or has come
         // back.
         if from == self.route {
+            // Otherwise the search would last as long as the peer sends, and data would not follow its next move.
+            self.search.take_if(|search| is_newest && search.is_won_by_known(now));
             if let Some(search) = &mut self.search {
                 if is_newest {
                     search.leading = None;
@@ -350,6 +359,13 @@ impl Search {
     fn leading(&self) -> Option<&Candidate> {
         let leading = self.leading?;
         self.candidates.iter().flatten().find(|candidate| candidate.route == leading)
+    }
+
+    /// Whether the known address responded, and all candidates are silent.
+    fn is_won_by_known(&self, now: Moment) -> bool {
+        self.prefers_known
+            && self.challenge_rounds_left == 0
+            && self.candidates.iter().flatten().all(|candidate| candidate.is_silent(now))
     }
 
     /// When the challenge to the leading candidate is repeated. A challenge or its response may be lost while neither

@@ -218,3 +218,63 @@ fn a_copied_packet_makes_a_candidate_only_during_a_search() {
     assert!(test_path.path.on_response(challenges.iter().find(|(to, _)| *to == address(3)).unwrap().1));
     assert_eq!(test_path.path.route, address(3));
 }
+
+/// Responds to the challenges that were sent to the known address.
+fn respond_from_known(test_path: &mut TestPath, challenges: &[(Route, PathData)]) {
+    for (_, data) in challenges.iter().filter(|(to, _)| *to == address(1)) {
+        assert!(!test_path.path.on_response(*data));
+    }
+}
+
+#[test]
+fn a_search_that_the_known_address_wins_ends() {
+    let mut test_path = TestPath::new();
+    test_path.receive(0, 2, 1_000, true);
+    let (challenges, _) = test_path.send(0);
+    respond_from_known(&mut test_path, &challenges);
+    for at in (10..5_000).step_by(10) {
+        test_path.receive(at, 1, 100, true);
+        assert!(test_path.path.is_searching(), "the candidate may send again: {at}");
+    }
+    test_path.receive(5_000, 1, 100, false);
+    assert!(test_path.path.is_searching(), "the packet is not the newest");
+    test_path.receive(5_000, 1, 100, true);
+    assert!(!test_path.path.is_searching());
+    // The peer moves minutes later. Data follows immediately, and a lost challenge is repeated.
+    test_path.receive(200_000, 3, 1_000, true);
+    assert_eq!(test_path.send(200_000).1, address(3));
+    assert!(test_path.path.repeat_at().is_some());
+}
+
+#[test]
+fn a_search_goes_on_while_a_candidate_sends_or_nothing_is_proved() {
+    let mut test_path = TestPath::new();
+    for at in (0..60_000).step_by(2_000) {
+        test_path.receive(at, 2, 1_000, true);
+        let (challenges, _) = test_path.send(at);
+        respond_from_known(&mut test_path, &challenges);
+        test_path.receive(at + 1_000, 1, 100, true);
+        assert!(test_path.path.is_searching(), "{at}");
+    }
+    let mut test_path = TestPath::new();
+    test_path.receive(0, 2, 1_000, true);
+    test_path.send(0);
+    test_path.receive(60_000, 1, 100, true);
+    assert!(test_path.path.is_searching(), "the known address has not responded");
+}
+
+#[test]
+fn a_search_among_the_addresses_of_a_hello_ends_after_its_rounds() {
+    let mut test_path = TestPath::new();
+    test_path.path.search_among(ms(0), [address(2)].into_iter(), 1_200, &mut test_path.entropy);
+    let (mut challenge_count, mut at) = (0, 0);
+    while test_path.path.is_searching() {
+        assert!(at < 60_000, "the search does not end");
+        let (challenges, _) = test_path.send(at);
+        challenge_count += challenges.iter().filter(|(to, _)| *to == address(2)).count();
+        respond_from_known(&mut test_path, &challenges);
+        at += 1_000;
+        test_path.receive(at, 1, 100, true);
+    }
+    assert_eq!(challenge_count, 10);
+}
