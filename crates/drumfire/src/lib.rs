@@ -199,8 +199,9 @@
 //!
 //! [`Access`] selects whether clients need a token. The [`admission`] settings limit the connections of the server and of one source, keep
 //! new clients away from a busy worker, and call the [hook](ServerConfig::accept) of the game. [`Control::ban`] rejects players and
-//! addresses for a time, and [`Control::close_gate`] rejects all new clients. A rejected client receives [`ConnectError::Refused`] within
-//! two round trips, with the reason, and with the time or the server for the next attempt. The rejection costs the server one datagram.
+//! addresses for a time, and [`Control::close_gate`] rejects all new clients. A rejected client receives [`ConnectError::Refused`] after two
+//! round trips and a second, with the reason, and with the time or the server for the next attempt. A refused token is reported without
+//! the second. A rejection costs the server a datagram for each Hello.
 //!
 //! # Observability
 //!

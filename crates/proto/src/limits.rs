@@ -175,7 +175,7 @@ pub const FULL_RETRY_AFTER: Duration = Duration::from_secs(10);
 /// The number of equal refusals in a row after which a client starts to believe an unauthenticated one.
 pub const REFUSALS_BELIEVED: u32 = 3;
 
-/// The time for which a Welcome may still arrive after [`REFUSALS_BELIEVED`] refusals.
+/// The time for which a Welcome may still arrive after an authenticated refusal, or after [`REFUSALS_BELIEVED`] others.
 pub const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 
 /// The number of cookies that a connecting client stores.

@@ -57,7 +57,7 @@ pub enum Verdict {
     Accept,
     /// Accepts the client at this worker, and ignores the placement key of its token.
     AcceptAt(Placement),
-    /// Refuses the client.
+    /// Refuses the client. For a second the client asks again before it gives up, and the hook is called each time.
     Refuse {
         /// The reason, usually [`RefuseReason::Full`] or [`RefuseReason::Banned`].
         reason: RefuseReason,

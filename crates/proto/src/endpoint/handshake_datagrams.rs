@@ -372,8 +372,7 @@ impl<P: Placement> Endpoint<P> {
         let Some(Phase::Connecting(attempt)) = connection.phase.as_deref_mut() else {
             return Err(DropReason::UnknownClientId);
         };
-        // A Refuse that was authenticated ends the attempt. Any other may be forged by an attacker on the path, so the
-        // attempt only notes it and goes on.
+        // An attacker on the path may have forged or caused the Refuse, so the attempt usually only notes it and goes on.
         if attempt.on_refuse(now, &refuse, bytes) {
             let error = attempt.failure(now);
             self.events.connect_failed(peer, error);

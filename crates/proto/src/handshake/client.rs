@@ -58,7 +58,7 @@ struct Refused {
     count: u32,
     /// Its MAC is valid, so the server sent it.
     is_proved: bool,
-    /// When it is believed. Set once it was authenticated or arrived often enough.
+    /// When it is believed, unless a Welcome comes first. Set once it was authenticated or arrived often enough.
     believed_at: Option<Moment>,
 }
 
@@ -147,14 +147,22 @@ impl Attempt {
         }
     }
 
-    /// Processes a Refuse for this attempt, with its bytes. Returns whether it was authenticated, which ends the
-    /// attempt. An unauthenticated refusal is believed when it arrives for the third time, unless a Welcome follows
-    /// soon.
+    /// Processes a Refuse for this attempt, with its bytes. Returns whether it ends the attempt immediately, which only
+    /// an authenticated judgment of the token does. Any other authenticated refusal is believed unless a Welcome
+    /// follows soon. An unauthenticated one must also arrive three times.
     pub(crate) fn on_refuse(&mut self, now: Moment, refuse: &Refuse, bytes: &[u8]) -> bool {
         let refusal = refuse.refusal;
         if self.is_proved(refuse, bytes) {
-            self.refused = Some(Refused { refusal, count: 1, is_proved: true, believed_at: Some(now) });
-            return true;
+            let is_final = judges_token(refusal.reason);
+            if is_final || !self.refused.as_ref().is_some_and(|refused| refused.is_proved) {
+                // The server judges addresses too, which the MAC does not cover. An attacker may have sent a copy of the
+                // Hello from an address that the server does not admit, and then have forwarded the Refuse.
+                let deadline = self.started_at.after(HANDSHAKE_DEADLINE);
+                let believed_at = if is_final { now } else { now.after(REFUSAL_DELAY).min(deadline) };
+                let believed_at = Some(believed_at);
+                self.refused = Some(Refused { refusal, count: 1, is_proved: true, believed_at });
+            }
+            return is_final;
         }
         // Once a refusal is believed, only a Welcome changes that. A retry time in it counts down, so later refusals
         // may differ.
@@ -249,6 +257,11 @@ impl Attempt {
     fn may_send_cookie_at(&self, now: Moment) -> Moment {
         self.cookie_sent_at.map_or(now, |sent| sent.after(COOKIE_HELLO_INTERVAL).max(now))
     }
+}
+
+/// Whether a server gives this reason for the token alone, and to all copies of a Hello.
+const fn judges_token(reason: RefuseReason) -> bool {
+    matches!(reason, RefuseReason::TokenExpired | RefuseReason::TokenForeign | RefuseReason::TokenUsed)
 }
 
 /// The suites that this end offers.
@@ -355,31 +368,68 @@ mod tests {
         assert_eq!(first[572..], second[572..]);
     }
 
+    /// Processes a Refuse that is authenticated by this key, or not at all.
+    fn refuse_with(attempt: &mut Attempt, at: u64, refusal: Refusal, key: Option<&RefuseKey>) -> bool {
+        let (client_id, mut bytes) = (attempt.client_id(), [0; wire_limits::REFUSE_MIN_BYTES]);
+        let mac = [0; wire_limits::REFUSE_MAC_BYTES];
+        Refuse { client_id, refusal, mac }.encode(&mut bytes.as_mut_slice()).unwrap();
+        if let Some(key) = key {
+            let [.., message_1] = attempt.hello.mac1_input();
+            let (head, mac) = bytes.split_at_mut(Refuse::MAC_OFFSET);
+            mac.copy_from_slice(&key.mac(head, message_1));
+        }
+        attempt.on_refuse(ms(at), &Refuse::decode(&bytes).unwrap(), &bytes)
+    }
+
+    fn refusal(reason: RefuseReason) -> Refusal {
+        let (version_min, version_max) = (VERSION, VERSION);
+        Refusal { reason, version_min, version_max, retry_after: None, address: None }
+    }
+
+    /// An attempt with a token, and the key that authenticates its refusals.
+    fn attempt_with_key() -> (Attempt, RefuseKey) {
+        let (mut attempt, psk) = (attempt(), Secret::new([6; 32]));
+        attempt.refuse_key = Some(RefuseKey::derive(&psk));
+        (attempt, RefuseKey::derive(&psk))
+    }
+
     #[test]
     fn only_a_proved_refusal_may_redirect() {
-        let psk = Secret::new([6; 32]);
         for has_mac in [false, true] {
-            let mut attempt = attempt();
-            attempt.refuse_key = Some(RefuseKey::derive(&psk));
+            let (mut attempt, key) = attempt_with_key();
             let address = Some("192.0.2.9:7777".parse().unwrap());
-            let reason = RefuseReason::Redirect;
-            let refusal = Refusal { reason, version_min: 1, version_max: 1, retry_after: None, address };
-            let client_id = attempt.client_id();
-            let mut bytes = [0; wire_limits::REFUSE_MIN_BYTES];
-            let mac = [0; wire_limits::REFUSE_MAC_BYTES];
-            Refuse { client_id, refusal, mac }.encode(&mut bytes.as_mut_slice()).unwrap();
-            if has_mac {
-                let [.., message_1] = attempt.hello.mac1_input();
-                let (head, mac) = bytes.split_at_mut(Refuse::MAC_OFFSET);
-                mac.copy_from_slice(&RefuseKey::derive(&psk).mac(head, message_1));
-            }
-            let refuse = Refuse::decode(&bytes).unwrap();
+            let refusal = Refusal { address, ..refusal(RefuseReason::Redirect) };
             for _ in 0..REFUSALS_BELIEVED {
-                assert_eq!(attempt.on_refuse(ms(10), &refuse, &bytes), has_mac);
+                assert!(!refuse_with(&mut attempt, 10, refusal, Some(&key).filter(|_| has_mac)));
             }
             let told = Refusal { address: address.filter(|_| has_mac), ..refusal };
             assert_eq!(attempt.failure(attempt.expires_at()), ConnectError::Refused(Box::new(told)));
         }
+    }
+
+    #[test]
+    fn a_proved_refusal_waits_for_a_welcome_unless_it_judges_the_token() {
+        for reason in [RefuseReason::TokenExpired, RefuseReason::TokenForeign, RefuseReason::TokenUsed] {
+            let (mut attempt, key) = attempt_with_key();
+            assert!(refuse_with(&mut attempt, 10, refusal(reason), Some(&key)), "{reason:?}");
+            assert_eq!(attempt.expires_at(), ms(10));
+        }
+        for reason in
+            [RefuseReason::Banned, RefuseReason::Full, RefuseReason::TryThere, RefuseReason::Other(99)]
+        {
+            let (mut attempt, key) = attempt_with_key();
+            for at in [10, 500] {
+                assert!(!refuse_with(&mut attempt, at, refusal(reason), Some(&key)), "{reason:?}");
+            }
+            assert_eq!(attempt.expires_at(), ms(1_010), "the first one counts");
+            let refused = ConnectError::Refused(Box::new(refusal(reason)));
+            assert_eq!(attempt.failure(ms(1_010)), refused);
+            assert!(sent_until(&mut attempt, 1_000).len() >= 3, "Hellos go on");
+        }
+        let (mut attempt, key) = attempt_with_key();
+        refuse_with(&mut attempt, 4_900, refusal(RefuseReason::Banned), Some(&key));
+        let refused = ConnectError::Refused(Box::new(refusal(RefuseReason::Banned)));
+        assert_eq!((attempt.expires_at(), attempt.failure(ms(5_000))), (ms(5_000), refused));
     }
 
     #[test]
@@ -396,17 +446,8 @@ mod tests {
 
     /// Processes an unauthenticated Refuse with this retry time in seconds.
     fn refuse(attempt: &mut Attempt, at: u64, seconds: u64) -> bool {
-        let refusal = Refusal {
-            reason: RefuseReason::Full,
-            version_min: VERSION,
-            version_max: VERSION,
-            retry_after: Some(Duration::from_secs(seconds)),
-            address: None,
-        };
-        let refuse = Refuse { client_id: attempt.client_id(), refusal, mac: [0; 16] };
-        let mut bytes = Vec::new();
-        refuse.encode(&mut bytes).unwrap();
-        attempt.on_refuse(ms(at), &refuse, &bytes)
+        let retry_after = Some(Duration::from_secs(seconds));
+        refuse_with(attempt, at, Refusal { retry_after, ..refusal(RefuseReason::Full) }, None)
     }
 
     #[test]

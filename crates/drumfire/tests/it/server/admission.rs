@@ -120,7 +120,7 @@ fn a_hook_that_panics_refuses_one_client() {
         let Refusal { reason, retry_after, .. } = refusal(&world, 1);
         assert_eq!((reason, retry_after), (RefuseReason::Full, Some(Duration::from_secs(10))));
         world.until("it is counted", |world| {
-            world.server.control().stats().dropped(DropReason::AcceptPanicked) == 1 && world.peers.len() == 2
+            world.server.control().stats().dropped(DropReason::AcceptPanicked) >= 1 && world.peers.len() == 2
         });
         assert!(
             world
@@ -203,7 +203,7 @@ fn behind_a_closed_gate_only_new_clients_are_refused() {
             }
         }
         world.until("all that came are there", |world| {
-            world.peers.len() == 8 && world.server.control().stats().dropped(DropReason::NotAdmitting) == 8
+            world.peers.len() == 8 && world.server.control().stats().dropped(DropReason::NotAdmitting) >= 8
         });
     }
 }
@@ -235,7 +235,7 @@ fn an_overloaded_worker_refuses_clients_and_keeps_its_players() {
         let Refusal { reason, retry_after, .. } = refusal(&world, sent_away);
         assert_eq!((reason, retry_after), (RefuseReason::Full, Some(Duration::from_secs(10))));
         world.until("it is counted", |world| {
-            world.server.control().stats().dropped(DropReason::Overloaded) == 1
+            world.server.control().stats().dropped(DropReason::Overloaded) >= 1
         });
         loop {
             let then = now() + RETRY_AFTER;

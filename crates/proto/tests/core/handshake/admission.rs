@@ -113,9 +113,14 @@ impl World {
         assert_eq!(self.server.stats().unexplained(), 0);
     }
 
-    /// Returns the first event of the client, and its delay.
+    /// Connects, and returns the outcome and its delay.
     fn outcome(&mut self, token: Option<&IssuedToken>) -> (Result<(), ConnectError>, Duration) {
         self.connect(token);
+        self.first_event()
+    }
+
+    /// Returns the first event of the client, and its delay.
+    fn first_event(&mut self) -> (Result<(), ConnectError>, Duration) {
         for _ in 0..300 {
             self.round_trip();
             let heard = match self.client.poll_event() {
@@ -127,6 +132,15 @@ impl World {
             return (heard, self.now.monotonic.since(self.start));
         }
         panic!("nothing was heard")
+    }
+
+    /// Passes a copy of a Hello to the server, and returns the response.
+    fn answer_to_copy(&mut self, from: SocketAddr, hello: &[u8]) -> Vec<u8> {
+        let (mut bytes, mut memory) = (hello.to_vec(), [0; 1_200]);
+        self.server.handle_datagrams(self.now, [Inbound { from: from.into(), bytes: &mut bytes }]);
+        let transmit = self.server.poll_transmit(self.now, &mut memory).expect("a response");
+        assert_eq!(transmit.to.peer, from);
+        memory[..transmit.bytes].to_vec()
     }
 
     fn sent_kind(&self, kind: u8) -> impl Iterator<Item = &Vec<u8>> {
@@ -159,15 +173,35 @@ fn refusal(heard: Result<(), ConnectError>) -> Refusal {
     }
 }
 
-#[test]
-fn a_rejected_client_gets_its_reason_in_two_round_trips() {
-    let seconds = |seconds| Some(Duration::from_secs(seconds));
-    let banned = Rejection {
+fn banned() -> Rejection {
+    Rejection {
         counted_as: DropReason::Banned,
         reason: RefuseReason::Banned,
-        retry_after: seconds(100_000),
+        retry_after: Some(Duration::from_secs(100_000)),
         address: None,
-    };
+    }
+}
+
+#[test]
+fn a_refusal_of_a_copied_hello_does_not_stop_its_owner() {
+    let mut world = World::new(PlacementDecision::Rejected(banned()), by_token());
+    world.connect(Some(&issued(&token(9))));
+    // The attacker copies the first Hello, proves its own address, which is banned, and forwards the refusal.
+    let (copier, mut hello) = ("203.0.113.66:6666".parse().unwrap(), [0; 1_200]);
+    world.client.poll_transmit(world.now, &mut hello).unwrap();
+    let retry = world.answer_to_copy(copier, &hello);
+    hello[540..572].copy_from_slice(&retry[9..41]);
+    let mut refuse = world.answer_to_copy(copier, &hello);
+    assert_eq!(refuse[0], REFUSE_KIND);
+    let from = address(SERVER).into();
+    world.client.handle_datagrams(world.now, [Inbound { from, bytes: &mut refuse }]);
+    world.placement.0.borrow_mut().answer = PlacementDecision::Here;
+    assert_eq!(world.first_event().0, Ok(()));
+}
+
+#[test]
+fn a_rejected_client_gets_its_reason_in_two_round_trips_and_a_second() {
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
     let answers = [
         (
             PlacementDecision::Full { retry_after: seconds(7) },
@@ -178,7 +212,7 @@ fn a_rejected_client_gets_its_reason_in_two_round_trips() {
         ),
         (PlacementDecision::Full { retry_after: None }, DropReason::ServerFull, RefuseReason::Full, 0, None),
         (PlacementDecision::Used, DropReason::TokenUsed, RefuseReason::TokenUsed, 0, None),
-        (PlacementDecision::Rejected(banned), DropReason::Banned, RefuseReason::Banned, 65_535, None),
+        (PlacementDecision::Rejected(banned()), DropReason::Banned, RefuseReason::Banned, 65_535, None),
         (
             PlacementDecision::Rejected(rejection()),
             DropReason::Declined,
@@ -196,13 +230,17 @@ fn a_rejected_client_gets_its_reason_in_two_round_trips() {
             refusal.retry_after,
             Some(Duration::from_secs(retry_after)).filter(|after| !after.is_zero())
         );
-        assert_eq!(after, Duration::from_millis(40), "one for the cookie, one for the answer");
+        // One round trip for the cookie, and one for the answer.
+        let waits = reason != RefuseReason::TokenUsed;
+        assert_eq!(after, Duration::from_millis(if waits { 1_040 } else { 40 }));
         let stats = world.server.stats();
-        assert_eq!(stats.dropped(counted_as), 1, "{counted_as:?}");
+        // While the client waits for a Welcome, it sends one more Hello.
+        let hellos = if waits { 2 } else { 1 };
+        assert_eq!(stats.dropped(counted_as), hellos as u64, "{counted_as:?}");
         assert_eq!((stats.handshakes_computed, stats.forwarded, world.server.connection_count()), (0, 0, 0));
-        assert_eq!(world.placement.0.borrow().asked.len(), 1, "a Hello without a cookie is not decided");
+        assert_eq!(world.placement.0.borrow().asked.len(), hellos, "a Hello without a cookie is not decided");
         let refuse: Vec<_> = world.sent_kind(REFUSE_KIND).collect();
-        assert!(refuse.len() == 1 && refuse[0].len() <= 96);
+        assert!(refuse.len() == hellos && refuse.iter().all(|bytes| bytes.len() <= 96));
         assert!(stats.refuse_bytes + stats.retry_bytes <= stats.hello_bytes / 10, "{stats:?}");
     }
 }
@@ -259,12 +297,12 @@ fn an_unproved_address_gets_no_reason_even_without_load() {
         World::new(PlacementDecision::Rejected(rejection()), by_token().cookie(Cookie::UnderLoad));
     let (heard, after) = world.outcome(Some(&issued(&token(9))));
     assert_eq!(refusal(heard).address, Some(other_server()));
-    assert_eq!(after, Duration::from_millis(40));
+    assert_eq!(after, Duration::from_millis(1_040));
     let kinds: Vec<u8> = world.sent.iter().map(|bytes| bytes[0]).collect();
-    assert_eq!(kinds, [0x8a, REFUSE_KIND], "a Retry first");
+    assert_eq!(kinds, [0x8a, REFUSE_KIND, REFUSE_KIND], "a Retry first");
     let proved: Vec<bool> =
         world.placement.0.borrow().asked.iter().map(|asked| asked.is_address_proved).collect();
-    assert_eq!(proved, [false, true]);
+    assert_eq!(proved, [false, true, true]);
     assert_eq!(world.server.stats().handshakes_computed, 0);
 }
 
