@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn a_refusal_has_a_reason_and_a_retry_time() {
         let (retry_after, address) = (Some(Duration::from_secs(10)), None);
-        let refusal =
-            Refusal { reason: RefuseReason::Full, version_min: 1, version_max: 1, retry_after, address };
+        let (reason, version_min, version_max, is_proved) = (RefuseReason::Full, 1, 1, true);
+        let refusal = Refusal { reason, version_min, version_max, retry_after, address, is_proved };
         let error = ConnectError::Refused(Box::new(refusal));
         let (event, text) = to_c_event(&Event::ConnectFailed { peer: peer(), error });
         assert_eq!(event.kind, DrumfireEventKind::ConnectFailed);

@@ -170,6 +170,7 @@ fn answer(what: u8, client_id: ClientId, input: &mut Input<'_>) -> Vec<u8> {
                 version_max: input.u16(),
                 retry_after: None,
                 address: None,
+                is_proved: false,
             };
             Refuse { client_id, refusal, mac: input.array() }.encode(datagram)
         }

@@ -95,16 +95,17 @@ crate::debug_with_display!(CloseError);
 pub enum ConnectError {
     /// No genuine Welcome arrived in time. Check that the server runs, and its address, key, and protocol id.
     Timeout,
-    /// The server does not support this client's version. One of the two is too old.
+    /// The server does not support this client's version. One of the two is too old. Nothing proves that the server said so.
     VersionMismatch {
         /// The oldest wire version that the server supports (PROTOCOL 2.2, "Versions").
         min: u16,
         /// The newest wire version that the server supports.
         max: u16,
     },
-    /// The token has expired, or was issued before the server started. Get a new one.
+    /// The token has expired, or was issued before the server started. Get a new one. The server proved that it said so.
     TokenExpired,
-    /// The server refused the connection, for this reason.
+    /// The server refused the connection, for this reason. [`Refusal::is_proved`] is false if an observer of the attempt may have
+    /// written the refusal.
     Refused(Box<Refusal>),
     /// The application closed the attempt.
     Closed,
@@ -340,7 +341,8 @@ mod tests {
     fn a_refused_token_names_the_problem_and_the_remedy() {
         let text = |reason| {
             let (version_min, version_max) = (VERSION, VERSION);
-            let refusal = Refusal { reason, version_min, version_max, retry_after: None, address: None };
+            let (retry_after, address, is_proved) = (None, None, false);
+            let refusal = Refusal { reason, version_min, version_max, retry_after, address, is_proved };
             ConnectError::Refused(Box::new(refusal)).to_string()
         };
         for (reason, problem, way_out) in [

@@ -211,9 +211,12 @@ impl ClientConfig {
 /// - The keys are used up, or were invalidated at this client.
 /// - An attempt received no answer or could not be sent, or the server was full.
 /// - An authenticated refusal redirected the attempt to another address.
+/// - A refusal is not authenticated ([`Refusal::is_proved`](crate::error::Refusal::is_proved)), so an attacker may have written it. All
+///   refusals in open access are of this kind, also those of banned clients. `Reconnecting` reports each, and attempts go on with growing
+///   waits.
 ///
-/// It does not reconnect after a close by either application, a final shutdown, a protocol error, or another refusal. It also gives
-/// up when the same player connected from elsewhere.
+/// It does not reconnect after a close by either application, a final shutdown, a protocol error, or another authenticated refusal. It
+/// also gives up when the same player connected from elsewhere.
 ///
 /// The client presents its newest resume token. Without one, it presents the token of its first connection, if it had one. Channel options
 /// are kept.
@@ -228,7 +231,7 @@ impl ClientConfig {
 ///   [`Event::Receipt`](crate::Event::Receipt) comes before `Reconnecting`. The outcome is `Lost` if the acknowledgment did not arrive.
 ///
 /// The client waits for a random time before each attempt, so that the clients of a restarted server are spread over time. The wait is
-/// at most 100 ms before the first attempt, and its limit doubles up to 5 s. A server that is full may ask for a longer wait.
+/// at most 100 ms before the first attempt, and its limit doubles up to 5 s. A server that is full may ask for a longer wait in an authenticated refusal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]

@@ -255,16 +255,16 @@ impl ReconnectState {
         let redirected = self.redirected.take();
         match error {
             // The answer may have been lost, or may have arrived too late.
-            ConnectError::Timeout | ConnectError::KeysInvalidated => {
-                self.timed_out_at = Some(now);
-                Some(Duration::ZERO)
-            }
+            ConnectError::Timeout | ConnectError::KeysInvalidated => self.after_no_answer(now),
+            // An attacker on the path may have written the refusal. Neither its reason nor its time may stop the attempts
+            // (PROTOCOL 16, "Refuse"). A refusal for the version is never proved.
+            ConnectError::VersionMismatch { .. } => self.after_no_answer(now),
+            ConnectError::Refused(refusal) if !refusal.is_proved => self.after_no_answer(now),
             // A host between two networks has no address to send from.
             ConnectError::Unreachable => Some(Duration::ZERO),
             ConnectError::Refused(refusal) => match refusal.reason {
                 RefuseReason::Full => Some(refusal.retry_after.unwrap_or_default()),
                 RefuseReason::Redirect => {
-                    // The core returns an address only if the server proved that it sent it.
                     let address = refusal.address.filter(|address| check_server(*address).is_ok())?;
                     self.redirected = Some(address);
                     Some(refusal.retry_after.unwrap_or_default())
@@ -278,6 +278,12 @@ impl ReconnectState {
             },
             _ => None,
         }
+    }
+
+    /// Returns the shortest wait after an attempt of which the server's answer is not known.
+    const fn after_no_answer(&mut self, now: Moment) -> Option<Duration> {
+        self.timed_out_at = Some(now);
+        Some(Duration::ZERO)
     }
 
     /// Returns the number of the next attempt and the wait before it. `None` if it would begin too late.

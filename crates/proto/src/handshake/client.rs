@@ -56,8 +56,6 @@ struct Refused {
     refusal: Refusal,
     /// How often it arrived in a row.
     count: u32,
-    /// Its MAC is valid, so the server sent it.
-    is_proved: bool,
     /// When it is believed, unless a Welcome comes first. Set once it was authenticated or arrived often enough.
     believed_at: Option<Moment>,
 }
@@ -130,15 +128,15 @@ impl Attempt {
     /// Why the attempt failed, once it has.
     pub(crate) fn failure(&self, now: Moment) -> ConnectError {
         let is_believed = |refused: &&Refused| refused.believed_at.is_some_and(|at| at <= now);
-        let Some(&Refused { mut refusal, is_proved, .. }) = self.refused.as_ref().filter(is_believed) else {
+        let Some(&Refused { mut refusal, .. }) = self.refused.as_ref().filter(is_believed) else {
             return ConnectError::Timeout;
         };
+        let Refusal { reason, version_min: min, version_max: max, is_proved, .. } = refusal;
         if !is_proved {
             // An attacker on the path could have written it, to send players to another server.
             refusal.address = None;
         }
-        let Refusal { reason, version_min: min, version_max: max, .. } = refusal;
-        if reason == RefuseReason::TokenExpired {
+        if reason == RefuseReason::TokenExpired && is_proved {
             ConnectError::TokenExpired
         } else if reason == RefuseReason::Version && !(min..=max).contains(&VERSION) {
             ConnectError::VersionMismatch { min, max }
@@ -151,16 +149,15 @@ impl Attempt {
     /// an authenticated judgment of the token does. Any other authenticated refusal is believed unless a Welcome
     /// follows soon. An unauthenticated one must also arrive three times.
     pub(crate) fn on_refuse(&mut self, now: Moment, refuse: &Refuse, bytes: &[u8]) -> bool {
-        let refusal = refuse.refusal;
-        if self.is_proved(refuse, bytes) {
+        let refusal = Refusal { is_proved: self.is_proved(refuse, bytes), ..refuse.refusal };
+        if refusal.is_proved {
             let is_final = judges_token(refusal.reason);
-            if is_final || !self.refused.as_ref().is_some_and(|refused| refused.is_proved) {
+            if is_final || !self.refused.as_ref().is_some_and(|refused| refused.refusal.is_proved) {
                 // The server judges addresses too, which the MAC does not cover. An attacker may have sent a copy of the
                 // Hello from an address that the server does not admit, and then have forwarded the Refuse.
                 let deadline = self.started_at.after(HANDSHAKE_DEADLINE);
                 let believed_at = if is_final { now } else { now.after(REFUSAL_DELAY).min(deadline) };
-                let believed_at = Some(believed_at);
-                self.refused = Some(Refused { refusal, count: 1, is_proved: true, believed_at });
+                self.refused = Some(Refused { refusal, count: 1, believed_at: Some(believed_at) });
             }
             return is_final;
         }
@@ -170,7 +167,7 @@ impl Attempt {
             return false;
         }
         let before = self.refused.take().filter(|refused| refused.refusal == refusal);
-        let new = Refused { refusal, count: 0, is_proved: false, believed_at: None };
+        let new = Refused { refusal, count: 0, believed_at: None };
         let mut refused = before.unwrap_or(new);
         refused.count = refused.count.saturating_add(1);
         if refused.count >= REFUSALS_BELIEVED {
@@ -382,8 +379,8 @@ mod tests {
     }
 
     fn refusal(reason: RefuseReason) -> Refusal {
-        let (version_min, version_max) = (VERSION, VERSION);
-        Refusal { reason, version_min, version_max, retry_after: None, address: None }
+        let (version_min, version_max, is_proved) = (VERSION, VERSION, true);
+        Refusal { reason, version_min, version_max, retry_after: None, address: None, is_proved }
     }
 
     /// An attempt with a token, and the key that authenticates its refusals.
@@ -402,7 +399,7 @@ mod tests {
             for _ in 0..REFUSALS_BELIEVED {
                 assert!(!refuse_with(&mut attempt, 10, refusal, Some(&key).filter(|_| has_mac)));
             }
-            let told = Refusal { address: address.filter(|_| has_mac), ..refusal };
+            let told = Refusal { address: address.filter(|_| has_mac), is_proved: has_mac, ..refusal };
             assert_eq!(attempt.failure(attempt.expires_at()), ConnectError::Refused(Box::new(told)));
         }
     }
@@ -430,6 +427,16 @@ mod tests {
         refuse_with(&mut attempt, 4_900, refusal(RefuseReason::Banned), Some(&key));
         let refused = ConnectError::Refused(Box::new(refusal(RefuseReason::Banned)));
         assert_eq!((attempt.expires_at(), attempt.failure(ms(5_000))), (ms(5_000), refused));
+    }
+
+    #[test]
+    fn an_unproved_judgment_of_the_token_is_no_fact() {
+        let (mut attempt, _) = attempt_with_key();
+        for _ in 0..REFUSALS_BELIEVED {
+            refuse_with(&mut attempt, 10, refusal(RefuseReason::TokenExpired), None);
+        }
+        let told = Refusal { is_proved: false, ..refusal(RefuseReason::TokenExpired) };
+        assert_eq!(attempt.failure(ms(1_010)), ConnectError::Refused(Box::new(told)));
     }
 
     #[test]

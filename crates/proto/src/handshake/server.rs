@@ -176,7 +176,8 @@ impl HandshakeResponder {
             return None;
         }
         let retry_after = retry_after.map(whole_seconds);
-        let refusal = Refusal { reason, version_min: VERSION, version_max: VERSION, retry_after, address };
+        let (version_min, version_max, is_proved) = (VERSION, VERSION, false);
+        let refusal = Refusal { reason, version_min, version_max, retry_after, address, is_proved };
         let mut bytes = [0; wire_limits::REFUSE_MIN_BYTES];
         let mac = [0; wire_limits::REFUSE_MAC_BYTES];
         Refuse { client_id: hello.fields.client_id, refusal, mac }.encode(&mut bytes.as_mut_slice()).ok()?;

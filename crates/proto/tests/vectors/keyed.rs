@@ -43,6 +43,7 @@ fn refusals_match_their_vectors() {
             version_max: inputs.number("version_max"),
             retry_after,
             address: inputs.0["address"].as_str().map(|text| text.parse().unwrap()),
+            is_proved: false,
         };
         let client_id = ClientId(inputs.array("client_id"));
         let mut refuse = Refuse { client_id, refusal, mac: [0; 16] };

@@ -55,6 +55,9 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
     /// The address of another server to try, if there is one.
     pub address: Option<SocketAddr>,
+    /// Whether the client has verified the MAC, so that the server wrote this. Otherwise any observer of the Hello may have
+    /// written it. It is false after decoding and ignored when encoding, because the codec has no keys.
+    pub is_proved: bool,
 }
 
 /// A Refuse (PROTOCOL 16, "Refuse").
@@ -171,6 +174,7 @@ impl Refuse {
             version_max,
             retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
             address: ip.map(|ip| SocketAddr::new(ip, port)),
+            is_proved: false,
         };
         Some(Self { client_id, refusal, mac: *reader.array()? })
     }
@@ -182,7 +186,7 @@ impl Refuse {
     /// [`EncodeError::NoRoom`] if `out` is too short. Nothing is written then.
     pub fn encode(&self, out: &mut impl BufMut) -> Result<(), EncodeError> {
         check_room(REFUSE_MIN_BYTES, out.remaining_mut())?;
-        let Refusal { reason, version_min, version_max, retry_after, address } = self.refusal;
+        let Refusal { reason, version_min, version_max, retry_after, address, is_proved: _ } = self.refusal;
         // The largest value represents all longer times.
         let seconds = retry_after.map_or(0, |after| u16::try_from(after.as_secs()).unwrap_or(u16::MAX));
         out.put_u8(REFUSE);
@@ -218,7 +222,8 @@ mod tests {
 
     fn refuse(address: Option<SocketAddr>, retry_after: Option<Duration>) -> Refuse {
         let reason = RefuseReason::Full;
-        let refusal = Refusal { reason, version_min: 1, version_max: 3, retry_after, address };
+        let refusal =
+            Refusal { reason, version_min: 1, version_max: 3, retry_after, address, is_proved: false };
         Refuse { client_id: ClientId([9; 8]), refusal, mac: [0x77; 16] }
     }
 

@@ -85,6 +85,7 @@ fn refuse() -> Vec<u8> {
         version_max: 1,
         retry_after: None,
         address: Some(([192, 0, 2, 7], 7_777).into()),
+        is_proved: false,
     };
     let mut datagram = Vec::new();
     Refuse { client_id: ClientId([2; 8]), refusal, mac: [9; 16] }.encode(&mut datagram).unwrap();
@@ -251,6 +252,7 @@ proptest! {
             version_max: versions.1,
             retry_after: seconds.filter(|seconds| *seconds > 0).map(|seconds| Duration::from_secs(seconds.into())),
             address: address.map(|(ip, port)| SocketAddr::new(ip, port)),
+            is_proved: false,
         };
         let refuse = Refuse { client_id: ClientId(client_id), refusal, mac };
         let datagram = written(|out| refuse.encode(out));

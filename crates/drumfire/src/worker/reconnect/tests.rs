@@ -38,8 +38,14 @@ fn failed(reconnect_state: &mut ReconnectState, at: Moment, error: ConnectError)
 fn refused(reason: RefuseReason, after: Option<u64>, address: Option<&str>) -> ConnectError {
     let (retry_after, address) =
         (after.map(Duration::from_secs), address.map(|address| address.parse().unwrap()));
-    let refusal = Refusal { reason, version_min: 1, version_max: 1, retry_after, address };
+    let refusal = Refusal { reason, version_min: 1, version_max: 1, retry_after, address, is_proved: true };
     ConnectError::Refused(Box::new(refusal))
+}
+
+/// Returns the same error without a proof that the server sent it.
+fn unproved(error: ConnectError) -> ConnectError {
+    let ConnectError::Refused(refusal) = error else { panic!("{error:?}") };
+    ConnectError::Refused(Box::new(Refusal { is_proved: false, ..*refusal }))
 }
 
 /// Returns the final step of a client that gives up, with the error of its last attempt if there was one.
@@ -110,7 +116,11 @@ fn an_attempt_is_repeated_if_the_server_may_still_accept_it() {
         (refused(RefuseReason::Protocol, None, None), false),
         (refused(RefuseReason::Other(99), Some(2), None), false),
         (ConnectError::TokenExpired, false),
-        (ConnectError::VersionMismatch { min: 2, max: 3 }, false),
+        (unproved(refused(RefuseReason::Banned, None, None)), true),
+        (unproved(refused(RefuseReason::Protocol, None, None)), true),
+        (unproved(refused(RefuseReason::TokenExpired, None, None)), true),
+        (unproved(refused(RefuseReason::TryThere, None, None)), true),
+        (ConnectError::VersionMismatch { min: 2, max: 3 }, true),
         (ConnectError::KeysInvalidated, true),
         (ConnectError::Closed, false),
         (ConnectError::BadServerKey, false),
@@ -165,6 +175,27 @@ fn a_full_server_is_asked_again_after_the_time_it_requested() {
         NextStep::Failed(error),
         "the time is up before the server can be asked again"
     );
+}
+
+#[test]
+fn an_unproved_refusal_delays_and_moves_no_attempt() {
+    let there = "192.0.2.2:1";
+    for reason in [RefuseReason::Full, RefuseReason::TryThere, RefuseReason::Banned] {
+        let mut reconnect_state = connected(24 * 60 * MINUTE, 1);
+        ended(&mut reconnect_state, seconds(1), CloseReason::Silent);
+        for attempt in 2..=20 {
+            let error = unproved(refused(reason, Some(65_535), Some(there)));
+            let next_step = failed(&mut reconnect_state, seconds(2), error);
+            assert!(delay(&next_step) <= WAIT_MAX, "attempt {attempt}: {next_step:?}");
+            assert_eq!(reconnect_state.options_of_attempt().server, home());
+        }
+    }
+    // The attempts end with the time limit, and the last refusal is the reason.
+    let error = unproved(refused(RefuseReason::Banned, None, None));
+    let mut reconnect_state = connected(MINUTE, 1);
+    ended(&mut reconnect_state, seconds(1), CloseReason::Silent);
+    let expected = over(CloseReason::Silent, "why", Some(error.clone()));
+    assert_eq!(failed(&mut reconnect_state, seconds(62), error), expected);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Clients that reconnect by themselves, in virtual time: after every unwanted end, and after no other.
 
 use super::*;
+use drumfire::admission::Ban;
 use drumfire::conditioner::{Delay, Loss};
 use drumfire::error::{CloseCode, RefuseReason};
 use drumfire::tokens::{TokenAccess, TokenMasterKey};
@@ -277,11 +278,14 @@ fn clients_reconnect_after_a_long_outage_of_the_path() {
 
 #[test]
 fn a_full_server_is_retried_after_the_requested_time() {
-    let mut world = World::new(server_config().connections(1), 9).unwrap();
-    world.join(&config()).unwrap();
-    world.advance(SECOND);
-    world.join(&config()).unwrap();
-    world.advance(5 * SECOND);
+    let (server, key, public) = server_of_tokens();
+    let mut world = World::new(server.connections(1), 9).unwrap();
+    for player in 0..2 {
+        let token =
+            world.issue(&TokenRequest::new(PlayerId(player), world.server.local_addr(), public), &key);
+        world.join_with(&token.unwrap(), &config()).unwrap();
+        world.advance(2 * SECOND);
+    }
     let heard = events(&mut world, 1);
     let [Event::Reconnecting { reason: ReconnectReason::Failed(error), delay, .. }] = &heard[..] else {
         panic!("{heard:?}")
@@ -293,6 +297,27 @@ fn a_full_server_is_retried_after_the_requested_time() {
     world.clients[0].close(server, 0, "");
     world.advance(*delay);
     assert!(matches!(events(&mut world, 1)[..], [Event::Connected { .. }]));
+}
+
+#[test]
+fn an_unproved_refusal_stops_a_client_no_longer_than_silence() {
+    let mut world = World::new(server_config(), 91).unwrap();
+    let home = Ban::Prefix { address: "10.0.0.0".parse().unwrap(), bits: 8 };
+    world.server.control().ban(home, 30 * SECOND).unwrap();
+    world.join(&config()).unwrap();
+    world.advance(MINUTE / 2);
+    let heard = events(&mut world, 0);
+    assert!(heard.len() >= 4, "{heard:?}");
+    for event in &heard {
+        let Event::Reconnecting { reason: ReconnectReason::Failed(error), delay, .. } = event else {
+            panic!("{heard:?}")
+        };
+        let ConnectError::Refused(refusal) = error else { panic!("{error:?}") };
+        assert_eq!((refusal.reason, refusal.is_proved), (RefuseReason::Banned, false));
+        assert!(*delay <= 5 * SECOND, "{heard:?}");
+    }
+    world.advance(12 * SECOND);
+    assert!(matches!(events(&mut world, 0).last(), Some(Event::Connected { .. })));
 }
 
 #[test]

@@ -351,6 +351,7 @@ fn forged_refusals_stop_no_client() {
         version_max: 1,
         retry_after: Some(Duration::from_secs(seconds)),
         address: None,
+        is_proved: false,
     };
     let forge = |world: &mut World, client_id: [u8; 8], seconds| {
         let mut bytes = Vec::new();
@@ -375,8 +376,8 @@ fn a_welcome_after_three_refusals_still_connects() {
     world.connect();
     world.flush();
     let client_id = ClientId(sent_of(&world, HELLO)[0][11..19].try_into().unwrap());
-    let (reason, version_min, version_max) = (RefuseReason::Full, 1, 1);
-    let refusal = Refusal { reason, version_min, version_max, retry_after: None, address: None };
+    let (reason, version_min, version_max, is_proved) = (RefuseReason::Full, 1, 1, false);
+    let refusal = Refusal { reason, version_min, version_max, retry_after: None, address: None, is_proved };
     let mut bytes = Vec::new();
     Refuse { client_id, refusal, mac: [0; 16] }.encode(&mut bytes).unwrap();
     for _ in 0..3 {
