@@ -68,7 +68,7 @@ impl<P: Placement> Endpoint<P> {
             return Err(DropReason::Misrouted);
         }
         let taken = match self.admit_forwarded(now, sender, &hello) {
-            Ok(admitted) => self.welcome(now, sender, &hello, admitted).map_err(DeniedHello::from),
+            Ok(admitted) => self.welcome(now, sender, &hello, admitted),
             // A reservation that no connection uses would stay.
             Err(denied) => {
                 self.placement.release(hash);
@@ -241,7 +241,7 @@ impl<P: Placement> Endpoint<P> {
         }
         let asked_at = Now { monotonic: now, wall: self.wall };
         let denied = match self.placement.place(asked_at, &admitted.claim(sender)) {
-            PlacementDecision::Local => return Ok(self.welcome(now, sender, hello, admitted)?),
+            PlacementDecision::Local => return self.welcome(now, sender, hello, admitted),
             PlacementDecision::Forward(shard) => {
                 self.forward(shard, || ForwardedWork::Hello { sender, bytes: bytes.into() });
                 return Ok(HandshakeStatus::Counted);
@@ -287,14 +287,15 @@ impl<P: Placement> Endpoint<P> {
         now: Moment,
         sender: HelloSource,
         hello: &Hello<'_>,
-        admitted: AdmittedHello,
-    ) -> Result<HandshakeStatus, DropReason> {
-        let hash = admitted.hello;
-        let made = self.make_half_open(now, sender, hello, admitted);
+        mut admitted: AdmittedHello,
+    ) -> Result<HandshakeStatus, DeniedHello> {
+        let made = self.make_half_open(now, sender, hello, &mut admitted);
         if made.is_err() {
-            self.placement.release(hash);
+            self.placement.release(admitted.hello);
         }
-        self.reply(Reply::Welcome { to: sender.route, peer: made? })
+        // The server has read the token, so the client can verify that the server is full.
+        made.and_then(|peer| self.reply(Reply::Welcome { to: sender.route, peer }))
+            .map_err(|reason| DeniedHello { key: admitted.refuse_key(), ..reason.into() })
     }
 
     fn make_half_open(
@@ -302,7 +303,7 @@ impl<P: Placement> Endpoint<P> {
         now: Moment,
         sender: HelloSource,
         hello: &Hello<'_>,
-        admitted: AdmittedHello,
+        admitted: &mut AdmittedHello,
     ) -> Result<PeerId, DropReason> {
         // Everything that can run out is checked before the key agreement, which is the expensive step.
         if self.connections.is_full() {
@@ -319,14 +320,14 @@ impl<P: Placement> Endpoint<P> {
         let reset_token = self.ids.reset_token(local_id);
         let Role::Server(responder) = &mut self.role else { return Err(DropReason::UnexpectedKind) };
         add(&mut self.stats.handshakes_computed, 1);
-        let AdmittedHello { hello: hash, psk, grant, .. } = admitted;
+        let hash = admitted.hello;
         let ids = (local_id, reset_token);
-        let answer = responder.answer(now, sender.source(), hello, &psk, ids, &mut self.entropy)?;
+        let answer = responder.answer(now, sender.source(), hello, &admitted.psk, ids, &mut self.entropy)?;
         let Answer { agreement, remote_id, welcome, application_hello } = answer;
         let path = Path::new(sender.route, remote_id);
         let timeouts = agreement.timeouts;
         let liveness = Liveness::new(now, false, timeouts.idle_timeout, timeouts.unacknowledged_timeout);
-        let half_open = HalfOpen::new(now, sender, welcome, grant, application_hello);
+        let half_open = HalfOpen::new(now, sender, welcome, admitted.grant.take(), application_hello);
         let identity = ConnectionIdState::Server(IssuedIds::new(local_id));
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::HalfOpen(half_open));
         let peer = self.connections.insert(Connection::new(phase, path, liveness, identity, bounds));

@@ -5,8 +5,9 @@ use crate::handshake::tokens::{NOW, issued, key, token};
 use crate::harness::{CLIENT, REFUSE_KIND, SERVER, address, identity, server_config};
 use drumfire_proto::{
     Access, Claim, ClientConfig, CloseCode, CloseReason, Config, ConfirmDecision, ConnectError, Cookie,
-    DropReason, Endpoint, Event, HelloHash, Inbound, IssuedToken, Moment, Now, Placement, PlacementDecision,
-    PlacementKey, PlayerId, Refusal, RefuseReason, Rejection, Secret, ServerConfig, Token, TokenAccess,
+    DropReason, Endpoint, Event, HelloHash, Inbound, IssuedToken, LiveConfig, Moment, Now, Placement,
+    PlacementDecision, PlacementKey, PlayerId, Refusal, RefuseReason, Rejection, Secret, ServerConfig, Token,
+    TokenAccess,
 };
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -314,6 +315,19 @@ fn in_open_access_three_equal_refusals_are_believed() {
     assert!((Duration::from_secs(1)..Duration::from_millis(1_500)).contains(&after), "{after:?}");
     assert!(world.server.stats().dropped(DropReason::Declined) >= 3);
     assert_eq!((world.server.stats().handshakes_computed, world.server.connection_count()), (0, 0));
+}
+
+#[test]
+fn a_full_shard_proves_its_refusal_to_a_player_with_a_token() {
+    // The placement sends the player to the shard, and only the shard knows that it has no room.
+    let mut world = World::new(PlacementDecision::Here, by_token());
+    let mut live = LiveConfig::new(&Config::default());
+    live.connections = 1;
+    world.server.reconfigure(&live).unwrap();
+    assert_eq!(world.outcome(Some(&issued(&token(1)))).0, Ok(()));
+    let refusal = refusal(world.outcome(Some(&issued(&token(9)))).0);
+    assert_eq!((refusal.reason, refusal.is_proved), (RefuseReason::Full, true));
+    assert_eq!(refusal.retry_after, Some(Duration::from_secs(10)));
 }
 
 #[test]
