@@ -67,10 +67,15 @@ impl ControlQueue {
 
     /// Queues the peer's total credit, in place of an earlier one.
     pub(crate) fn push_credit(&mut self, total_bytes: u64) {
-        if let Some(pending) = &mut self.0 {
-            pending.items.retain(|item| !matches!(item.frame, Control::Credit(_)));
-        }
+        self.withdraw(|frame| matches!(frame, Control::Credit(_)));
         self.push(Control::Credit(total_bytes));
+    }
+
+    /// Queues the newest resume token, in place of an earlier one. A client could otherwise make tokens accumulate by never
+    /// acknowledging them.
+    pub(crate) fn push_resume(&mut self, token: SealedResume) {
+        self.withdraw(|frame| matches!(frame, Control::ResumeToken(_)));
+        self.push(Control::ResumeToken(Box::new(token)));
     }
 
     /// Queues the retirement of a connection id, unless it is already queued or not acknowledged. Returns false when
@@ -93,10 +98,13 @@ impl ControlQueue {
 
     /// Stops sending a new connection id that the peer has already retired.
     pub(crate) fn withdraw_id(&mut self, sequence: u64) {
+        self.withdraw(|frame| matches!(frame, Control::NewConnectionId(new) if new.sequence == sequence));
+    }
+
+    /// Stops sending the frames for which `is_old` returns true.
+    fn withdraw(&mut self, is_old: impl Fn(&Control) -> bool) {
         let Some(pending) = &mut self.0 else { return };
-        pending
-            .items
-            .retain(|item| !matches!(&item.frame, Control::NewConnectionId(new) if new.sequence == sequence));
+        pending.items.retain(|item| !is_old(&item.frame));
         pending.has_waiting = pending.items.iter().any(|item| item.sent_in.is_none());
     }
 
@@ -175,8 +183,12 @@ impl ControlQueue {
         let has_waiting = pending.items.iter().any(|item| item.sent_in.is_none());
         debug_assert_eq!(pending.has_waiting, has_waiting, "the mark of frames that wait is wrong");
         debug_assert!(pending.items.is_sorted_by(|one, next| one.id < next.id), "two frames share an id");
-        let credits = pending.items.iter().filter(|item| matches!(item.frame, Control::Credit(_)));
-        debug_assert!(credits.count() <= 1, "an older credit waits with a newer one");
+        let count =
+            |is_kind: fn(&Control) -> bool| pending.items.iter().filter(|item| is_kind(&item.frame)).count();
+        let credit_count = count(|frame| matches!(frame, Control::Credit(_)));
+        debug_assert!(credit_count <= 1, "an older credit waits with a newer one");
+        let token_count = count(|frame| matches!(frame, Control::ResumeToken(_)));
+        debug_assert!(token_count <= 1, "an older resume token waits with a newer one");
     }
 
     /// Releases memory that an idle connection does not need. Ids start again from the first, so no frame may be in
@@ -237,6 +249,21 @@ mod tests {
         assert!(!queue.has_waiting());
         queue.shrink();
         assert!(queue.0.is_none());
+    }
+
+    #[test]
+    fn only_the_newest_resume_token_is_kept() {
+        let mut queue = ControlQueue::default();
+        for _ in 0..1_000 {
+            let (psk, sealed) = (Secret::new([1; 32]), [2; SEALED_TOKEN_BYTES]);
+            queue.push_resume(SealedResume { life_seconds: 600, psk, sealed });
+            queue.assert_invariants();
+        }
+        assert_eq!(queue.0.as_ref().map(|pending| pending.items.len()), Some(1));
+        queue.on_fate(PacketFate::Acknowledged, MessageId(FIRST_ID + 998), 1);
+        assert!(queue.has_waiting(), "an older token arrived");
+        queue.on_fate(PacketFate::Acknowledged, MessageId(FIRST_ID + 999), 2);
+        assert!(!queue.has_waiting());
     }
 
     #[test]

@@ -5,7 +5,6 @@ use drumfire_wire::{CloseCode, ConnectionId};
 use super::receive::owner_of;
 use super::{Endpoint, Role};
 use crate::connection::{Connection, EndCause, Phase};
-use crate::control::Control;
 use crate::error::{CloseReason, ConnectError, ProtocolError};
 use crate::event::Events;
 use crate::identity::{ConnectionIdState, KnownIds};
@@ -156,7 +155,7 @@ impl<P: Placement> Endpoint<P> {
         // half.
         grant.renew_at = now.after(part(RESUME_LIFE, 2));
         if let Some(token) = responder.resume_token(self.wall, session, grant, &mut self.entropy) {
-            connection.control.push(Control::ResumeToken(Box::new(token)));
+            connection.control.push_resume(token);
         }
     }
 
