@@ -176,7 +176,7 @@ pub(crate) struct Connection {
     is_probe_due: bool,
     /// The next packet must ask for an ack, if necessary by a ping.
     is_ping_due: bool,
-    /// The peer issued or retired a connection id, and the endpoint has not yet updated its tables.
+    /// A connection id was issued or retired, and the endpoint has not yet updated its tables.
     has_id_changes: bool,
     /// The window is full, and the peer was asked for an ack.
     is_ack_requested: bool,
@@ -305,7 +305,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether the peer issued or retired an id since the last call.
+    /// Returns whether an id was issued or retired since the last call.
     pub(crate) const fn has_id_changes(&mut self) -> bool {
         std::mem::replace(&mut self.has_id_changes, false)
     }

@@ -192,6 +192,8 @@ pub(crate) struct KnownIds {
     spare: Vec<NewConnectionId>,
     /// The id of the previous path, until packets in flight on it have arrived.
     previous: Option<NewConnectionId>,
+    /// Ids that are no longer used, and that the endpoint has not forgotten yet.
+    retired: Vec<ConnectionId>,
     /// The newest resume token, and when it expires.
     pub(crate) resume: Option<(IssuedToken, Moment)>,
 }
@@ -200,7 +202,7 @@ impl KnownIds {
     /// Creates the state with the id of the Welcome.
     pub(crate) const fn new(id: ConnectionId, reset_token: [u8; 16]) -> Self {
         let current = NewConnectionId { sequence: 0, id, reset_token };
-        Self { current, spare: Vec::new(), previous: None, resume: None }
+        Self { current, spare: Vec::new(), previous: None, retired: Vec::new(), resume: None }
     }
 
     /// Adds a spare id. Returns the sequence number of an id that arrived too late to be used and must be retired.
@@ -224,14 +226,21 @@ impl KnownIds {
         // The lowest one is taken, so an id with a number at or below the current one was known before.
         let at = (0..self.spare.len()).min_by_key(|at| self.spare.get(*at).map(|spare| spare.sequence))?;
         let next = self.spare.swap_remove(at);
-        let before = std::mem::replace(&mut self.current, next);
-        let retired = self.previous.replace(before).map(|previous| previous.sequence);
+        let retired = self.take_previous();
+        self.previous = Some(std::mem::replace(&mut self.current, next));
         Some((next.id, retired))
     }
 
     /// Returns the sequence number of the id of the previous path, which must be retired now.
     pub(crate) fn take_previous(&mut self) -> Option<u64> {
-        self.previous.take().map(|previous| previous.sequence)
+        let previous = self.previous.take()?;
+        self.retired.push(previous.id);
+        Some(previous.sequence)
+    }
+
+    /// Returns an id that is no longer used and not forgotten yet.
+    pub(crate) fn pop_retired(&mut self) -> Option<ConnectionId> {
+        self.retired.pop()
     }
 
     /// Whether a Reset for this id with this token is genuine. Compares in constant time.
@@ -309,6 +318,9 @@ mod tests {
         assert_eq!(known.change(), Some((id(1), None)));
         assert_eq!(known.change(), Some((id(2), Some(0))), "changed again before");
         assert_eq!((known.take_previous(), known.take_previous()), (Some(1), None));
+        let mut retired: Vec<_> = std::iter::from_fn(|| known.pop_retired()).collect();
+        retired.sort_by_key(|id| id.to_bytes());
+        assert_eq!(retired, [id(0), id(1)]);
         assert_eq!(known.add(new(1)), Ok(Some(1)), "it is of no use any more");
         assert_eq!(known.change(), None);
     }

@@ -131,6 +131,7 @@ impl Connection {
         ids.retire_at = None;
         if let Some(sequence) = ids.known.as_mut().and_then(KnownIds::take_previous) {
             self.control.push(Control::RetireConnectionId(sequence));
+            self.has_id_changes = true;
         }
     }
 }

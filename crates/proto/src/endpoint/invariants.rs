@@ -8,6 +8,7 @@ use super::{Endpoint, Role};
 use crate::connection::{Connection, Phase};
 use crate::identity::ConnectionIdState;
 use crate::limits::REPLIES_WAITING;
+use crate::peer_id::PeerId;
 use crate::placement::Placement;
 
 /// The fewest calls between two checks of the tables. Most calls process one packet of one connection.
@@ -84,8 +85,8 @@ impl<P: Placement> Endpoint<P> {
                 "{peer:?} has no id, and is not the only connection of its socket"
             );
         }
-        // With equal counts, no entry is left of a connection that has ended. `by_server_id` is not checked: servers
-        // choose the ids in it, so two connections may have the same.
+        // With equal counts, no entry is left of a connection that has ended. Servers choose the ids in `by_server_id`,
+        // so two connections may have the same, and its entries are not counted.
         debug_assert_eq!(
             (self.by_id.count(), self.by_hello.count(), self.by_client_id.len()),
             (id_count, hello_count, attempt_count),
@@ -124,6 +125,17 @@ impl<P: Placement> Endpoint<P> {
         self.by_id.assert_invariants(|place, is_key| {
             at_place(place).is_some_and(|connection| own_ids(connection).any(|id| is_key(key(id))))
         });
+        // An entry of an id that is no longer used would never be removed.
+        let knows = |peer: &PeerId, id: u64| {
+            self.connections
+                .get(*peer)
+                .and_then(|connection| connection.identity.known())
+                .is_some_and(|known| known.ids().any(|known| key(known.id) == id))
+        };
+        debug_assert!(
+            self.by_server_id.iter().all(|(id, peer)| knows(peer, *id)),
+            "an id of a server leads to a connection that does not use it"
+        );
         self.by_hello.assert_invariants(|place, is_key| {
             at_place(place)
                 .and_then(|connection| connection.hello)

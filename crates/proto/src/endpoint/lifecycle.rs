@@ -1,5 +1,7 @@
 //! How connections are scheduled, ended, and forgotten.
 
+use std::collections::hash_map::Entry;
+
 use drumfire_wire::{CloseCode, ConnectionId};
 
 use super::receive::owner_of;
@@ -8,7 +10,7 @@ use crate::connection::{Connection, EndCause, Phase};
 use crate::error::{CloseReason, ConnectError, ProtocolError};
 use crate::event::Events;
 use crate::identity::{ConnectionIdState, KnownIds};
-use crate::ids::NoConnectionId;
+use crate::ids::{NoConnectionId, PeerMap};
 use crate::limits::{DEFERS_BEFORE_WAIT, RESUME_LIFE, STAGE_DATAGRAMS};
 use crate::memory_budget::MemoryBudget;
 use crate::peer_id::PeerId;
@@ -28,10 +30,16 @@ impl<P: Placement> Endpoint<P> {
             let Some(connection) = self.connections.get_mut(peer) else { continue };
             let lost_before = connection.loss.lost_count();
             let end = connection.on_timeout(now);
+            let has_id_changes = connection.has_id_changes();
             add(&mut self.stats.packets_lost, connection.loss.lost_count().saturating_sub(lost_before));
             match end {
                 // A timer may be early, see `timers`. The connection is armed again for what is due next.
-                None => self.reschedule(peer),
+                None => {
+                    if has_id_changes {
+                        self.update_ids(peer);
+                    }
+                    self.reschedule(peer);
+                }
                 Some(EndCause::Forgotten) => self.remove(peer),
                 Some(EndCause::NotConnected(error)) => {
                     self.events.connect_failed(peer, error);
@@ -134,13 +142,19 @@ impl<P: Placement> Endpoint<P> {
                     self.issue_spare_ids(peer);
                 }
             }
-            // A Reset names one of the server's ids. With a single connection there is nothing to look up.
-            ConnectionIdState::Client(ids) if self.only.is_none() => {
-                for id in ids.known.iter().flat_map(KnownIds::ids) {
-                    self.by_server_id.insert(u64::from_be_bytes(id.id.to_bytes()), peer);
+            ConnectionIdState::Client(ids) => {
+                let Some(known) = &mut ids.known else { return };
+                // Servers choose the ids, so two connections may have the same, and one may have the same id twice.
+                while let Some(id) = known.pop_retired() {
+                    forget_server_id(&mut self.by_server_id, id, peer);
+                }
+                // A Reset names one of the server's ids. With a single connection there is nothing to look up.
+                if self.only.is_none() {
+                    for id in known.ids() {
+                        self.by_server_id.insert(u64::from_be_bytes(id.id.to_bytes()), peer);
+                    }
                 }
             }
-            ConnectionIdState::Client(_) => {}
         }
     }
 
@@ -295,7 +309,7 @@ impl<P: Placement> Endpoint<P> {
                     None => self.only = None,
                 }
                 for id in ids.known.iter().flat_map(KnownIds::ids) {
-                    self.by_server_id.remove(&u64::from_be_bytes(id.id.to_bytes()));
+                    forget_server_id(&mut self.by_server_id, id.id, peer);
                 }
             }
         }
@@ -325,6 +339,15 @@ impl<P: Placement> Endpoint<P> {
     }
 }
 
+/// Forgets that a server's id belongs to this connection.
+fn forget_server_id(by_server_id: &mut PeerMap, id: ConnectionId, peer: PeerId) {
+    if let Entry::Occupied(entry) = by_server_id.entry(u64::from_be_bytes(id.to_bytes()))
+        && *entry.get() == peer
+    {
+        entry.remove();
+    }
+}
+
 /// Queues the receipts that a change of the connection decided, and counts the memory that its queues hold now.
 pub(super) fn on_changed(
     peer: PeerId,
@@ -342,4 +365,50 @@ pub(super) fn on_changed(
     }
     // The budget follows the queues only here. One step may fill and empty them several times.
     connection.update_budget(budget);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ClientConfig, Config, ServerConfig, ServerIdentity};
+    use crate::datagram::Inbound;
+    use crate::placement::SingleWorker;
+    use drumfire_crypto::{Secret, ServerKeyPair};
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    #[test]
+    fn a_client_forgets_the_ids_that_it_retired() {
+        let (here, there): (SocketAddr, SocketAddr) =
+            (([192, 0, 2, 1], 5_000).into(), ([198, 51, 100, 1], 7_777).into());
+        let seed = |byte| Secret::new([byte; 32]);
+        let keys = ServerKeyPair::from_secret(seed(1));
+        let identity = ServerIdentity { public_key: *keys.public(), key_id: 0 };
+        let config = ServerConfig::new(keys, seed(2), seed(3));
+        let mut server =
+            Endpoint::server(Config::default(), config, SingleWorker::default(), seed(4)).unwrap();
+        let mut client = Endpoint::client(Config::default(), ClientConfig::many(), seed(5)).unwrap();
+        let mut now = Now { monotonic: Moment::from_nanos(1_000_000_000), wall: Duration::ZERO };
+        let peer = client.connect(now, there, &identity, None).unwrap();
+        let (mut memory, mut changes) = ([0; 1_200], 0);
+        for millisecond in 0..20_000 {
+            now.monotonic = now.monotonic.after(Duration::from_millis(1));
+            if millisecond % 1_000 == 500 {
+                changes += u32::from(client.change_path(now, peer));
+            }
+            client.handle_timeout(now);
+            server.handle_timeout(now);
+            while let Some(sent) = client.poll_transmit(now, &mut memory) {
+                let bytes = &mut memory[..sent.bytes];
+                server.handle_datagrams(now, [Inbound { from: here.into(), bytes }]);
+            }
+            while let Some(sent) = server.poll_transmit(now, &mut memory) {
+                let bytes = &mut memory[..sent.bytes];
+                client.handle_datagrams(now, [Inbound { from: there.into(), bytes }]);
+            }
+        }
+        assert!(changes >= 10, "{changes}");
+        let known = client.connections.get(peer).unwrap().identity.known().unwrap();
+        assert_eq!(client.by_server_id.len(), known.ids().count());
+    }
 }
