@@ -166,7 +166,8 @@ pub const HELLO_RESEND_FIRST: Duration = Duration::from_millis(250);
 /// The longest time between two Hellos.
 pub const HELLO_RESEND_MAX: Duration = Duration::from_secs(1);
 
-/// The shortest time between two Hellos with a cookie. It limits how many Hellos forged Retries can cause.
+/// The shortest time between two Hellos with a cookie, and from any Hello to one that a Refuse causes. It limits how many
+/// Hellos forged Retries and Refuses can cause.
 pub const COOKIE_HELLO_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The retry time that a client receives when the server is full.

@@ -44,6 +44,8 @@ pub(crate) struct Attempt {
     started_at: Moment,
     send_at: Moment,
     wait: std::time::Duration,
+    /// When the last Hello was sent, and the last one with a cookie.
+    sent_at: Option<Moment>,
     cookie_sent_at: Option<Moment>,
     /// The key that authenticates a refusal; `None` without a token.
     refuse_key: Option<RefuseKey>,
@@ -108,6 +110,7 @@ impl Attempt {
             started_at: begin,
             send_at: begin,
             wait: HELLO_RESEND_FIRST,
+            sent_at: None,
             cookie_sent_at: None,
             refuse_key: request.token.map(|token| RefuseKey::derive(&token.psk)),
             refused: None,
@@ -172,8 +175,9 @@ impl Attempt {
         refused.count = refused.count.saturating_add(1);
         if refused.count >= REFUSALS_BELIEVED {
             refused.believed_at = Some(now.after(REFUSAL_DELAY));
-        } else {
-            self.send_at = self.send_at.min(self.may_send_cookie_at(now));
+        } else if let Some(sent_at) = self.sent_at {
+            // Forged refusals that differ would otherwise cause a Hello each, also before the first cookie.
+            self.send_at = self.send_at.min(sent_at.after(COOKIE_HELLO_INTERVAL).max(now));
         }
         self.refused = Some(refused);
         false
@@ -241,6 +245,7 @@ impl Attempt {
             self.hello.set_cookie(stored.cookie);
             self.cookie_sent_at = Some(now);
         }
+        self.sent_at = Some(now);
         self.hello.encode(&mut out).ok()?;
         if self.cookies.iter().any(|stored| stored.tries == 0) {
             self.send_at = self.may_send_cookie_at(now);
@@ -251,8 +256,9 @@ impl Attempt {
         Some(wire_limits::HELLO_BYTES)
     }
 
+    /// When a Hello with a new cookie may be sent. The first one does not wait for the interval.
     fn may_send_cookie_at(&self, now: Moment) -> Moment {
-        self.cookie_sent_at.map_or(now, |sent| sent.after(COOKIE_HELLO_INTERVAL).max(now))
+        self.cookie_sent_at.map_or(now, |sent_at| sent_at.after(COOKIE_HELLO_INTERVAL).max(now))
     }
 }
 
@@ -335,6 +341,22 @@ mod tests {
             retry(&mut attempt, 40, byte).unwrap();
         }
         assert_eq!(sent_until(&mut attempt, 740), [(40, 1), (140, 2), (240, 3), (740, 1)]);
+    }
+
+    #[test]
+    fn forged_refusals_cause_ten_hellos_a_second_at_most() {
+        let mut attempt = attempt();
+        let mut sent = sent_until(&mut attempt, 0);
+        // An observer forges two refusals in turn. Each begins a new count.
+        for at in 1..5_000 {
+            refuse(&mut attempt, at, at % 2);
+            sent.extend(sent_until(&mut attempt, at));
+        }
+        assert!(sent.windows(2).all(|pair| pair[1].0 - pair[0].0 >= 100), "{sent:?}");
+        assert_eq!(sent.len(), 50);
+        // A Retry still brings the first Hello with a cookie forward.
+        retry(&mut attempt, 5_000, 7).unwrap();
+        assert_eq!(attempt.send_at(), ms(5_000));
     }
 
     #[test]
