@@ -48,6 +48,11 @@ impl ConnectionIdState {
         }
     }
 
+    /// Whether the peer id stays reserved when the connection is removed.
+    pub(crate) fn keeps_id(&self) -> bool {
+        if let Self::Client(ids) = self { ids.keeps_id } else { false }
+    }
+
     /// On a client, the ids that it may use.
     pub(crate) fn known(&self) -> Option<&KnownIds> {
         if let Self::Client(ids) = self { ids.known.as_ref() } else { None }

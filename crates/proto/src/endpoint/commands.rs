@@ -82,10 +82,10 @@ impl<P: Placement> Endpoint<P> {
     pub fn connect_with(&mut self, now: Now, request: &ConnectRequest<'_>) -> Result<PeerId, ConnectError> {
         let now = self.advance(now);
         // A socket without connection ids has room for one connection. The rest of one that closes is dropped, as
-        // `connect_again` does.
-        if let Some(only) =
-            self.only.filter(|only| self.connections.get(*only).is_some_and(Connection::is_closing))
-        {
+        // `connect_again` does. With a reserved id, that would make no room, and the close would be lost for nothing.
+        let is_replaceable =
+            |connection: &Connection| connection.is_closing() && !connection.identity.keeps_id();
+        if let Some(only) = self.only.filter(|only| self.connections.get(*only).is_some_and(is_replaceable)) {
             self.remove(only);
         }
         if self.connections.is_full() {

@@ -85,6 +85,25 @@ fn an_id_can_be_forgotten_or_used_again_while_the_close_is_sent() {
 }
 
 #[test]
+fn a_connect_without_room_drops_no_closing_connection() {
+    // The socket has no connection ids, and therefore one connection.
+    let (mut world, peer) = world(7, ClientConfig::default());
+    let now = world.now();
+    world.ends[CLIENT].close(now, peer, &BYE).unwrap();
+    assert_eq!(world.ends[CLIENT].connect_with(now, &request()), Err(ConnectError::TooManyConnections));
+    world.run(Duration::from_secs(1));
+    assert!(matches!(world.last(SERVER), Some((_, _, Seen::Disconnected(..)))), "the close is sent");
+    // After the id is given up, the rest of a closing connection makes room.
+    let now = world.now();
+    world.ends[CLIENT].connect_again(now, peer, &request()).unwrap();
+    world.run(Duration::from_secs(1));
+    let now = world.now();
+    world.ends[CLIENT].close(now, peer, &BYE).unwrap();
+    world.ends[CLIENT].forget_peer(peer);
+    world.ends[CLIENT].connect_with(now, &request()).unwrap();
+}
+
+#[test]
 fn an_attempt_that_fails_keeps_its_id() {
     let (mut world, peer) = world(6, ClientConfig::many());
     close_at_server(&mut world);
