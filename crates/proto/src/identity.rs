@@ -93,7 +93,7 @@ impl ConnectionIdState {
 #[derive(Debug)]
 pub(crate) struct IssuedIds {
     issued: [IssuedId; SPARE_IDS + 1],
-    /// No connection lives long enough to use all sequence numbers.
+    /// Below [`RETIRED`]. Only a client that retires ids on purpose for hours uses all sequence numbers.
     next_sequence: u32,
 }
 
@@ -129,12 +129,14 @@ impl IssuedIds {
         Self { issued, next_sequence: 1 }
     }
 
-    /// Issues another id. Returns its sequence number, or `None` when the limit is reached.
+    /// Issues another id. Returns its sequence number, or `None` when there is no room or no further number.
     pub(crate) fn issue(&mut self, id: ConnectionId) -> Option<u64> {
         let sequence = self.next_sequence;
+        // The numbers stay below the mark, and the next one must be greater than all.
+        let next_sequence = sequence.checked_add(1).filter(|next| *next < RETIRED)?;
         let place = self.issued.iter_mut().find(|place| place.sequence == FREE)?;
         *place = IssuedId { id, sequence };
-        self.next_sequence = sequence.saturating_add(1).min(RETIRED - 1);
+        self.next_sequence = next_sequence;
         Some(sequence.into())
     }
 
@@ -296,6 +298,20 @@ mod tests {
         assert_eq!(issued.active().collect::<Vec<_>>(), [id(8)]);
         assert_eq!(issued.issue(id(9)), Some(2));
         assert_eq!(issued.all().collect::<Vec<_>>(), [id(9), id(8)]);
+    }
+
+    #[test]
+    fn ids_end_with_their_sequence_numbers() {
+        let mut issued = IssuedIds::new(id(7));
+        issued.next_sequence = RETIRED - 2;
+        assert_eq!(issued.issue(id(8)), Some((RETIRED - 2).into()));
+        issued.assert_invariants();
+        issued.retire(0).unwrap();
+        assert_eq!(issued.pop_retired(), Some(id(7)));
+        assert_eq!(issued.issue(id(9)), None);
+        issued.assert_invariants();
+        assert_eq!(issued.retire((RETIRED - 1).into()), Err(ProtocolError::ConnectionIds), "never given");
+        assert_eq!(issued.retire((RETIRED - 2).into()), Err(ProtocolError::ConnectionIds), "the last one");
     }
 
     #[test]

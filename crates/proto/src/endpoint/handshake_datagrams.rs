@@ -155,12 +155,9 @@ impl<P: Placement> Endpoint<P> {
             let reset_token = self.ids.reset_token(id);
             let Some(connection) = self.connections.get_mut(peer) else { return };
             let ConnectionIdState::Server(issued) = &mut connection.identity else { return };
-            let sequence = issued.issue(id);
-            debug_assert!(
-                sequence.is_some(),
-                "a client has fewer ids than it may have, and there is no room for one"
-            );
-            let Some(sequence) = sequence else { return };
+            // A client that has used up all sequence numbers keeps its last id, and violates the protocol when it retires
+            // that too.
+            let Some(sequence) = issued.issue(id) else { return };
             connection.control.push(Control::NewConnectionId(NewConnectionId { sequence, id, reset_token }));
             self.by_id.insert(u64::from_be_bytes(id.to_bytes()), peer.slot());
         }
