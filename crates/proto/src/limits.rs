@@ -182,6 +182,10 @@ pub const REFUSAL_DELAY: Duration = Duration::from_secs(1);
 /// The number of cookies that a connecting client stores.
 pub const COOKIES_KEPT: usize = 8;
 
+/// The number of Welcomes per second that a connecting client tries to open. Each forged one costs some key agreements. The
+/// limit is far above what a server sends, because a forged Welcome that uses it up may keep out the genuine one.
+pub const WELCOMES_OPENED_PER_SECOND: u32 = 1_000;
+
 /// The most Welcomes for the same Hello from the same address.
 pub const WELCOMES_PER_ADDRESS: u8 = 5;
 

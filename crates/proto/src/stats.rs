@@ -116,13 +116,15 @@ pub enum DropReason {
     CookieLimit,
     /// A Welcome that does not open, or has invalid contents.
     BadWelcome,
+    /// A Welcome beyond the number that a client tries to open per second.
+    WelcomeLimit,
     /// A Reset that matches no connection.
     BadReset,
 }
 
 impl DropReason {
     /// The number of reasons.
-    pub const COUNT: usize = 53;
+    pub const COUNT: usize = 54;
 
     /// All reasons, in the order of their counters.
     pub const ALL: [Self; Self::COUNT] = [
@@ -178,6 +180,7 @@ impl DropReason {
         Self::WrongSource,
         Self::CookieLimit,
         Self::BadWelcome,
+        Self::WelcomeLimit,
         Self::BadReset,
     ];
 
@@ -237,6 +240,7 @@ impl DropReason {
             Self::WrongSource => "wrong_source",
             Self::CookieLimit => "cookie_limit",
             Self::BadWelcome => "bad_welcome",
+            Self::WelcomeLimit => "welcome_limit",
             Self::BadReset => "bad_reset",
         }
     }

@@ -388,7 +388,7 @@ impl<P: Placement> Endpoint<P> {
             return Err(DropReason::UnknownClientId);
         };
         // A forged Welcome fails here, before anything has changed, and the attempt goes on.
-        let (agreement, remote_id, reset_token) = attempt.on_welcome(&welcome)?;
+        let (agreement, remote_id, reset_token) = attempt.on_welcome(now, &welcome)?;
         self.by_client_id.remove(&u64::from_be_bytes(welcome.client_id.0));
         connection.on_handshake(now, agreement, Some(remote_id), &mut self.entropy);
         match &mut connection.identity {

@@ -12,9 +12,10 @@ use drumfire_wire::{
 use super::{HandshakeResult, key_suite};
 use crate::config::ServerIdentity;
 use crate::error::ConnectError;
+use crate::limiter::TokenBucket;
 use crate::limits::{
     COOKIE_HELLO_INTERVAL, COOKIES_KEPT, HANDSHAKE_DEADLINE, HELLO_RESEND_FIRST, HELLO_RESEND_MAX,
-    REFUSAL_DELAY, REFUSALS_BELIEVED,
+    REFUSAL_DELAY, REFUSALS_BELIEVED, WELCOMES_OPENED_PER_SECOND,
 };
 use crate::stats::DropReason;
 use crate::time::Moment;
@@ -47,6 +48,8 @@ pub(crate) struct Attempt {
     /// When the last Hello was sent, and the last one with a cookie.
     sent_at: Option<Moment>,
     cookie_sent_at: Option<Moment>,
+    /// Limits the work that forged Welcomes cause.
+    welcomes: TokenBucket,
     /// The key that authenticates a refusal; `None` without a token.
     refuse_key: Option<RefuseKey>,
     refused: Option<Refused>,
@@ -112,6 +115,7 @@ impl Attempt {
             wait: HELLO_RESEND_FIRST,
             sent_at: None,
             cookie_sent_at: None,
+            welcomes: TokenBucket::new(WELCOMES_OPENED_PER_SECOND, WELCOMES_OPENED_PER_SECOND),
             refuse_key: request.token.map(|token| RefuseKey::derive(&token.psk)),
             refused: None,
         })
@@ -217,8 +221,12 @@ impl Attempt {
     /// Opens a Welcome for this attempt. Returns the agreement, the server's id, and its reset token.
     pub(crate) fn on_welcome(
         &mut self,
+        now: Moment,
         welcome: &Welcome<'_>,
     ) -> Result<(HandshakeResult, ConnectionId, [u8; 16]), DropReason> {
+        if !self.welcomes.take(now) {
+            return Err(DropReason::WelcomeLimit);
+        }
         let mut payload = [0; Welcome::NOISE_MESSAGE_MAX_BYTES];
         let bad = DropReason::BadWelcome;
         let (bytes, secrets) =
@@ -468,9 +476,24 @@ mod tests {
         for bytes in [48, 83, 300] {
             let noise_message = vec![7; bytes];
             let welcome = Welcome { client_id, noise_message: &noise_message };
-            assert!(matches!(attempt.on_welcome(&welcome), Err(DropReason::BadWelcome)));
+            assert!(matches!(attempt.on_welcome(ms(0), &welcome), Err(DropReason::BadWelcome)));
         }
         assert_eq!(sent_until(&mut attempt, 0).len(), 1);
+    }
+
+    #[test]
+    fn forged_welcomes_cost_a_thousand_key_agreements_a_second_at_most() {
+        let mut attempt = attempt();
+        let client_id = attempt.client_id();
+        let mut opened_count = |microseconds: std::ops::Range<u64>| {
+            let reasons = microseconds.map(|at| {
+                let welcome = Welcome { client_id, noise_message: &[7; 48] };
+                attempt.on_welcome(Moment::from_nanos(at * 1_000), &welcome).err()
+            });
+            reasons.filter(|reason| *reason != Some(DropReason::WelcomeLimit)).count()
+        };
+        assert_eq!(opened_count(0..1_500), 1_001);
+        assert_eq!(opened_count(1_500..11_500), 10);
     }
 
     /// Processes an unauthenticated Refuse with this retry time in seconds.
