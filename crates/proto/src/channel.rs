@@ -149,7 +149,8 @@ impl Redundancy {
     }
 }
 
-/// How a message is treated when the connection's send memory is full.
+/// How a message is treated when the connection's send memory is full. A message that replaces an older one takes over its
+/// memory, and needs room only for the bytes by which it is longer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum WhenFull {
     /// The message is refused with [`SendError::Full`](crate::SendError::Full).

@@ -83,11 +83,12 @@ impl SendState {
         receipt: Option<ReceiptId>,
         if_full: IfFull,
     ) -> PushResult {
+        let before_bytes = self.used_bytes();
         // A refused sender is remembered in the queue, so that it can be notified.
         // The queue is allocated even if it refuses the message. The next idle time releases it.
         let pushed = self.with_queue(hash, |queue| queue.push(limit_bytes, now, message, receipt, if_full));
-        // Only a caller that counts memory itself may exceed the limit.
-        let is_within = if_full == IfFull::Accept || self.used_bytes() <= limit_bytes;
+        // Only a caller that counts memory itself may exceed the limit. Above it, a message may still replace one as long.
+        let is_within = if_full == IfFull::Accept || self.used_bytes() <= limit_bytes.max(before_bytes);
         let is_taken = matches!(pushed, PushResult::Taken(_));
         debug_assert!(!is_taken || is_within, "{} of {limit_bytes} bytes wait", self.used_bytes());
         pushed

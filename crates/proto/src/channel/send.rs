@@ -11,6 +11,7 @@ mod fragments;
 mod free_list;
 mod latest;
 mod reliable;
+mod room;
 mod scheduler;
 mod segment;
 mod segment_slab;
@@ -28,7 +29,7 @@ use self::segment::{ExtraFields, QueuedBodies, QueuedMessage};
 use super::credit::SendCredit;
 use super::message::{Message, SendOptions};
 use super::receipt::{Outcome, ReceiptId, Receipts};
-use super::{ChannelOptions, IfFull, Mode, Priority, WhenFull, notify_below_bytes};
+use super::{ChannelOptions, IfFull, Mode, Priority, notify_below_bytes};
 use crate::event::charge_all;
 use crate::ids::KeyedBuildHasher;
 use crate::limits::ITEM_CHARGE_BYTES;
@@ -162,7 +163,7 @@ impl SendQueue {
         // The memory decides first: a message that is refused changes nothing.
         let mut dropped_count = 0;
         if self.used_bytes.saturating_add(bytes) > limit_bytes {
-            match self.make_room(limit_bytes, bytes, channel, options.mode) {
+            match self.make_room(limit_bytes, bytes, channel, &options) {
                 PushResult::Taken(count) => dropped_count = count,
                 // The sender was promised this memory, and has no way to repeat the message.
                 PushResult::Full if if_full == IfFull::Accept => {}
@@ -212,32 +213,6 @@ impl SendQueue {
     /// Whether memory was freed since the last call.
     pub(crate) fn has_freed(&mut self) -> bool {
         std::mem::replace(&mut self.reported_bytes, self.used_bytes) > self.used_bytes
-    }
-
-    /// Applies the channel's options when the memory is full.
-    #[cold]
-    fn make_room(&mut self, limit_bytes: usize, bytes: usize, channel: ChannelId, mode: Mode) -> PushResult {
-        match self.options_of(channel).when_full {
-            WhenFull::Block => return PushResult::Full,
-            WhenFull::Disconnect => return PushResult::Overflow,
-            WhenFull::DropNewest => return PushResult::Dropped(1),
-            WhenFull::DropOldest => {}
-        }
-        // One long message may take the memory of several short ones.
-        let mut count = 0_u32;
-        while self.used_bytes.saturating_add(bytes) > limit_bytes {
-            let chunks = &mut self.chunks;
-            let oldest =
-                self.scheduler.as_mut().and_then(|scheduler| scheduler.drop_oldest(channel, mode, chunks));
-            count = count.saturating_add(1);
-            let Some(oldest) = oldest else { return PushResult::Dropped(count) };
-            self.recheck_credit();
-            release(&mut self.used_bytes, charge(oldest.payload_bytes));
-            if let Some(receipt) = oldest.receipt {
-                self.receipts.get_or_insert_default().resolve(receipt, Outcome::Expired);
-            }
-        }
-        PushResult::Taken(count)
     }
 
     /// Bytes of messages that wait or are not acknowledged, including charges.

@@ -116,6 +116,17 @@ impl LatestValues {
         }
     }
 
+    /// The charge of the value that [`Self::supersede`] would replace. `charge_at` returns that of a value that waits at
+    /// an index.
+    pub(super) fn replaced_bytes(&self, key: Key, charge_at: impl FnOnce(u32) -> usize) -> usize {
+        let slot = self.indices.get(&key).and_then(|index| self.values.get(to_usize(*index)));
+        match slot.map(|slot| &slot.value) {
+            Some(Value::Waiting(index)) => charge_at(*index),
+            Some(Value::InFlight(older)) => charge(older.waiting.payload.len()),
+            Some(Value::None(_)) | None => 0,
+        }
+    }
+
     /// Registers that the newest value waits at this index.
     pub(super) fn on_queued(&mut self, key: Key, index: u32) {
         let slot = self.index_of(key);

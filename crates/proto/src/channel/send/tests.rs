@@ -1,5 +1,6 @@
 //! The order, the limits, and the accounting of sent messages, packet by packet.
 
+mod full_memory;
 mod model;
 mod runs;
 
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use super::latest::is_value;
 use super::sent_run::RunIds;
 use super::*;
-use crate::channel::Redundancy;
+use crate::channel::{Redundancy, WhenFull};
 use crate::limits::SEND_MEMORY_BYTES;
 use crate::loss::PacketFate;
 use crate::visits::{Visit, counted};

@@ -3,8 +3,9 @@
 use super::{ChannelScheduler, NO_INDEX, QueueKey, queue_mut};
 use crate::channel::Mode;
 use crate::channel::receipt::ReceiptId;
+use crate::channel::send::charge;
 use crate::channel::send::chunks::{BodyChunks, BodyRange};
-use crate::channel::send::segment::{QueuedBodies, QueuedEntry, QueuedMessage};
+use crate::channel::send::segment::{QueueEntry, QueuedBodies, QueuedEntry, QueuedMessage};
 use crate::channel::send::sent_run::RunFrame;
 use crate::convert::{saturated, to_usize};
 use drumfire_wire::ChannelId;
@@ -123,6 +124,17 @@ impl ChannelScheduler {
             }
         }
         Some(removed)
+    }
+
+    /// The charge of the message with its own payload at this index. 0 if there is none.
+    pub(in crate::channel::send) fn charge_at(&self, index: u32) -> usize {
+        let single = self.messages.get(index).and_then(QueueEntry::single);
+        single.map_or(0, |waiting| charge(waiting.payload.len()))
+    }
+
+    /// The charge of the message that a newer one of this ReliableSequenced channel replaces. 0 if there is none.
+    pub(in crate::channel::send) fn replaced_bytes(&self, channel: ChannelId) -> usize {
+        self.sequenced.get(&channel).map_or(0, |state| self.charge_at(state.newest))
     }
 
     /// Removes the oldest message of a channel that was not sent yet, except ReliableLatest values.

@@ -13,8 +13,8 @@ use drumfire_tries::tries;
 use drumfire_wire::{Delivery, Frame, FrameWriter, Frames};
 
 use super::super::*;
-use crate::channel::Redundancy;
 use crate::channel::block::{BlockOptions, MessageBlock};
+use crate::channel::{Redundancy, WhenFull};
 use crate::loss::PacketFate;
 
 /// The longest reliable message that the peer accepts, in bytes.
