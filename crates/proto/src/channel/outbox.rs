@@ -73,6 +73,19 @@ impl SendState {
         }
     }
 
+    /// As [`SendQueue::credit_deadline`].
+    #[inline]
+    pub(crate) fn credit_deadline(&self) -> Option<Moment> {
+        self.queue().and_then(SendQueue::credit_deadline)
+    }
+
+    /// As [`SendQueue::on_timeout`].
+    pub(crate) fn on_timeout(&mut self, now: Moment) {
+        if let Some(queue) = self.queue_mut() {
+            queue.on_timeout(now);
+        }
+    }
+
     /// As [`SendQueue::push`]. `hash` is the keyed hash for tables whose keys the peer may control.
     pub(crate) fn push(
         &mut self,

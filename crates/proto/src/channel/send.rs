@@ -61,6 +61,9 @@ pub(crate) struct SendQueue {
     used_bytes: usize,
     /// The peer's limits for reliable messages.
     pub(crate) credit: SendCredit,
+    /// When the lifetime of the message ends that waits for the peer's credit. `None` while no message waits for it, or one
+    /// without a lifetime.
+    credit_deadline: Option<Moment>,
 
     // Notices to senders
     /// A sender was refused and is notified when fewer bytes than this are used. 0 = no sender was refused.
@@ -116,6 +119,7 @@ impl SendQueue {
             hash,
             used_bytes,
             credit,
+            credit_deadline: None,
             notify_below_bytes: 0,
             reported_bytes: 0,
             is_listed: false,
@@ -137,8 +141,25 @@ impl SendQueue {
         }
     }
 
-    /// Compares the next message with the peer's credit again, after more credit or a drop of the message that waited for it.
+    /// When [`Self::on_timeout`] must be called, because the message that waits for credit can then be given up.
+    #[inline]
+    pub(crate) const fn credit_deadline(&self) -> Option<Moment> {
+        self.credit_deadline
+    }
+
+    /// Ends the wait for credit if the lifetime of the message that waits has ended. The next packet gives the message up.
+    #[inline]
+    pub(crate) fn on_timeout(&mut self, now: Moment) {
+        // No other message with an id may overtake it, so all of them would wait for a message that is never sent.
+        if self.credit_deadline.is_some_and(|deadline| deadline <= now) {
+            self.recheck_credit();
+        }
+    }
+
+    /// Compares the next message with the peer's credit again: there is more credit, or the message that waited for it was
+    /// dropped or has expired.
     fn recheck_credit(&mut self) {
+        self.credit_deadline = None;
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.set_short_of_credit(false);
         }

@@ -49,8 +49,18 @@ impl Connection {
                 let (ack_at, paced_until) = (self.acks.due(), self.paced_until(now));
                 let (loss_at, alive_at) = (self.loss.deadline(), self.liveness.next_at());
                 let keys_at = if self.liveness.is_shrunk() { self.keys_forgotten_at() } else { None };
-                let path_at = self.path.repeat_at();
-                let dues = [ack_at, loss_at, alive_at, forget_at, retire_at, paced_until, keys_at, path_at];
+                let (path_at, credit_at) = (self.path.repeat_at(), self.sending.credit_deadline());
+                let dues = [
+                    ack_at,
+                    loss_at,
+                    alive_at,
+                    forget_at,
+                    retire_at,
+                    paced_until,
+                    keys_at,
+                    path_at,
+                    credit_at,
+                ];
                 dues.into_iter().flatten().min()
             }
             Some(_) => None,
@@ -85,6 +95,7 @@ impl Connection {
             self.retire_previous_id();
         }
         self.path.repeat_due(now);
+        self.sending.on_timeout(now);
         // While a probe waits to be sent, another timeout would count the same silence twice.
         if !self.is_probe_due {
             let (sending, control) = (&mut self.sending, &mut self.control);

@@ -80,6 +80,8 @@ impl SendQueue {
         // A message that does not fit ends the packet: nothing of the same or a lower class may overtake it. Otherwise
         // a long message could wait forever behind short ones.
         let mut filled = FillCounts::default();
+        // A connection that always has data is not visited by its timer.
+        self.on_timeout(packet.now);
         for class in self.first_class()..Priority::COUNT {
             if !self.write_lost(class, packet, writer, &mut carry, &mut filled)
                 || !self.write_class(class, packet, writer, &mut carry, &mut filled)
@@ -209,6 +211,7 @@ impl SendQueue {
         let charge_bytes = charge(waiting.payload.len());
         // No later message may overtake it, or a large message could wait forever for its credit.
         if !self.credit.has(charge_bytes) {
+            self.credit_deadline = waiting.extras.deadline;
             scheduler.set_short_of_credit(true);
             return true;
         }
@@ -275,6 +278,7 @@ impl SendQueue {
         if is_reliable {
             // No later message may overtake the first one, or it could wait forever for its credit.
             if !self.credit.has(charge(segment.first_bytes.into())) {
+                self.credit_deadline = deadline;
                 scheduler.set_short_of_credit(true);
                 return true;
             }

@@ -502,6 +502,36 @@ fn a_dropped_message_no_longer_waits_for_credit() {
 }
 
 #[test]
+fn an_expired_message_no_longer_waits_for_credit() {
+    // A message with its own payload, and a segment of two.
+    for (bytes, count) in [(20_000, 1), (400, 2)] {
+        let mut queue = SendQueue::new(IdleSendState::new(), KeyedBuildHasher::new(7));
+        queue.credit.set_parameters(u32::MAX, 400);
+        let receipt = NonZeroU64::new(1).map(ReceiptId);
+        for _ in 0..count {
+            let message = Message::reliable_ordered(ChannelId(0), vec![0; bytes]);
+            let message = message.lifetime(Duration::from_millis(100));
+            assert!(is_taken(queue.push(usize::MAX, Moment::ORIGIN, message, receipt, IfFull::Notify)));
+        }
+        assert_eq!(
+            fill_1000(&mut queue, 0, Moment::ORIGIN).0,
+            FillCounts::default(),
+            "the credit is too small"
+        );
+        let urgent = SendOptions::reliable_unordered().priority(Priority::Urgent);
+        let message = Message::new(ChannelId(1), vec![1; 10], urgent);
+        let now = Moment::ORIGIN.after(Duration::from_millis(99));
+        assert!(is_taken(queue.push(usize::MAX, now, message, None, IfFull::Notify)));
+        assert_eq!(fill_1000(&mut queue, 1, now).0.message_count, 0, "nothing overtakes it");
+        let now = Moment::ORIGIN.after(Duration::from_millis(100));
+        let (filled, _) = fill_1000(&mut queue, 2, now);
+        assert_eq!((filled.message_count, filled.expired_count), (1, count));
+        assert_eq!(queue.used_bytes(), charge(10));
+        assert_eq!(queue.pop_receipt(), receipt.map(|receipt| (receipt, Outcome::Expired)));
+    }
+}
+
+#[test]
 fn an_open_receipt_survives_the_release_of_idle_memory() {
     let mut queue = queue();
     let receipt = std::num::NonZeroU64::new(1).map(ReceiptId);

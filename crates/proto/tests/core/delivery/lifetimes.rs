@@ -197,3 +197,44 @@ fn an_expired_value_is_not_resent() {
     world.run(Duration::from_secs(1));
     assert_eq!(delivered(&world), [Ok(2)], "its key goes on");
 }
+
+#[test]
+fn an_expired_message_blocks_no_other_while_credit_is_short() {
+    let mut world = World::new(9, CLEAN);
+    let (client, _) = world.connected();
+    // The server's application takes nothing, so its client gets no more credit than the 128 KiB of the beginning.
+    world.takes_events = false;
+    for _ in 0..2 {
+        world.reliable(CLIENT, client, &[7; 60_000]).unwrap();
+        world.run(Duration::from_secs(2));
+    }
+    let delivered = |world: &World| world.ends[SERVER].stats().messages_delivered;
+    assert_eq!(delivered(&world), 2);
+    let ordered = SendOptions::reliable_ordered().lifetime(Duration::from_millis(100));
+    world.send_with_receipt(CLIENT, client, &[7; 20_000], ordered, 1).unwrap();
+    world.run(Duration::from_millis(50));
+    world.send(CLIENT, client, 2, b"shot", SendOptions::reliable_unordered()).unwrap();
+    world.run(Duration::from_millis(49));
+    assert_eq!((delivered(&world), world.ends[CLIENT].stats().messages_expired), (2, 0));
+    world.run(Duration::from_millis(20));
+    assert_eq!((delivered(&world), world.ends[CLIENT].stats().messages_expired), (3, 1));
+    world.takes_events = true;
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.receipts(CLIENT), [(1, Outcome::Expired)]);
+}
+
+#[test]
+fn a_message_that_expires_without_credit_needs_no_packet() {
+    let mut world = World::new(10, CLEAN);
+    let (client, _) = world.connected();
+    world.takes_events = false;
+    for _ in 0..2 {
+        world.reliable(CLIENT, client, &[7; 60_000]).unwrap();
+        world.run(Duration::from_secs(2));
+    }
+    let before = world.sent.len();
+    let ordered = SendOptions::reliable_ordered().lifetime(Duration::from_millis(100));
+    world.send_with_receipt(CLIENT, client, &[7; 20_000], ordered, 1).unwrap();
+    world.run(Duration::from_millis(101));
+    assert_eq!((world.ends[CLIENT].undelivered_bytes(client), world.sent.len()), (0, before));
+}
