@@ -20,6 +20,9 @@ const DISTANCE_MASK: u64 = (1 << DISTANCE_BITS) - 1;
 
 const _: () = assert!(MESSAGE_IDS_AHEAD <= DISTANCE_MASK, "a distance does not fit its bits");
 
+/// The number of due messages and runs whose memory is kept for the next delivery.
+const DUE_KEPT: usize = 64;
+
 /// The stored messages of one connection.
 #[derive(Debug, Default)]
 pub(super) struct HeldMessages {
@@ -156,6 +159,16 @@ impl HeldMessages {
         Some(due)
     }
 
+    /// Releases the memory of many due messages, after all of them were delivered.
+    #[inline]
+    pub(super) fn shrink_due(&mut self) {
+        debug_assert!(self.due.is_empty(), "{} due messages were not delivered", self.due.len());
+        // No limit counts this memory. A peer whose messages all wait for one could make it large with a single packet.
+        if self.due.capacity() > DUE_KEPT {
+            self.due.shrink_to(DUE_KEPT);
+        }
+    }
+
     /// The number of stored messages and runs.
     pub(super) fn run_count(&self) -> usize {
         self.waiting.len()
@@ -165,6 +178,11 @@ impl HeldMessages {
     /// `is_delivered` is whether a message was delivered.
     pub(super) fn assert_invariants(&self, count: usize, is_delivered: impl Fn(u64) -> bool) {
         debug_assert!(self.due.is_empty(), "{} messages are due, and not delivered", self.due.len());
+        debug_assert!(
+            self.due.capacity() <= DUE_KEPT,
+            "memory is kept for {} due messages",
+            self.due.capacity()
+        );
         let (mut held_count, mut bytes) = (0_usize, 0_usize);
         for (&key, run) in &self.waiting {
             let (after, first) = ids_of(key);

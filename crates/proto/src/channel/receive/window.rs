@@ -111,6 +111,7 @@ impl ReceiveWindow {
             }
             self.held.make_due(due.ids());
         }
+        self.held.shrink_due();
     }
 
     /// Raises the floor past the messages that were delivered, and returns it.

@@ -1,11 +1,11 @@
-//! A dozen ways for a peer that holds the keys to cost a server more than it should. The server's application reads
+//! Two dozen ways for a peer that holds the keys to cost a server more than it should. The server's application reads
 //! nothing. In every case the connection stays within its memory, as counted by the allocator, or is closed with a
 //! reason.
 
-use crate::counted::{BOTH_BYTES, RECEIVE_BYTES};
+use crate::counted::{BOTH_BYTES, BUSY_BYTES, RECEIVE_BYTES};
 use crate::harness::{MEMORY_BYTES, Random, SERVER};
 use crate::puppet::Puppet;
-use drumfire_proto::CloseReason;
+use drumfire_proto::{CloseReason, Config};
 use drumfire_tries::tries;
 use drumfire_wire::{
     AckDelay, AckRange, Bodies, ChannelId, Delivery, EncodeError, Fragment, FrameWriter, Lengths, Message,
@@ -183,6 +183,21 @@ fn runs_that_wait(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Resul
     })
 }
 
+/// Messages that all wait for the first of them, which comes last.
+fn messages_due_together(writer: &mut Frames<'_>, _: &mut Random, step: u64) -> Result<(), EncodeError> {
+    let (round, packet) = (step / 50, step % 50);
+    let first = round * (49 * 40 + 1);
+    let ids = if packet == 49 { first..first + 1 } else { first + 1 + 40 * packet..first + 41 + 40 * packet };
+    ids.into_iter().try_for_each(|id| writer.message(&waiting_for(first, id)))
+}
+
+/// An empty message that waits for message `first`, unless it is that message.
+fn waiting_for(first: u64, id: u64) -> Message<'static> {
+    let after = Some(MessageId(first)).filter(|after| after.0 < id);
+    let delivery = Delivery::ReliableOrdered { id: MessageId(id), after };
+    Message { channel: ChannelId(1), delivery, payload: b"" }
+}
+
 /// Runs that overlap those before them. Each waits for the message before it, and some of those never come.
 fn runs_that_overlap(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
     fill(writer, |writer| {
@@ -231,7 +246,7 @@ fn credits(writer: &mut Frames<'_>, random: &mut Random, _: u64) -> Result<(), E
 }
 
 /// All strategies.
-pub(crate) const STRATEGIES: [(&str, Strategy); 20] = [
+pub(crate) const STRATEGIES: [(&str, Strategy); 21] = [
     ("fragment bombs", fragment_bombs),
     ("holes", holes),
     ("inconsistent fragments", inconsistent_fragments),
@@ -246,6 +261,7 @@ pub(crate) const STRATEGIES: [(&str, Strategy); 20] = [
     ("whole after fragments", whole_after_fragments),
     ("skips on two channels", skips_on_two_channels),
     ("runs that wait", runs_that_wait),
+    ("messages due together", messages_due_together),
     ("runs that overlap", runs_that_overlap),
     ("runs between ids", runs_between_ids),
     ("unreliable runs", unreliable_runs),
@@ -324,4 +340,28 @@ fn a_message_restarted_in_its_packet_is_charged() {
     let (held, delivered) = (server.held_bytes(), server.stats().messages_delivered);
     assert!(held <= MEMORY_BYTES && delivered > 100, "{held} B of {delivered} messages");
     assert!(server.stats().unreliable_overflows > 0);
+}
+
+#[test]
+fn messages_due_together_leave_no_memory_behind() {
+    // With long messages, there is credit for as many empty messages as the window has ids.
+    let mut puppet =
+        Puppet::with(8, Config::default().memory_bytes(2 << 20, 2 << 20).message_max_bytes(512 * 1_024));
+    let (mut held, mut most) = (0, 0);
+    let ids: Vec<u64> = (1..16_384).chain([0]).collect();
+    for ids in ids.chunks(40) {
+        let mut frames = [0; 1_100];
+        let mut writer = FrameWriter::new(&mut frames[..]);
+        ids.iter().for_each(|id| writer.message(&waiting_for(0, *id)).unwrap());
+        let bytes = writer.written_bytes();
+        let mut datagram = puppet.datagram(&frames[..bytes]);
+        held += puppet.deliver_counted(&mut datagram, |server, _| while server.poll_event().is_some() {});
+        most = most.max(held);
+    }
+    let server = &puppet.world.ends[SERVER];
+    assert_eq!((server.stats().messages_delivered, server.held_bytes(), puppet.ending()), (16_384, 0, None));
+    println!("{held} B of {most} B are left");
+    // All connections share the queue for events, and the endpoint keeps it.
+    let event_queue_bytes = 16_384 * 32;
+    assert!(held <= event_queue_bytes + BUSY_BYTES + 8 * 1_024, "{held} B");
 }
