@@ -156,8 +156,8 @@ pub enum WhenFull {
     /// The message is refused with [`SendError::Full`](crate::SendError::Full).
     #[default]
     Block,
-    /// The message replaces the oldest messages of its channel that were not sent yet. If there are none, it is
-    /// dropped.
+    /// The message replaces the oldest messages of its channel that were not sent yet. If it has no room even without
+    /// them, it is dropped alone.
     DropOldest,
     /// The message is dropped.
     DropNewest,

@@ -18,9 +18,8 @@ impl SendQueue {
         channel: ChannelId,
         options: &SendOptions,
     ) -> PushResult {
-        let replaced_bytes = self.replaced_bytes(channel, options);
-        // A replacement that takes no more memory than the older message is never refused, even above the limit.
-        if bytes <= replaced_bytes || self.has_room(limit_bytes, bytes, replaced_bytes) {
+        let missing_bytes = self.missing_bytes(limit_bytes, bytes, channel, options);
+        if missing_bytes == 0 {
             return PushResult::Taken(0);
         }
         match self.options_of(channel).when_full {
@@ -29,16 +28,22 @@ impl SendQueue {
             WhenFull::DropNewest => return PushResult::Dropped(1),
             WhenFull::DropOldest => {}
         }
-        // One long message may take the memory of several short ones.
+        // One long message may take the memory of several short ones. Nothing is dropped for a message that has no room even
+        // without them.
+        let scheduler = self.scheduler.as_deref();
+        if !scheduler.is_some_and(|scheduler| scheduler.may_drop(channel, options.mode, missing_bytes)) {
+            return PushResult::Dropped(1);
+        }
         let mut count = 0_u32;
         // The message that would be replaced may be among those that are dropped. It is then no longer replaced.
-        while !self.has_room(limit_bytes, bytes, self.replaced_bytes(channel, options)) {
+        while self.missing_bytes(limit_bytes, bytes, channel, options) > 0 {
             let chunks = &mut self.chunks;
             let oldest = self
                 .scheduler
                 .as_mut()
                 .and_then(|scheduler| scheduler.drop_oldest(channel, options.mode, chunks));
             count = count.saturating_add(1);
+            debug_assert!(oldest.is_some(), "{channel:?} has fewer messages to drop than were counted");
             let Some(oldest) = oldest else { return PushResult::Dropped(count) };
             self.recheck_credit();
             release(&mut self.used_bytes, charge(oldest.payload_bytes));
@@ -49,9 +54,21 @@ impl SendQueue {
         PushResult::Taken(count)
     }
 
-    /// Whether the memory has room for a message of this charge in place of one of `replaced_bytes`.
-    const fn has_room(&self, limit_bytes: usize, bytes: usize, replaced_bytes: usize) -> bool {
-        self.used_bytes.saturating_sub(replaced_bytes).saturating_add(bytes) <= limit_bytes
+    /// The memory that a message of this charge lacks, after it has replaced an older one.
+    fn missing_bytes(
+        &self,
+        limit_bytes: usize,
+        bytes: usize,
+        channel: ChannelId,
+        options: &SendOptions,
+    ) -> usize {
+        let replaced_bytes = self.replaced_bytes(channel, options);
+        // A replacement that takes no more memory than the older message is never refused, even above the limit.
+        if bytes <= replaced_bytes {
+            return 0;
+        }
+        let used_bytes = self.used_bytes.saturating_sub(replaced_bytes);
+        used_bytes.saturating_add(bytes).saturating_sub(limit_bytes)
     }
 
     /// The charge of the older message that a new one with these options replaces. 0 if it replaces none.

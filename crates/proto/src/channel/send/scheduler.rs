@@ -318,12 +318,15 @@ impl ChannelScheduler {
 
     /// Returns the first message or segment of the queue.
     pub(super) fn first(&self, key: QueueKey) -> Option<QueueEntry<'_>> {
-        let queue = match &self.only {
-            Some((only, queue)) if *only == key => queue,
-            Some(_) => return None,
-            None => self.queues.get(&key)?,
-        };
-        self.messages.get(queue.first)
+        self.messages.get(self.queue(key)?.first)
+    }
+
+    /// Returns the queue whose key is `key`.
+    fn queue(&self, key: QueueKey) -> Option<&ChannelQueue> {
+        match &self.only {
+            Some((only, queue)) => (*only == key).then_some(queue),
+            None => self.queues.get(&key),
+        }
     }
 
     /// Returns the first message of the queue, if it has its own payload.

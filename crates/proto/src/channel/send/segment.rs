@@ -7,12 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use drumfire_wire::{ChannelId, Delivery, Message, MessageId};
 
+use super::charge;
 use super::chunks::{BodyChunks, BodyRange};
 use super::sent_run::RunFrame;
 use crate::channel::Mode;
 use crate::channel::block::MessageBlock;
 use crate::channel::receipt::ReceiptId;
 use crate::convert::{saturated, to_usize};
+use crate::event::charge_all;
 use crate::limits::{MESSAGE_MAX_BYTES, REDUNDANT_MAX_BYTES};
 use crate::time::Moment;
 
@@ -278,6 +280,14 @@ impl<'a> QueueEntry<'a> {
         let Self { channel, mode, content, queued_at, extras } = self;
         let QueuedBodies::Single(payload) = content else { return None };
         Some(SingleEntry { channel, mode, payload, queued_at, extras })
+    }
+
+    /// The send memory that the message or messages take, in bytes.
+    pub(super) fn charge(self) -> usize {
+        match self.content {
+            QueuedBodies::Segment(segment) => charge_all(segment.count, to_usize(segment.payload_bytes)),
+            QueuedBodies::Single(payload) => charge(payload.len()),
+        }
     }
 
     /// The size of the next part to be sent, at most.

@@ -137,6 +137,30 @@ impl ChannelScheduler {
         self.sequenced.get(&channel).map_or(0, |state| self.charge_at(state.newest))
     }
 
+    /// Whether [`Self::drop_oldest`] can free this much memory of a channel, besides that of the message that a newer one of a
+    /// ReliableSequenced channel replaces.
+    pub(in crate::channel::send) fn may_drop(&self, channel: ChannelId, mode: Mode, bytes: usize) -> bool {
+        let key = QueueKey { channel, needs_id: mode.needs_id() };
+        let Some(queue) = self.queue(key) else { return false };
+        // The memory of the message that is replaced is free in any case.
+        let sequenced = self.sequenced.get(&channel).filter(|_| mode == Mode::ReliableSequenced);
+        let replaced = sequenced.map_or(NO_INDEX, |state| state.newest);
+        // Mostly the first message is enough, and the walk ends with it.
+        let (mut index, mut free_bytes) = (queue.first, 0_usize);
+        while let Some(entry) = self.messages.get(index)
+            && is_droppable(entry, mode)
+        {
+            if index != replaced {
+                free_bytes = free_bytes.saturating_add(entry.charge());
+            }
+            if free_bytes >= bytes {
+                return true;
+            }
+            index = self.messages.next_of(index);
+        }
+        false
+    }
+
     /// Removes the oldest message of a channel that was not sent yet, except ReliableLatest values.
     pub(in crate::channel::send) fn drop_oldest(
         &mut self,
@@ -145,15 +169,7 @@ impl ChannelScheduler {
         chunks: &mut BodyChunks,
     ) -> Option<DroppedMessage> {
         let key = QueueKey { channel, needs_id: mode.needs_id() };
-        // A message that has begun is promised to the peer. A value is replaced by a newer one of its key, and not
-        // dropped.
-        let first = self.first(key)?;
-        if mode == Mode::ReliableLatest
-            || first.mode == Mode::ReliableLatest
-            || first.extras.progress.is_some()
-        {
-            return None;
-        }
+        let first = self.first(key).filter(|first| is_droppable(*first, mode))?;
         let part = match first.content {
             QueuedBodies::Segment(segment) => Some(segment.first()),
             QueuedBodies::Single(_) => None,
@@ -188,4 +204,10 @@ impl ChannelScheduler {
         }
         Some(dropped)
     }
+}
+
+/// Whether a message or segment may be dropped for a newer message of this mode.
+fn is_droppable(entry: QueueEntry<'_>, mode: Mode) -> bool {
+    // A message that has begun is promised to the peer. A value is replaced by a newer one of its key, and not dropped.
+    mode != Mode::ReliableLatest && entry.mode != Mode::ReliableLatest && entry.extras.progress.is_none()
 }

@@ -96,3 +96,39 @@ fn a_shorter_value_is_accepted_even_above_the_limit() {
     assert_eq!(push(&mut queue, charge(50), value, 3, 100), PushResult::Full);
     assert_eq!(sent(&mut queue, 0), [2]);
 }
+
+#[test]
+fn nothing_is_dropped_for_a_message_without_room() {
+    let ordered = SendOptions::reliable_ordered();
+    let mut queue = queue_with(WhenFull::DropOldest);
+    let limit_bytes = charge(1_000) + 3 * charge(100);
+    push_other(&mut queue, limit_bytes, 1_000);
+    // One segment of three messages.
+    for (fill, bytes) in [(1, 100), (2, 100), (3, 100)] {
+        assert_eq!(push(&mut queue, limit_bytes, ordered, fill, bytes), PushResult::Taken(0));
+    }
+    let all_bytes = 3 * charge(100) - charge(0);
+    assert_eq!(push(&mut queue, limit_bytes, ordered, 4, all_bytes + 1), PushResult::Dropped(1));
+    assert_eq!(queue.used_bytes(), limit_bytes);
+    assert_eq!(push(&mut queue, limit_bytes, ordered, 5, charge(100)), PushResult::Taken(2));
+    assert_eq!(sent(&mut queue, 0), [3, 5]);
+}
+
+#[test]
+fn a_sequenced_message_is_not_dropped_for_a_longer_one() {
+    let (ordered, sequenced) = (SendOptions::reliable_ordered(), SendOptions::reliable_sequenced());
+    let limit_bytes = charge(1_000) + 2 * charge(100);
+    for has_other in [false, true] {
+        let mut queue = queue_with(WhenFull::DropOldest);
+        let limit_bytes = if has_other { limit_bytes } else { limit_bytes - charge(100) };
+        push_other(&mut queue, limit_bytes, 1_000);
+        if has_other {
+            assert_eq!(push(&mut queue, limit_bytes, ordered, 1, 100), PushResult::Taken(0));
+        }
+        assert_eq!(push(&mut queue, limit_bytes, sequenced, 2, 100), PushResult::Taken(0));
+        let pushed = push(&mut queue, limit_bytes, sequenced, 3, 150);
+        let expected = if has_other { PushResult::Taken(1) } else { PushResult::Dropped(1) };
+        assert_eq!(pushed, expected);
+        assert_eq!(sent(&mut queue, 0), [if has_other { 3 } else { 2 }]);
+    }
+}
