@@ -80,6 +80,8 @@ pub(crate) struct AckSummary {
     pub(crate) smoothed: Duration,
     /// The application had no more data to send, so neither the window nor the pacer delayed anything.
     pub(crate) is_app_limited: bool,
+    /// As many packets as allowed were in flight, whatever their size.
+    pub(crate) is_count_limited: bool,
 }
 
 impl AckSummary {
@@ -220,7 +222,12 @@ impl Rate {
         self.smoothed = Micros::new(ack.smoothed);
         self.bandwidth.on_acked(&ack);
         self.limit.on_acked(ack.now, self.bandwidth.bytes_per_second(), ack.smoothed);
-        self.controller.get_mut().on_acked(&ack);
+        // A window that another limit keeps from being used must not grow either (RFC 9002 section 7.8). Such a window says
+        // nothing about the path, and would be far too large once the other limit rises. The rate that the path delivers is
+        // measured all the same.
+        let is_unused = ack.is_count_limited || self.limit.bytes() < self.controller.get().window_bytes();
+        let is_app_limited = ack.is_app_limited || is_unused;
+        self.controller.get_mut().on_acked(&AckSummary { is_app_limited, ..ack });
         self.set_pace(ack.now);
     }
 

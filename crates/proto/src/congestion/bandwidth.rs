@@ -98,7 +98,15 @@ mod tests {
         for at in range.step_by(10) {
             let trip = Duration::from_millis(50);
             let (now, sent_at) = (ms(at + 50), ms(at));
-            let ack = AckSummary { now, bytes, sent_at, round_trip: trip, smoothed: trip, is_app_limited };
+            let ack = AckSummary {
+                now,
+                bytes,
+                sent_at,
+                round_trip: trip,
+                smoothed: trip,
+                is_app_limited,
+                is_count_limited: false,
+            };
             bandwidth.on_acked(&ack);
         }
     }

@@ -171,6 +171,35 @@ fn a_window_grows_only_while_it_is_used() {
 }
 
 #[test]
+fn a_window_grows_no_further_than_another_limit_lets_it_be_used() {
+    for (choice, is_count_limited) in WINDOW_CONTROLLERS.into_iter().flat_map(|of| [(of, false), (of, true)])
+    {
+        for (limit_bytes, most_bytes) in [(131_072, 131_072 + 12_000), (u32::MAX, WINDOW_MAX_BYTES)] {
+            let mut rate = Rate::new(choice, &(limit_bytes..=limit_bytes));
+            for sent in 0..4_000 {
+                rate.on_acked(&AckSummary {
+                    now: at(sent + 50),
+                    bytes: 12_000,
+                    sent_at: at(sent),
+                    round_trip: ms(50),
+                    smoothed: ms(50),
+                    is_app_limited: false,
+                    is_count_limited,
+                });
+            }
+            let window_bytes = rate.controller.get().window_bytes();
+            if is_count_limited {
+                assert_eq!(window_bytes, WINDOW_START_BYTES, "{choice:?}");
+            } else {
+                assert!((131_072..=most_bytes).contains(&window_bytes), "{choice:?}: {window_bytes}");
+            }
+            // The estimate of the path is that of 12,000 bytes a millisecond.
+            assert!(rate.estimate_bytes_per_second().abs_diff(12_000_000) < 600_000, "{choice:?}");
+        }
+    }
+}
+
+#[test]
 fn losses_of_one_round_trip_are_one_congestion_event() {
     let mut rate = Rate::new(Congestion::Cubic, &UNLIMITED);
     let lose = |rate: &mut Rate, now, sent| {
@@ -201,6 +230,7 @@ fn after_an_outage_the_window_grows_from_the_first_ack() {
             round_trip: trip,
             smoothed: trip,
             is_app_limited: false,
+            is_count_limited: false,
         });
         assert_eq!(rate.window_bytes(), least + 1_200, "{choice:?}");
     }
@@ -270,6 +300,7 @@ fn apply_event(rate: &mut Rate, now: Moment, event: &RateEvent) {
             round_trip: if trip == 0 { Duration::MAX } else { Duration::from_nanos(trip) },
             smoothed: Duration::from_nanos(smoothed),
             is_app_limited,
+            is_count_limited: false,
         }),
         RateEvent::Lost { bytes, age, is_persistent } => {
             rate.on_lost(&LossSummary { now, bytes, sent_at: ago(age), is_persistent });

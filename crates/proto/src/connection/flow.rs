@@ -143,6 +143,10 @@ impl Connection {
     pub(super) fn on_acked(&mut self, now: Moment, outcome: &AckOutcome) {
         // Without waiting data the window was not the limit, so it must not grow (RFC 9002 section 7.8).
         let is_app_limited = !self.has_data();
+        let settled_count =
+            saturated(outcome.acknowledged_count.saturating_add(outcome.lost.count), usize::MAX);
+        let before_count = self.loss.in_flight_count().saturating_add(settled_count);
+        let is_count_limited = before_count >= PACKETS_IN_FLIGHT_MAX;
         let smoothed = self.loss.round_trip().smoothed();
         // An idle connection has no estimates. It starts with the initial window when it becomes busy (RFC 9002
         // section 7.2).
@@ -157,6 +161,7 @@ impl Connection {
                 round_trip: outcome.round_trip.unwrap_or(smoothed),
                 smoothed,
                 is_app_limited,
+                is_count_limited,
             });
             if outcome.largest_bytes > Path::START_BYTES {
                 active.mtu.on_large_arrived();

@@ -373,7 +373,16 @@ impl Flow {
         let round_trip = now.since(sent_at).saturating_sub(delay);
         let is_app_limited = !self.has_data();
         let smoothed = self.trip.smoothed();
-        self.rate.on_acked(&AckSummary { now, bytes, sent_at, round_trip, smoothed, is_app_limited });
+        let is_count_limited = false;
+        self.rate.on_acked(&AckSummary {
+            now,
+            bytes,
+            sent_at,
+            round_trip,
+            smoothed,
+            is_app_limited,
+            is_count_limited,
+        });
         self.rate.assert_invariants();
         self.find_lost(now, largest);
         while self.sent.front().is_some_and(|sent| sent.is_settled) {
