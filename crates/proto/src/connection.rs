@@ -310,9 +310,19 @@ impl Connection {
         std::mem::replace(&mut self.has_id_changes, false)
     }
 
+    /// Prepares for a change of this end's own address. Returns whether the new path has another id.
+    pub(crate) fn change_path(&mut self, now: Moment) -> bool {
+        // Nothing is known about the size that the other path carries.
+        if let Some(active) = &mut self.active {
+            active.mtu.on_path_changed();
+        }
+        self.fall_back(now);
+        self.change_id(now)
+    }
+
     /// Takes a spare id for a new path, if there is one, so that an observer cannot link both paths (RFC 9000 section
     /// 9.5). The previous id is retired after packets that were sent to it have had time to arrive.
-    pub(crate) fn change_id(&mut self, now: Moment) -> bool {
+    fn change_id(&mut self, now: Moment) -> bool {
         let retire_at = now.after(self.loss.settling_time());
         // Only clients move. A server follows the address of its client, and the client brings the id.
         let ConnectionIdState::Client(ids) = &mut self.identity else { return false };

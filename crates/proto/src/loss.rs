@@ -70,8 +70,8 @@ pub(crate) struct AckOutcome {
     pub(crate) round_trip: Option<Duration>,
     /// The size of the largest of them in bytes, 0 when there is no such packet.
     pub(crate) largest_bytes: u16,
-    /// The size of the MTU probe that was newly acknowledged, if there was one.
-    pub(crate) mtu_probe_bytes: Option<u16>,
+    /// The packet number and the size in bytes of the newest MTU probe that was newly acknowledged, if there was one.
+    pub(crate) mtu_probe: Option<(u64, u16)>,
 
     // Conclusions from the ack
     /// The packets that the ack showed to be lost.
@@ -93,8 +93,9 @@ pub(crate) struct LostPackets {
     pub(crate) last: u64,
     /// The lost packets that were larger than the size every path carries.
     pub(crate) large_count: u32,
-    /// An MTU probe was lost. It is not included in the other counts.
-    pub(crate) is_mtu_probe_lost: bool,
+    /// The packet number of the newest MTU probe that was lost, if there was one. MTU probes are not included in the other
+    /// counts.
+    pub(crate) mtu_probe: Option<u64>,
     /// When the newest of the lost packets was sent. `None` when `count` is zero.
     pub(crate) newest_sent_at: Option<Moment>,
     /// All packets over several probe timeouts were lost: persistent congestion (RFC 9002 section 7.6).

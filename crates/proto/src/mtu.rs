@@ -23,8 +23,9 @@ pub(crate) struct MtuSearch {
     size_index: usize,
     /// The number of probes of this size that were lost.
     tries: u32,
-    /// A probe is in flight.
-    is_in_flight: bool,
+    /// The packet number of the probe in flight. `None` while this search has none. Probes of earlier searches have no
+    /// meaning: they were sent on another path, or before the path stopped carrying their size.
+    probe: Option<u64>,
     /// Packets are full, so a larger size is useful.
     is_wanted: bool,
     /// When the next probe may be sent.
@@ -38,7 +39,7 @@ impl MtuSearch {
         Self {
             size_index: 0,
             tries: 0,
-            is_in_flight: false,
+            probe: None,
             is_wanted: false,
             next_at: Moment::ORIGIN,
             lost_count: 0,
@@ -59,7 +60,7 @@ impl MtuSearch {
     /// The size of the probe to send now, on a path that is known to carry `known` bytes to an end that accepts
     /// `limit`.
     pub(crate) fn due(&mut self, now: Moment, known: u16, limit: u16) -> Option<u16> {
-        if !self.is_wanted || self.is_in_flight || self.next_at > now {
+        if !self.is_wanted || self.probe.is_some() || self.next_at > now {
             return None;
         }
         while let Some(&size) = SIZES.get(self.size_index) {
@@ -75,18 +76,27 @@ impl MtuSearch {
         None
     }
 
-    pub(crate) const fn on_probe_sent(&mut self) {
-        self.is_in_flight = true;
+    /// Registers the probe in the packet `number`.
+    pub(crate) const fn on_probe_sent(&mut self, number: u64) {
+        self.probe = Some(number);
     }
 
-    /// Ends the search: the path carries the size of the probe, which was the largest left to try.
-    pub(crate) fn on_probe_arrived(&mut self, now: Moment) {
-        self.pause(now, MTU_SEARCH_INTERVAL);
+    /// Ends the search if the packet `number` is its probe: the path carries this size, which was the largest left to try.
+    /// Returns whether it is.
+    pub(crate) fn on_probe_arrived(&mut self, now: Moment, number: u64) -> bool {
+        let is_current = self.probe == Some(number);
+        if is_current {
+            self.pause(now, MTU_SEARCH_INTERVAL);
+        }
+        is_current
     }
 
-    /// Registers the loss of a probe. The cause may be its size or a random loss.
-    pub(crate) const fn on_probe_lost(&mut self) {
-        self.is_in_flight = false;
+    /// Registers the loss of the probe in the packet `number`. The cause may be its size or a random loss.
+    pub(crate) fn on_probe_lost(&mut self, number: u64) {
+        if self.probe != Some(number) {
+            return;
+        }
+        self.probe = None;
         self.tries = self.tries.saturating_add(1);
         if self.tries >= MTU_PROBES {
             self.tries = 0;
@@ -99,7 +109,7 @@ impl MtuSearch {
     pub(crate) fn on_refused(&mut self, bytes: u16) {
         let smaller = SIZES.partition_point(|size| *size >= bytes);
         self.next_at = Moment::ORIGIN;
-        if self.is_in_flight {
+        if self.probe.is_some() {
             // The probe will be declared lost like any other packet, and is the last of its size.
             self.size_index = self.size_index.max(smaller.saturating_sub(1));
             self.tries = MTU_PROBES.saturating_sub(1);
@@ -160,14 +170,14 @@ mod tests {
         assert_eq!(mtu.due(secs(1), known, limit), None, "no packet was full");
         mtu.on_full();
         while let Some(size) = mtu.due(secs(1), known, limit) {
-            mtu.on_probe_sent();
+            mtu.on_probe_sent(7);
             assert_eq!(mtu.due(secs(1), known, limit), None, "one at a time");
             probes += 1;
             if size <= carries {
                 known = size;
-                mtu.on_probe_arrived(secs(1));
+                assert!(mtu.on_probe_arrived(secs(1), 7));
             } else {
-                mtu.on_probe_lost();
+                mtu.on_probe_lost(7);
             }
         }
         (known, probes)
@@ -194,15 +204,15 @@ mod tests {
             let (mut mtu, mut known, mut sizes) = (MtuSearch::new(), START, Vec::new());
             mtu.on_full();
             while let Some(size) = mtu.due(secs(1), known, 1_472) {
-                mtu.on_probe_sent();
+                mtu.on_probe_sent(7);
                 sizes.push(size);
                 if size <= carries {
                     known = size;
-                    mtu.on_probe_arrived(secs(1));
+                    assert!(mtu.on_probe_arrived(secs(1), 7));
                 } else {
                     mtu.on_refused(size);
                     assert_eq!(mtu.due(secs(1), known, 1_472), None, "it is not known to be lost");
-                    mtu.on_probe_lost();
+                    mtu.on_probe_lost(7);
                 }
             }
             assert_eq!((known, sizes.len()), (found, probes), "{sizes:?}");
@@ -214,13 +224,13 @@ mod tests {
     fn a_refused_packet_size_speeds_up_the_search() {
         let mut mtu = MtuSearch::new();
         mtu.on_full();
-        mtu.on_probe_sent();
-        mtu.on_probe_arrived(secs(10));
+        mtu.on_probe_sent(7);
+        assert!(mtu.on_probe_arrived(secs(10), 7));
         // Another path to the peer, whose first link carries less.
         mtu.on_refused(1_460);
         assert_eq!(mtu.due(secs(11), START, 1_472), Some(1_452));
-        mtu.on_probe_sent();
-        mtu.on_probe_arrived(secs(11));
+        mtu.on_probe_sent(7);
+        assert!(mtu.on_probe_arrived(secs(11), 7));
         assert_eq!(mtu.due(secs(12), 1_452, 1_472), None);
         assert_eq!(mtu.due(secs(611), 1_452, 1_472), Some(1_472), "all of them, in their turn");
     }
@@ -229,8 +239,8 @@ mod tests {
     fn the_search_restarts_after_ten_minutes_or_a_black_hole() {
         let mut mtu = MtuSearch::new();
         mtu.on_full();
-        mtu.on_probe_sent();
-        mtu.on_probe_arrived(secs(10));
+        mtu.on_probe_sent(7);
+        assert!(mtu.on_probe_arrived(secs(10), 7));
         assert_eq!(mtu.due(secs(609), 1_452, 1_472), None);
         assert_eq!(mtu.due(secs(610), 1_452, 1_472), Some(1_472));
         for count in [3, 4] {
@@ -239,5 +249,22 @@ mod tests {
         }
         assert!(!mtu.on_large_lost(secs(700), 7) && mtu.on_large_lost(secs(700), 1));
         assert_eq!((mtu.due(secs(759), START, 1_472), mtu.due(secs(760), START, 1_472)), (None, Some(1_472)));
+    }
+    #[test]
+    fn the_probe_of_an_earlier_search_says_nothing() {
+        let mut mtu = MtuSearch::new();
+        mtu.on_full();
+        for number in 1..=MTU_PROBES.into() {
+            assert_eq!(mtu.due(secs(1), START, 1_472), Some(1_472));
+            mtu.on_probe_sent(number);
+            mtu.on_path_changed();
+            assert!(!mtu.on_probe_arrived(secs(1), number));
+            mtu.on_probe_lost(number);
+        }
+        mtu.on_probe_sent(10);
+        assert!(!mtu.on_probe_arrived(secs(1), 9));
+        mtu.on_probe_lost(9);
+        assert_eq!(mtu.due(secs(1), START, 1_472), None, "the probe of this search is in flight");
+        assert!(mtu.on_probe_arrived(secs(1), 10));
     }
 }

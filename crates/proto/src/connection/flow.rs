@@ -167,8 +167,9 @@ impl Connection {
                 active.mtu.on_large_arrived();
             }
             // The probe shows that its size passes, and larger packets follow (RFC 8899 section 4.2).
-            if let Some(bytes) = outcome.mtu_probe_bytes {
-                active.mtu.on_probe_arrived(now);
+            if let Some((number, bytes)) = outcome.mtu_probe
+                && active.mtu.on_probe_arrived(now, number)
+            {
                 let datagram_max_bytes = self.path.datagram_max_bytes.max(bytes);
                 self.path.datagram_max_bytes = datagram_max_bytes;
                 self.record(now, FlightEvent::PathSize { datagram_max_bytes });
@@ -187,8 +188,8 @@ impl Connection {
             );
         }
         if let Some(active) = &mut self.active {
-            if lost.is_mtu_probe_lost {
-                active.mtu.on_probe_lost();
+            if let Some(number) = lost.mtu_probe {
+                active.mtu.on_probe_lost(number);
             }
             // Losses of large packets alone hint at a router that drops them without a notice: a black hole (RFC 8899
             // section 4.3).

@@ -323,7 +323,7 @@ impl Connection {
             }
             active.meter.on_sent(bytes, content.message_count, content.resent_count);
             if content.is_mtu_probe {
-                active.mtu.on_probe_sent();
+                active.mtu.on_probe_sent(number);
             // A connection that never fills a packet gains nothing from a larger one.
             } else if bytes.saturating_add(MTU_SLACK_BYTES) > usize::from(self.path.datagram_max_bytes) {
                 active.mtu.on_full();

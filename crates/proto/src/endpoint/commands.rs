@@ -187,10 +187,8 @@ impl<P: Placement> Endpoint<P> {
         let now = self.advance(now);
         // The connection is rescheduled in either case. With another id, a ping is due, which shows the server the new
         // address.
-        let has_changed = self.connections.get_mut(peer).is_some_and(|connection| connection.change_id(now));
-        if has_changed {
-            self.update_ids(peer);
-        }
+        let has_changed =
+            self.connections.get_mut(peer).is_some_and(|connection| connection.change_path(now));
         self.reschedule(peer);
         has_changed
     }

@@ -199,7 +199,7 @@ impl InFlightPackets {
                 outcome.newest_sent_at = outcome.newest_sent_at.max(Some(packet.at));
                 outcome.largest_bytes = outcome.largest_bytes.max(packet.bytes);
                 if packet.is_mtu_probe {
-                    outcome.mtu_probe_bytes = Some(packet.bytes);
+                    outcome.mtu_probe = outcome.mtu_probe.max(Some((packet.number, packet.bytes)));
                 }
                 outcome.knows_up_to = outcome.knows_up_to.max(packet.acks_up_to);
                 on_packet(&packet);
@@ -246,7 +246,7 @@ impl InFlightPackets {
             self.in_flight.on_settled(&packet);
             if packet.is_mtu_probe {
                 // The loss of an MTU probe is no sign of congestion (RFC 9000 section 14.4).
-                lost.is_mtu_probe_lost = true;
+                lost.mtu_probe = Some(packet.number);
                 continue;
             }
             lost.large_count = lost.large_count.saturating_add((packet.bytes > Path::START_BYTES).into());

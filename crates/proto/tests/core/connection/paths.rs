@@ -1,7 +1,7 @@
 //! Clients whose address changes, with and without an on-path attacker who copies their packets.
 
 use crate::harness::{CLEAN, CLIENT, InFlightDatagram, Link, SERVER, World, address, config};
-use drumfire_proto::{ClientConfig, CloseReason, DropReason, Inbound, LocalAddress, SendOptions};
+use drumfire_proto::{ClientConfig, CloseReason, DropReason, Inbound, LocalAddress, PeerId, SendOptions};
 use drumfire_tries::tries;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -373,4 +373,72 @@ fn a_hello_from_an_unreachable_address_is_dropped() {
         assert!(stats.datagrams_received > 0 && stats.datagrams_sent == 0, "{address}");
         assert_eq!(stats.dropped(DropReason::UnanswerableSource), stats.datagrams_received, "{address}");
     }
+}
+
+/// An address on another host than the client's first one.
+const OTHER_HOST: &str = "203.0.113.7:7000";
+
+/// Runs for this long on a path that carries no more than 1,200 bytes.
+fn run_narrow(world: &mut World, millis: u64) {
+    for _ in 0..millis {
+        world.flush();
+        world.flying.retain(|_, flying| flying.bytes.len() <= 1_200);
+        world.run(Duration::from_millis(1));
+    }
+}
+
+/// Queues this many messages of 100 bytes, and sends what may be sent immediately. Returns the number of datagrams of more than
+/// 1,200 bytes.
+fn send_many(world: &mut World, end: usize, peer: PeerId, count: usize) -> usize {
+    world.sent.clear();
+    for _ in 0..count {
+        world.send(end, peer, 1, &[7; 100], SendOptions::reliable_unordered()).unwrap();
+    }
+    world.flush();
+    world.sent.iter().filter(|(_, from, bytes)| *from == end && bytes.len() > 1_200).count()
+}
+
+#[test]
+fn a_late_ack_of_an_mtu_probe_says_nothing_about_another_path() {
+    let mut world = World::new(45, CLEAN);
+    world.carries = [Some(1_472); 2];
+    let (client, server) = world.connected();
+    world.run(Duration::from_secs(1));
+    world.client_address = OTHER_HOST.parse().unwrap();
+    world.send(CLIENT, client, 1, b"here", SendOptions::unreliable()).unwrap();
+    world.run(Duration::from_millis(9));
+    // The server has not heard from the new address, and probes the old path. No later packet shows that the probe is lost.
+    send_many(&mut world, SERVER, server, 20);
+    let (_, probe) = world.stray.iter().find(|(_, bytes)| bytes.len() > 1_200).expect("an MTU probe").clone();
+    while world.ends[SERVER].address(server) != Some(world.client_address) {
+        run_narrow(&mut world, 1);
+    }
+    world.deliver(CLIENT, address(SERVER), &probe);
+    run_narrow(&mut world, 100);
+    assert!(send_many(&mut world, SERVER, server, 100) <= 1, "no more than a probe is larger");
+    run_narrow(&mut world, 3_000);
+    assert_eq!(world.messages(CLIENT).len(), 120);
+}
+
+#[test]
+fn a_client_that_changes_its_path_falls_back_to_small_datagrams() {
+    let mut world = World::new(46, CLEAN);
+    world.carries = [Some(1_472); 2];
+    let (client, _) = world.connected();
+    for _ in 0..10 {
+        send_many(&mut world, CLIENT, client, 100);
+        world.run(Duration::from_millis(100));
+    }
+    let size = |world: &mut World| {
+        let now = world.now();
+        world.ends[CLIENT].peer_stats(now, client).unwrap().datagram_max_bytes
+    };
+    assert_eq!((size(&mut world), world.messages(SERVER).len()), (1_472, 1_000));
+    world.client_address = OTHER_HOST.parse().unwrap();
+    let now = world.now();
+    assert!(world.ends[CLIENT].change_path(now, client));
+    assert_eq!(size(&mut world), 1_200);
+    assert!(send_many(&mut world, CLIENT, client, 100) <= 1, "no more than a probe is larger");
+    run_narrow(&mut world, 3_000);
+    assert_eq!((size(&mut world), world.messages(SERVER).len()), (1_200, 1_100));
 }
