@@ -346,6 +346,9 @@ impl Connection {
         // section 9.4).
         let is_same_host = from == self.path.route.peer.ip();
         self.record(now, FlightEvent::PathMigrated { is_same_host });
+        if !is_same_host {
+            self.loss.on_path_changed(now);
+        }
         if let Some(active) = self.active.as_mut().filter(|_| !is_same_host) {
             active.rate.on_path_changed(now);
             active.mtu.on_path_changed();

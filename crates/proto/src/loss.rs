@@ -230,10 +230,12 @@ impl Loss {
         let mut outcome = AckOutcome::default();
         let mut sample = None;
         if let Some(packets) = &mut packets {
+            let sampled_from = packets.sampled_from;
             packets.acknowledge_all(ack, &mut outcome, &mut fate, |packet| {
                 // Only the largest number gives a sample, and only when it is newly acknowledged: the delay that the
-                // peer reports belongs to it (RFC 9002 section 5.1).
-                if packet.number == largest.0 {
+                // peer reports belongs to it (RFC 9002 section 5.1). A packet of another path gives none (RFC 9000 section
+                // 9.4).
+                if packet.number == largest.0 && packet.at >= sampled_from {
                     sample = Some(now.since(packet.at));
                 }
             });
@@ -317,6 +319,15 @@ impl Loss {
                 packets.probed_at = Some(now);
                 TimerOutcome::Probe
             }
+        }
+    }
+
+    /// Starts the round trip estimate over on another path. Packets that were sent before now give no sample.
+    pub(crate) fn on_path_changed(&mut self, now: Moment) {
+        // The timeouts of a fast path would repeat everything on a slow one, and those of a slow path would wait too long.
+        self.round_trip = RoundTrip::default();
+        if let Some(packets) = &mut self.packets {
+            packets.sampled_from = now;
         }
     }
 

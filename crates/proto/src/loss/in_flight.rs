@@ -33,6 +33,8 @@ pub(super) struct InFlightPackets {
     oldest_carrying: usize,
 
     // Timers
+    /// Packets that were sent before this moment used another path, and give no sample of the round trip.
+    pub(super) sampled_from: Moment,
     /// When the next packet below the largest acknowledged number will be declared lost. `None` when there is no
     /// such packet.
     pub(super) loss_at: Option<Moment>,

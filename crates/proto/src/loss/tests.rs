@@ -282,6 +282,24 @@ fn the_probe_back_off_restarts_after_an_outage() {
 }
 
 #[test]
+fn the_estimate_of_another_path_begins_with_its_first_packet() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..2);
+    ack(&mut loss, 400, &[(0, 0)], 2).unwrap();
+    assert_eq!(loss.round_trip().smoothed(), Duration::from_millis(400));
+    loss.on_path_changed(ms(500));
+    assert_eq!(loss.round_trip().measured(), None);
+    let (fates, outcome) = ack(&mut loss, 501, &[(0, 1)], 2).unwrap();
+    assert_eq!((fates, outcome.round_trip), (vec![(PacketFate::Acknowledged, 1)], None));
+    send(&mut loss, 600..601);
+    assert_eq!(
+        ack(&mut loss, 620, &[(600, 600)], 601).unwrap().1.round_trip,
+        Some(Duration::from_millis(20))
+    );
+    assert_eq!(loss.round_trip().measured(), Some(Duration::from_millis(20)));
+}
+
+#[test]
 fn a_probe_repeats_the_oldest_messages_in_flight() {
     let mut loss = Loss::default();
     send(&mut loss, 0..3);

@@ -442,3 +442,29 @@ fn a_client_that_changes_its_path_falls_back_to_small_datagrams() {
     run_narrow(&mut world, 3_000);
     assert_eq!((size(&mut world), world.messages(SERVER).len()), (1_200, 1_100));
 }
+
+#[test]
+fn the_round_trip_of_another_host_starts_over() {
+    for (address, is_other_host) in [(OTHER_HOST.parse().unwrap(), true), (new_address(1), false)] {
+        let mut world = World::new(47, CLEAN);
+        let (client, server) = world.connected();
+        world.link.delay = Duration::from_millis(250);
+        for number in 0..40_u32 {
+            world.reliable(SERVER, server, &number.to_be_bytes()).unwrap();
+            world.run(Duration::from_millis(600));
+        }
+        let round_trip = |world: &mut World| {
+            let now = world.now();
+            world.ends[SERVER].peer_stats(now, server).unwrap().round_trip
+        };
+        assert!(round_trip(&mut world) > Duration::from_millis(450));
+        world.link.delay = Duration::from_millis(10);
+        world.client_address = address;
+        world.send(CLIENT, client, 1, b"here", SendOptions::unreliable()).unwrap();
+        world.run(Duration::from_millis(100));
+        world.reliable(SERVER, server, b"where").unwrap();
+        world.run(Duration::from_millis(100));
+        let measured = round_trip(&mut world);
+        assert_eq!(measured < Duration::from_millis(40), is_other_host, "{address}: {measured:?}");
+    }
+}
