@@ -21,9 +21,9 @@ pub(crate) enum AckUrgency {
     None,
     /// The packet asks for an ack, and no retransmission depends on it: unreliable messages.
     Late,
-    /// The packet asks for an ack, and loses little by waiting: pings and similar frames.
+    /// The packet asks for an ack, and loses little by waiting: pings and control frames.
     Low,
-    /// The packet carries data that is retransmitted until it is acknowledged.
+    /// The packet carries reliable messages, which are retransmitted until they are acknowledged.
     High,
 }
 

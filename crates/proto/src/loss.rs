@@ -32,7 +32,9 @@ pub(crate) struct SentPacket {
     pub(crate) bytes: u16,
     /// The number of ids whose fate must be reported, registered before with [`Loss::carry`]. A run of messages has one.
     pub(crate) carried: u16,
-    /// How soon the peer acknowledges the packet.
+    /// Some of its contents are sent again until they arrive: reliable messages or control frames.
+    pub(crate) is_repeated: bool,
+    /// How soon the peer acknowledges the packet. It waits longer with control frames than with reliable messages.
     pub(crate) urgency: AckUrgency,
     /// The packet only tests a datagram size. Its loss is no sign of congestion.
     pub(crate) is_mtu_probe: bool,

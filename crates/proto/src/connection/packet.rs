@@ -49,8 +49,10 @@ struct PacketContent {
     is_mtu_probe: bool,
     /// The packet carries an ack of all received packets.
     has_ack: bool,
-    /// The number of runs of reliable messages and of control frames that are registered in `loss`.
-    carried: u32,
+    /// The number of runs of reliable messages, fragments, and Skips that are registered in `loss`.
+    reliable_count: u32,
+    /// The number of control frames that are registered in `loss`.
+    control_count: u32,
     /// The number of unreliable messages in the packet that are registered in `loss` because they have a receipt.
     receipt_count: u32,
 
@@ -214,7 +216,7 @@ impl Connection {
             let filled = self.sending.fill(packet, writer, |id| loss.carry(id));
             content.is_ack_eliciting |= filled.has_any() || control_count > 0;
             add(&mut stats.fragments_sent, u64::from(filled.fragment_count));
-            content.carried = filled.reliable_count.saturating_add(control_count);
+            (content.reliable_count, content.control_count) = (filled.reliable_count, control_count);
             content.receipt_count = filled.receipt_count;
             (content.message_count, content.resent_count) = (filled.message_count, filled.resent_count);
             add(&mut stats.messages_expired, u64::from(filled.expired_count));
@@ -228,7 +230,7 @@ impl Connection {
         if must_ask && !content.is_ack_eliciting {
             content.is_ack_eliciting = writer.ping().is_ok();
             content.is_ping = content.is_ack_eliciting;
-        } else if content.receipt_count > 0 && content.carried == 0 {
+        } else if content.receipt_count > 0 && content.repeated_count() == 0 {
             // The application waits for receipts of unreliable messages, and their ack is delayed unless something
             // else asks for one. The ping is optional: without room for it, the ack is only later.
             let _ = writer.ping();
@@ -284,7 +286,8 @@ impl Connection {
     fn on_built(&mut self, now: Moment, number: u64, bytes: usize, content: PacketContent) {
         // A packet that asks for no ack may never be acknowledged, so it must not carry anything that waits for its
         // fate.
-        let registered = content.carried.saturating_add(content.receipt_count);
+        let repeated_count = content.repeated_count();
+        let registered = repeated_count.saturating_add(content.receipt_count);
         debug_assert!(
             content.is_ack_eliciting || registered == 0,
             "messages are in a packet that asks for no ack"
@@ -309,6 +312,7 @@ impl Connection {
                 acks_up_to,
                 bytes: packet_bytes,
                 carried,
+                is_repeated: repeated_count > 0,
                 urgency,
                 is_mtu_probe: content.is_mtu_probe,
             });
@@ -352,12 +356,17 @@ impl Connection {
 }
 
 impl PacketContent {
+    /// The number of items that are sent again until they arrive.
+    const fn repeated_count(&self) -> u32 {
+        self.reliable_count.saturating_add(self.control_count)
+    }
+
     /// How soon the peer acknowledges this packet.
     const fn urgency(&self) -> AckUrgency {
         let asks_soon = FrameKinds::PING.with(FrameKinds::ACK_REQUEST);
-        if self.carried > 0 {
+        if self.reliable_count > 0 {
             AckUrgency::High
-        } else if self.frames.has(asks_soon) {
+        } else if self.control_count > 0 || self.frames.has(asks_soon) {
             AckUrgency::Low
         } else {
             AckUrgency::Late

@@ -29,7 +29,8 @@ pub(super) struct InFlightPackets {
     pub(super) skipped: Option<Box<SkippedNumbers>>,
     /// The totals of the packets in the ring that are not settled.
     pub(super) in_flight: InFlight,
-    /// The index in the ring of the oldest packet with reliable data that is not settled, or the length of the ring.
+    /// The index in the ring of the oldest packet with contents to be repeated that is not settled, or the length of the
+    /// ring.
     oldest_carrying: usize,
 
     // Timers
@@ -51,7 +52,7 @@ pub(super) struct InFlight {
     pub(super) bytes: u32,
     /// The number of packets.
     pub(super) count: u32,
-    /// Packets with data that is retransmitted until it is acknowledged.
+    /// Packets with reliable messages.
     carrying_count: u32,
     /// Packets with only unreliable messages.
     late_count: u32,
@@ -121,10 +122,10 @@ impl InFlightPackets {
     }
 
     /// Moves [`Self::oldest_carrying`] to the next packet after a change of the ring. All packets before it are settled or
-    /// without reliable data, and stay so. Each is passed once.
+    /// without contents to be repeated, and stay so. Each is passed once.
     fn find_oldest_carrying(&mut self) {
         while let Some(entry) = self.ring.get(self.oldest_carrying)
-            && (entry.is_settled || entry.packet.urgency != AckUrgency::High)
+            && (entry.is_settled || !entry.packet.is_repeated)
         {
             self.oldest_carrying = self.oldest_carrying.saturating_add(1);
         }
@@ -294,11 +295,11 @@ impl InFlightPackets {
             self.ring.front().is_none_or(|oldest| !oldest.is_settled),
             "the oldest packet is settled, and still remembered"
         );
-        let is_carrying = |entry: &RingEntry| !entry.is_settled && entry.packet.urgency == AckUrgency::High;
+        let is_carrying = |entry: &RingEntry| !entry.is_settled && entry.packet.is_repeated;
         debug_assert_eq!(
             self.oldest_carrying,
             self.ring.iter().position(is_carrying).unwrap_or(self.ring.len()),
-            "the probe timer counts from a packet that is not the oldest one with reliable data"
+            "the probe timer counts from a packet that is not the oldest one with contents to be repeated"
         );
         // Each id belongs to one packet, and the ids are in the order of the packets.
         let mut next = self.carried.as_ref().map_or(0, |carried| carried.removed_count);

@@ -16,6 +16,7 @@ fn sent(number: u64) -> SentPacket {
         bytes: 100,
         carried: 1,
         acks_up_to: None,
+        is_repeated: true,
         urgency: AckUrgency::High,
         is_mtu_probe: false,
     }
@@ -114,6 +115,7 @@ fn lost_packets_above_the_minimum_mtu_count_as_large() {
             bytes,
             carried: 0,
             acks_up_to: None,
+            is_repeated: false,
             urgency: AckUrgency::Low,
             is_mtu_probe: false,
         });
@@ -166,7 +168,17 @@ fn a_probe_waits_for_the_delay_of_the_most_urgent_ack() {
         [(1, AckUrgency::Late, 150), (2, AckUrgency::Low, 40), (3, AckUrgency::High, 10)]
     {
         let (at, bytes, acks_up_to) = (ms(100), 30, None);
-        loss.on_sent(SentPacket { number, at, bytes, carried: 0, acks_up_to, urgency, is_mtu_probe: false });
+        let is_repeated = urgency == AckUrgency::High;
+        loss.on_sent(SentPacket {
+            number,
+            at,
+            bytes,
+            carried: 0,
+            acks_up_to,
+            is_repeated,
+            urgency,
+            is_mtu_probe: false,
+        });
         assert_eq!(loss.deadline(), Some(ms(100 + margin + wait)), "{urgency:?}");
     }
     assert_eq!(loss.probe_timeout(), Duration::from_millis(margin + 25));
@@ -257,10 +269,28 @@ fn packets_without_reliable_data_hasten_no_probe() {
     let mut loss = Loss::default();
     send(&mut loss, 0..1);
     ack(&mut loss, 40, &[(0, 0)], 1).unwrap();
-    loss.on_sent(SentPacket { carried: 0, urgency: AckUrgency::Late, ..sent(41) });
+    loss.on_sent(SentPacket { carried: 0, is_repeated: false, urgency: AckUrgency::Late, ..sent(41) });
     assert_eq!(loss.deadline(), Some(ms(41).after(loss.round_trip().probe_timeout(ACK_DELAY_LATE))));
     send(&mut loss, 90..91);
     assert_eq!(loss.deadline(), Some(ms(90).after(reliable_timeout(&loss))));
+}
+
+#[test]
+fn a_probe_for_control_frames_waits_as_long_as_their_ack() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..1);
+    ack(&mut loss, 40, &[(0, 0)], 1).unwrap();
+    loss.carry(MessageId(1));
+    loss.on_sent(SentPacket { urgency: AckUrgency::Low, ..sent(50) });
+    // The peer waits for a round trip of 40 ms, and not for a quarter of it.
+    assert_eq!(
+        loss.deadline(),
+        Some(ms(50).after(loss.round_trip().probe_timeout(Duration::from_millis(40))))
+    );
+    // Frames that ask for an ack and are not repeated do not postpone the probe.
+    loss.on_sent(SentPacket { carried: 0, is_repeated: false, urgency: AckUrgency::Low, ..sent(60) });
+    loss.on_timeout(loss.deadline().unwrap(), |_, _, _| {});
+    assert_eq!(loss.oldest_carried().collect::<Vec<_>>(), [MessageId(1)]);
 }
 
 /// The wait for the ack of a packet with reliable data, before a probe.
@@ -330,6 +360,7 @@ fn the_peer_knows_the_newest_acknowledged_ack() {
             bytes: 30,
             carried: 0,
             acks_up_to,
+            is_repeated: false,
             urgency: AckUrgency::Low,
             is_mtu_probe: false,
         });

@@ -284,3 +284,25 @@ fn a_channel_is_as_fast_with_31_busy_ones_as_alone() {
     println!("p99 of a lone ordered channel at 2 % loss: {alone:?}, next to 31 busy ones: {crowded:?}");
     assert!(crowded <= alone.mul_f64(1.05), "{alone:?} {crowded:?}");
 }
+
+#[test]
+fn control_frames_alone_cause_no_probe() {
+    let mut world = World::new(1, CLEAN);
+    let (client, server) = world.connected();
+    world.link = Link { delay: Duration::from_millis(100), ..CLEAN };
+    // The variation of the round trip falls until it no longer hides a probe that is early.
+    for number in 0..100_u32 {
+        world.reliable(CLIENT, client, &number.to_be_bytes()).unwrap();
+        world.reliable(SERVER, server, &number.to_be_bytes()).unwrap();
+        world.run(Duration::from_millis(500));
+    }
+    let probes = |world: &World| [CLIENT, SERVER].map(|end| world.ends[end].stats().probes_sent);
+    let before = probes(&world);
+    // The client retires an id some time later, and the server issues another one.
+    let now = world.now();
+    assert!(world.ends[CLIENT].change_path(now, client));
+    let sent_count = world.sent.len();
+    world.run(Duration::from_secs(4));
+    assert!(world.sent.len() > sent_count + 3, "ids were exchanged");
+    assert_eq!(probes(&world), before);
+}
