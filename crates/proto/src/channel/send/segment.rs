@@ -147,11 +147,12 @@ impl QueuedBodies {
     #[inline]
     pub(super) fn next_bytes(&self, extras: &ExtraFields) -> u32 {
         match self {
-            Self::Segment(segment) => segment.first_bytes.into(),
+            Self::Segment(segment) => turn_bytes(1, segment.first_bytes.into()),
             Self::Single(payload) => {
                 // A turn costs what one packet carries, so a long message does not save up credit for all of its bytes.
                 let sent = extras.progress.map_or(0, |progress| progress.sent_bytes);
-                saturated::<u32, _>(payload.len(), u32::MAX).saturating_sub(sent).min(TURN_MAX_BYTES)
+                let left = saturated::<u32, _>(payload.len(), u32::MAX).saturating_sub(sent);
+                turn_bytes(1, left).min(TURN_MAX_BYTES)
             }
         }
     }
@@ -226,6 +227,13 @@ impl From<QueuedMessage> for QueuedEntry {
         let QueuedMessage { channel, mode, payload, queued_at, extras } = message;
         Self { channel, mode, content: QueuedBodies::Single(payload), queued_at, extras }
     }
+}
+
+/// Returns the bytes that messages count in the turn of their queue: their payloads, and a byte for the length of each. A
+/// queue of empty messages would otherwise keep its turn until all of them are sent.
+#[inline]
+pub(super) fn turn_bytes(count: u16, payload_bytes: u32) -> u32 {
+    payload_bytes.saturating_add(count.into())
 }
 
 /// Whether a message is too long to be repeated for redundancy.

@@ -114,7 +114,7 @@ pub(super) struct RunFrame {
 pub(super) struct RunLimits {
     /// The number of ids that may be assigned.
     pub(super) id_count: u64,
-    /// The bytes of payloads that the queue may send in its turn.
+    /// The bytes of payloads and of a length for each that the queue may send in its turn.
     pub(super) turn_bytes: usize,
     /// The peer's credit in bytes.
     pub(super) charge_bytes: usize,
@@ -213,7 +213,7 @@ impl RunFrame {
     pub(super) fn take_segment(&mut self, segment: &Segment, bodies: &[u8], limits: &RunLimits) {
         let is_within = |count: u16, payload_bytes: usize| {
             charge_all(count, payload_bytes) <= limits.charge_bytes
-                && (count == 1 || payload_bytes <= limits.turn_bytes)
+                && (count == 1 || payload_bytes.saturating_add(count.into()) <= limits.turn_bytes)
         };
         // A packet that has no more runs may still have single messages.
         self.count_max = self.count_max.max(1).min(saturated(limits.id_count, u16::MAX));

@@ -5,7 +5,7 @@ use crate::channel::Mode;
 use crate::channel::receipt::ReceiptId;
 use crate::channel::send::charge;
 use crate::channel::send::chunks::{BodyChunks, BodyRange};
-use crate::channel::send::segment::{QueueEntry, QueuedBodies, QueuedEntry, QueuedMessage};
+use crate::channel::send::segment::{QueueEntry, QueuedBodies, QueuedEntry, QueuedMessage, turn_bytes};
 use crate::channel::send::sent_run::RunFrame;
 use crate::convert::{saturated, to_usize};
 use drumfire_wire::ChannelId;
@@ -59,7 +59,8 @@ impl ChannelScheduler {
             queue.receipts.drain(..count).for_each(on_receipt);
         }
         if part.count < segment.count {
-            queue.credit_bytes = queue.credit_bytes.saturating_sub(saturated(part.payload_bytes, u32::MAX));
+            let bytes = turn_bytes(part.count, saturated(part.payload_bytes, u32::MAX));
+            queue.credit_bytes = queue.credit_bytes.saturating_sub(bytes);
             return Some(segment.split_first(part, chunks));
         }
         match self.remove_first(key, true, chunks)?.content {
@@ -76,7 +77,7 @@ impl ChannelScheduler {
         let queue = queue_mut(&mut self.only, &mut self.queues, key)?;
         let first = self.messages.get(queue.first)?;
         let bytes = match first.content {
-            QueuedBodies::Segment(segment) => segment.payload_bytes,
+            QueuedBodies::Segment(segment) => turn_bytes(segment.count, segment.payload_bytes),
             QueuedBodies::Single(_) => first.next_bytes(),
         };
         queue.credit_bytes = queue.credit_bytes.saturating_sub(bytes);

@@ -135,6 +135,22 @@ fn queues_of_a_class_share_bytes_and_not_messages() {
 }
 
 #[test]
+fn empty_messages_use_up_a_turn() {
+    let mut queues = Queues::new();
+    for _ in 0..4_000 {
+        push(&mut queues, 1, Mode::ReliableOrdered, b"", Priority::Normal);
+    }
+    for _ in 0..10 {
+        push(&mut queues, 2, Mode::ReliableOrdered, &[0; 100], Priority::Normal);
+    }
+    let taken = channels(&drain(&mut queues, true));
+    let first = taken.iter().position(|channel| *channel == 2).unwrap();
+    let last = taken.iter().rposition(|channel| *channel == 2).unwrap();
+    let quantum = usize::try_from(QUANTUM_BYTES).unwrap();
+    assert!(first <= quantum && last <= 10 + 5 * quantum, "{first} and {}", last - 9);
+}
+
+#[test]
 fn a_weight_is_a_share() {
     let mut queues = Queues::new();
     queues.set_options(ChannelId(2), ChannelOptions::default().weight(NonZeroU8::new(3).unwrap()));
@@ -262,7 +278,8 @@ proptest! {
         let mut sent = vec![0_usize; streams.len()];
         for _ in 0..100 {
             let (key, _) = queues.front(Priority::Normal.class(), true).unwrap();
-            sent[usize::from(key.channel.0)] += queues.pop(key);
+            // A byte for the length of the message.
+            sent[usize::from(key.channel.0)] += queues.pop(key) + 1;
             feed(&mut queues, key.channel.0);
             // One turn more than another has had, and the rest of a turn, which is less than a message and a turn.
             let shares = sent.iter().zip(&streams).map(|(bytes, (weight, ..))| bytes / usize::from(*weight));

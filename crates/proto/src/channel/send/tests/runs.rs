@@ -1,5 +1,6 @@
 //! Runs of sent messages: how they are cut, repeated, and given up, and which memory they hold.
 
+use bytes::Bytes;
 use drumfire_wire::{Frame, FrameWriter, Frames};
 
 use super::super::*;
@@ -45,6 +46,19 @@ fn fill(queue: &mut SendQueue, number: u64, now: Moment, room: usize) -> (Vec<Wr
 fn push(queue: &mut SendQueue, bytes: usize) {
     let message = Message::reliable_ordered(ChannelId(1), vec![7; bytes]);
     assert!(is_taken(queue.push(usize::MAX, Moment::ORIGIN, message, None, IfFull::Notify)));
+}
+
+#[test]
+fn channels_with_empty_messages_share_a_packet() {
+    let mut queue = queue();
+    for channel in [1, 2] {
+        for _ in 0..600 {
+            let message = Message::reliable_ordered(ChannelId(channel), Bytes::new());
+            assert!(is_taken(queue.push(usize::MAX, Moment::ORIGIN, message, None, IfFull::Notify)));
+        }
+    }
+    let (frames, _) = fill(&mut queue, 0, Moment::ORIGIN, 1_200);
+    assert_eq!(frames[..2], [(0, None, vec![0; 256]), (256, None, vec![0; 256])]);
 }
 
 #[test]
