@@ -96,7 +96,6 @@ impl MessageBlock {
     #[must_use]
     pub fn payload(&self, index: usize) -> &[u8] {
         let bodies = self.bodies.get(self.start_of(index)..).unwrap_or_default();
-        debug_assert!(index < self.len(), "message {index} of {}", self.len());
         Bodies::split_first(bodies).map(|(payload, _)| payload).unwrap_or_default()
     }
 
@@ -110,10 +109,12 @@ impl MessageBlock {
         self.longest_bytes
     }
 
-    /// The offset of the body with this index, or the end of the last one.
+    /// The offset of the body with this index, or the end of the last one if there is no such body.
     pub(crate) fn start_of(&self, index: usize) -> usize {
         // A body begins where the one before it ends.
-        index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0).into()
+        index
+            .checked_sub(1)
+            .map_or(0, |before| self.ends.get(before).map_or(self.bodies.len(), |end| (*end).into()))
     }
 
     /// Returns the sum of the lengths of these payloads in bytes.
@@ -182,6 +183,15 @@ mod tests {
             assert!(block.is_empty() && block.push(b"again"));
             assert_eq!((block.payload(0), block.memory_bytes()), (&b"again"[..], before));
         }
+    }
+
+    #[test]
+    fn there_is_no_payload_beyond_the_last_one() {
+        let mut block = MessageBlock::new();
+        assert_eq!(block.payload(0), b"");
+        assert!(block.push(b"one") && block.push(b"two"));
+        let payloads = [0, 1, 2, 3, 1_000, usize::MAX].map(|index| block.payload(index));
+        assert_eq!(payloads, [&b"one"[..], b"two", b"", b"", b"", b""]);
     }
 
     #[test]
