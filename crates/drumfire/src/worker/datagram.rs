@@ -1,6 +1,8 @@
 //! Datagrams between the socket and the endpoint.
 
-use drumfire_proto::{Inbound, LocalAddress as CoreLocal, PeerId, Route};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use drumfire_proto::{Endpoint, Inbound, LocalAddress as CoreLocal, Now, PeerId, Placement, Route};
 use drumfire_socket::{DatagramMut, LocalAddress, SendBatch};
 
 /// Converts a datagram of the socket for the endpoint.
@@ -33,4 +35,23 @@ pub(super) fn commit(
     let has_room = batch.commit(to.map(|to| to.peer), local, bytes);
     debug_assert!(has_room, "{bytes} bytes were written to a batch, and do not fit it");
     peers.push(peer);
+}
+
+/// Passes a batch to the endpoint, and returns the number of panics. A panic in the code of a connection ends that connection. The
+/// batch continues after the datagrams that the endpoint had already taken.
+pub(super) fn handle_batch<'a, P: Placement>(
+    endpoint: &mut Endpoint<P>,
+    now: Now,
+    mut datagrams: impl Iterator<Item = Inbound<'a>>,
+) -> u64 {
+    for panics in 0.. {
+        let rest = AssertUnwindSafe(|| endpoint.handle_datagrams(now, &mut datagrams));
+        let Err(panic) = catch_unwind(rest) else { return panics };
+        // Each panic ends a connection, so the loop ends. A panic outside of a connection may have broken the endpoint
+        // itself, so `Worker::recover` handles it.
+        if endpoint.end_panicked().is_none() {
+            resume_unwind(panic);
+        }
+    }
+    0
 }

@@ -250,7 +250,9 @@ impl<P: Placement> Worker<P> {
             worker.core.close_all(code);
             worker.deliver();
             worker.transport.release_links();
-            worker.transmit();
+            // No pass follows that could send the rest.
+            worker.transport.transmit_all(&mut worker.core.endpoint, worker.now.now);
+            worker.core.endpoint.finish_transmit();
         });
         self.refresh_stats();
         self.core.observer.finish(&self.core.stats);

@@ -15,7 +15,7 @@ use drumfire_proto::{ChannelId, CloseCode, CloseReason, DropReason, Message, Mom
 use super::command::{Broadcast, Command};
 use super::pass::PANICS_IN_A_ROW;
 use super::shutdown::ShutdownOrder;
-use super::transport::{BUDGET_DATAGRAMS, BUDGET_TIME, RETRY_AFTER};
+use super::transport::{BUDGET_DATAGRAMS, BUDGET_TIME, LAST_WAITS_MAX, RETRY_AFTER};
 use crate::base::sync::Pending;
 use crate::message::event::Event;
 use crate::message::group::{Audience, GroupId};
@@ -356,6 +356,43 @@ fn a_worker_that_ends_closes_all_connections() {
         let Some(Event::Disconnected { closed, .. }) = last else { panic!("{last:?}") };
         let reason = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
         assert_eq!(closed.reason, reason);
+    }
+}
+
+#[test]
+fn a_worker_that_ends_closes_more_connections_than_a_pass_can() {
+    const CONNECTIONS: usize = 2_100;
+    let mut world = World::new(1);
+    world.join_many(CONNECTIONS);
+    world.run_until("all are connected", |world| {
+        let of_client = world.clients[0].0.received.iter();
+        let is_connected = |event: &&Event| matches!(event, Event::Connected { .. });
+        world.connected().len() == CONNECTIONS && of_client.filter(is_connected).count() == CONNECTIONS
+    });
+    world.servers[0].worker.finish(CloseCode::Shutdown);
+    world.carry_replies();
+    for _ in 0..=CONNECTIONS / BUDGET_DATAGRAMS {
+        world.step_clients();
+    }
+    let is_end = |event: &&Event| matches!(event, Event::Disconnected { .. });
+    assert_eq!(world.clients[0].0.received.iter().filter(is_end).count(), CONNECTIONS);
+}
+
+#[test]
+fn a_worker_that_ends_waits_for_room_but_not_forever() {
+    for (room_after_sleeps, is_informed) in [(Some(3), true), (None, false)] {
+        let mut world = World::of_one(2);
+        let wire = world.servers[0].wire.clone();
+        (wire.0.lock().unwrap().is_blocked, wire.0.lock().unwrap().room_after_sleeps) =
+            (true, room_after_sleeps);
+        world.servers[0].worker.finish(CloseCode::Shutdown);
+        assert_eq!(wire.0.lock().unwrap().sleeps, room_after_sleeps.unwrap_or(LAST_WAITS_MAX));
+        world.carry_replies();
+        world.step_clients();
+        for (client, ..) in &world.clients {
+            let is_end = matches!(client.received.back(), Some(Event::Disconnected { .. }));
+            assert_eq!(is_end, is_informed);
+        }
     }
 }
 

@@ -5,15 +5,14 @@
 mod over_links;
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use drumfire_proto::{Endpoint, Inbound, Moment, Now, PeerId, Placement};
+use drumfire_proto::{Endpoint, Moment, Now, PeerId, Placement};
 use drumfire_socket::{
     DrainEnd, FlushEnd, Io, MultiPoller, Receiver, SendBatch, SendMode, Sender, Socket, WaitEnd, Waiter,
 };
 
-use super::datagram::{commit, inbound};
+use super::datagram::{commit, handle_batch, inbound};
 use super::kernel_drops::KernelDrops;
 use super::live_links::LiveLinks;
 use super::park::Park;
@@ -45,6 +44,9 @@ pub(crate) trait Transport<P: Placement>: Send {
 
     /// Sends the datagrams of the endpoint, as far as there is room.
     fn transmit(&mut self, endpoint: &mut Endpoint<P>, now: Now);
+
+    /// Sends all datagrams of the endpoint, because the worker ends. Waits while there is no room, but not for long.
+    fn transmit_all(&mut self, endpoint: &mut Endpoint<P>, now: Now);
 
     /// Whether there may be more datagrams than the last `receive` took.
     fn is_more_waiting(&self) -> bool;
@@ -125,6 +127,9 @@ const BATCH_DATAGRAMS: usize = 128;
 /// The maximum number of batches that a pass sends before the socket is read again.
 const BATCHES_PER_PASS: usize = 16;
 
+/// The maximum number of waits for room, each as long as [`RETRY_AFTER`], before a worker that ends gives up its last datagrams.
+pub(crate) const LAST_WAITS_MAX: u32 = 250;
+
 /// The number of datagrams between two readings of the clock, which is the most that one receive call returns.
 const PORTION_DATAGRAMS: usize = 32;
 
@@ -167,25 +172,6 @@ pub(crate) struct SocketTransport<I, K> {
     kernel_drops: KernelDrops,
     /// The simulated links between the endpoint and the socket. `None` without the setting `conditioner`.
     links: Option<Box<LiveLinks>>,
-}
-
-/// Passes a batch to the endpoint, and returns the number of panics. A panic in the code of a connection ends that connection. The
-/// batch continues after the datagrams that the endpoint had already taken.
-fn handle_batch<'a, P: Placement>(
-    endpoint: &mut Endpoint<P>,
-    now: Now,
-    mut datagrams: impl Iterator<Item = Inbound<'a>>,
-) -> u64 {
-    for panics in 0.. {
-        let rest = AssertUnwindSafe(|| endpoint.handle_datagrams(now, &mut datagrams));
-        let Err(panic) = catch_unwind(rest) else { return panics };
-        // Each panic ends a connection, so the loop ends. A panic outside of a connection may have broken the endpoint
-        // itself, so `Worker::recover` handles it.
-        if endpoint.end_panicked().is_none() {
-            resume_unwind(panic);
-        }
-    }
-    0
 }
 
 impl<I: Io, K: Park<I>> SocketTransport<I, K> {
@@ -404,6 +390,19 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         // After a full number of batches, another pass follows immediately. If the socket is blocked, its
         // notification starts the next pass.
         self.is_more_to_send = self.flush(endpoint, now);
+    }
+
+    fn transmit_all(&mut self, endpoint: &mut Endpoint<P>, now: Now) {
+        let mut waits = 0;
+        while !self.is_gone && waits < LAST_WAITS_MAX {
+            if !self.flush(endpoint, now) {
+                // A wait for the socket would return immediately if it has datagrams, which no pass receives any more.
+                waits += 1;
+                self.parker.sleep(RETRY_AFTER);
+            } else if !self.fill(endpoint, now) {
+                return;
+            }
+        }
     }
 
     fn is_more_waiting(&self) -> bool {

@@ -52,6 +52,10 @@ pub(super) struct Wire {
     pub(super) receives: usize,
     /// Every send returns `WouldBlock`.
     pub(super) is_blocked: bool,
+    /// The number of times that the worker slept.
+    pub(super) sleeps: u32,
+    /// The value of `sleeps` at which the socket is no longer blocked. `None` = sleeping does not change that.
+    pub(super) room_after_sleeps: Option<u32>,
     /// The descriptor is lost, so every call fails.
     pub(super) is_closed: bool,
     /// The number of times that the socket can be reopened.
@@ -137,7 +141,11 @@ impl Parker for Fake {
         Ok(Ready::default())
     }
 
-    fn sleep(&mut self, _: Duration) {}
+    fn sleep(&mut self, _: Duration) {
+        let mut wire = self.0.lock().unwrap();
+        wire.sleeps += 1;
+        wire.is_blocked &= wire.room_after_sleeps != Some(wire.sleeps);
+    }
 }
 
 impl Park<Fake> for Fake {
@@ -331,12 +339,23 @@ impl World {
 
     /// Adds a client that connects by way of this worker. Several clients can share an address.
     pub(super) fn join_from(&mut self, address: SocketAddr, worker: usize) {
+        self.join_with(address, worker, ClientConfig::default());
+    }
+
+    /// Adds a client that begins this number of connections over one socket.
+    pub(super) fn join_many(&mut self, connections: usize) {
+        self.join_with(SocketAddr::from(([127, 0, 0, 1], 999)), 0, ClientConfig::many());
+        let (client, ..) = self.clients.last_mut().unwrap();
+        let options = ConnectOptions::new(SERVER.into(), ServerKey::dev().public());
+        (1..connections).for_each(|_| _ = client.worker.connect(&options).unwrap());
+    }
+
+    fn join_with(&mut self, address: SocketAddr, worker: usize, config: ClientConfig) {
         self.seed = self.seed.wrapping_add(1);
         let number = u16::try_from(self.clients.len()).unwrap();
         let mut seed = [self.seed; 32];
         seed[..2].copy_from_slice(&number.to_be_bytes());
-        let make =
-            move || Endpoint::client(Config::default(), ClientConfig::default(), Secret::new(seed)).ok();
+        let make = move || Endpoint::client(Config::default(), config, Secret::new(seed)).ok();
         let links = [Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))];
         let ring = forward_queues(&links).pop().unwrap();
         let mut node = Node::new(address, &self.time, &links[0], (0, ring), self.is_direct, Box::new(make));

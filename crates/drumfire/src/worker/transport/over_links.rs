@@ -2,8 +2,8 @@
 
 use drumfire_proto::{Endpoint, Inbound, Now, Placement};
 
-use super::{BATCH_DATAGRAMS, BUDGET_DATAGRAMS, DATAGRAM_BYTES, SocketTransport, handle_batch};
-use crate::worker::datagram::commit;
+use super::{BATCH_DATAGRAMS, BUDGET_DATAGRAMS, DATAGRAM_BYTES, SocketTransport};
+use crate::worker::datagram::{commit, handle_batch};
 use crate::worker::live_links::LinkDatagram;
 
 impl<I, K> SocketTransport<I, K> {
