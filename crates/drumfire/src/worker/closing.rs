@@ -11,7 +11,7 @@ impl<P: Placement> Core<P> {
         self.endpoint.undelivered_bytes(id).saturating_add(self.peers.waiting_bytes(id))
     }
 
-    /// Starts to close each connection as soon as its peer has acknowledged everything. Replaces an earlier shutdown.
+    /// Starts to close each connection as soon as its peer has acknowledged everything. Replaces the deadline of an earlier shutdown.
     pub(super) fn begin_shutdown(&mut self, order: ShutdownOrder) {
         let ShutdownOrder { deadline, application_code, part } = order;
         // Events are applied first: a peer whose `Connected` event waits belongs to the list of the shutdown, and a peer that has
@@ -19,14 +19,17 @@ impl<P: Placement> Core<P> {
         self.apply_all();
         let peers = self.peers.ids().collect();
         let check_at = self.now.monotonic;
-        self.shutdown = Some(Shutdown { deadline, application_code, part: Some(part), peers, check_at });
+        // The result of an earlier call completes together with this one, because connections are still open.
+        let mut parts = self.shutdown.take().map(|earlier| earlier.parts).unwrap_or_default();
+        parts.push(part);
+        self.shutdown = Some(Shutdown { deadline, application_code, parts, peers, check_at });
     }
 
     /// Returns the time of the next check for peers that have acknowledged everything.
     pub(super) fn shutdown_timer(&self) -> Option<Moment> {
         let shutdown = self.shutdown.as_ref()?;
         // Without any peer, one check still has to run, because it completes the result.
-        (shutdown.part.is_some() || !shutdown.peers.is_empty()).then_some(shutdown.check_at)
+        (!shutdown.parts.is_empty() || !shutdown.peers.is_empty()).then_some(shutdown.check_at)
     }
 
     /// During a shutdown, closes the connections of peers that have acknowledged everything, and all connections at the deadline.
@@ -38,26 +41,28 @@ impl<P: Placement> Core<P> {
         let Some(mut shutdown) = self.shutdown.take_if(|shutdown| shutdown.check_at <= now) else {
             return false;
         };
-        let Shutdown { deadline, application_code, part, peers, check_at } = &mut shutdown;
+        let Shutdown { deadline, application_code, parts, peers, check_at } = &mut shutdown;
         *check_at = now.after(CHECK_INTERVAL).min((*deadline).max(now));
         peers.retain(|id| {
             let bytes = self.undelivered_bytes(*id);
             if bytes > 0 && now < *deadline {
                 return true;
             }
-            // Only the deadline closes a connection with undelivered messages. The caller gets these peers as the
+            // Only the deadline closes a connection with undelivered messages. The callers get these peers as the
             // result.
-            if bytes > 0
-                && let Some(part) = part
-            {
-                part.update(|result| result.push(Undelivered { peer: *id, bytes }));
+            if bytes > 0 {
+                let undelivered = Undelivered { peer: *id, bytes };
+                parts.iter().for_each(|part| part.update(|result| result.push(undelivered)));
             }
             self.close(*id, CloseCode::Shutdown, *application_code);
             false
         });
-        // The result completes once. A handshake that completes later adds its peer to the list, which is closed
+        // The results complete once. A handshake that completes later adds its peer to the list, which is closed
         // without another notification.
-        let is_complete = peers.is_empty() && part.take().is_some();
+        let is_complete = peers.is_empty() && !parts.is_empty();
+        if is_complete {
+            parts.clear();
+        }
         self.shutdown = Some(shutdown);
         is_complete
     }

@@ -37,8 +37,8 @@ pub(crate) struct ShutdownOrder {
 pub(super) struct Shutdown {
     pub(super) deadline: Moment,
     pub(super) application_code: u32,
-    /// `None` when all connections that existed at the start are closed.
-    pub(super) part: Option<PendingPart<Vec<Undelivered>>>,
+    /// This worker's part of the result of each call. Empty when all connections that existed at the start are closed.
+    pub(super) parts: Vec<PendingPart<Vec<Undelivered>>>,
     /// The peers that may not have acknowledged everything.
     pub(super) peers: Vec<PeerId>,
     /// The time of the next check.

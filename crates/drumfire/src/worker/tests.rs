@@ -14,7 +14,7 @@ use drumfire_proto::{ChannelId, CloseCode, CloseReason, DropReason, Message, Mom
 
 use super::command::{Broadcast, Command};
 use super::pass::PANICS_IN_A_ROW;
-use super::shutdown::ShutdownOrder;
+use super::shutdown::{ShutdownOrder, Undelivered};
 use super::transport::{BUDGET_DATAGRAMS, BUDGET_TIME, LAST_WAITS_MAX, RETRY_AFTER};
 use crate::base::sync::Pending;
 use crate::message::event::Event;
@@ -272,26 +272,49 @@ fn a_lost_descriptor_ends_all_peers_and_the_worker() {
     assert_eq!(world.failed_peers().len(), 2);
 }
 
+/// A deadline that no test reaches.
+const NEVER: Moment = Moment::from_nanos(u64::MAX);
+
+/// Commands the first worker to shut down.
+fn shut_down(world: &World, deadline: Moment) -> Pending<Vec<Undelivered>> {
+    let (pending, mut parts) = Pending::new(Vec::new(), 1);
+    let order = ShutdownOrder { deadline, application_code: 0, part: parts.pop().unwrap() };
+    world.servers[0].link.send_command(Command::ShutDown(order));
+    pending
+}
+
+#[test]
+fn a_second_shutdown_replaces_the_deadline_and_keeps_the_result() {
+    let mut world = World::of_one(1);
+    let peer = world.connected()[0];
+    world.servers[0].wire.0.lock().unwrap().is_blocked = true;
+    world.servers[0].send(peer, "never received");
+    let mut first = shut_down(&world, NEVER);
+    world.step();
+    let deadline = Moment::ORIGIN.after(world.time.elapsed.get() + Duration::from_millis(50));
+    let mut second = shut_down(&world, deadline);
+    world.step();
+    assert_eq!((first.try_take(), second.try_take()), (None, None));
+    (0..100).for_each(|_| world.step());
+    let undelivered = first.try_take().expect("the deadline has passed");
+    assert!(matches!(undelivered[..], [Undelivered { peer: of, .. }] if of == peer), "{undelivered:?}");
+    assert_eq!(second.try_take(), Some(undelivered));
+    assert_eq!(world.ends().len(), 1);
+}
+
 #[test]
 fn a_worker_that_has_ended_leaves_no_shutdown_waiting() {
     let mut world = World::of_one(1);
     let peer = world.connected()[0];
-    let shut_down = |world: &World| {
-        let (pending, mut parts) = Pending::new(Vec::new(), 1);
-        let (deadline, part) = (Moment::from_nanos(u64::MAX), parts.pop().unwrap());
-        let order = ShutdownOrder { deadline, application_code: 0, part };
-        world.servers[0].link.send_command(Command::ShutDown(order));
-        pending
-    };
     world.servers[0].wire.0.lock().unwrap().is_blocked = true;
     world.servers[0].send(peer, "never received");
-    let mut before = shut_down(&world);
+    let mut before = shut_down(&world, NEVER);
     world.step();
     assert_eq!(before.try_take(), None);
     world.servers[0].wire.0.lock().unwrap().is_closed = true;
     world.step();
     assert_eq!(before.try_take(), Some(Vec::new()));
-    assert_eq!(shut_down(&world).try_take(), Some(Vec::new()));
+    assert_eq!(shut_down(&world, NEVER).try_take(), Some(Vec::new()));
 }
 
 #[test]
@@ -403,10 +426,7 @@ fn a_shutdown_in_the_pass_of_a_handshake_keeps_the_new_peer() {
     world.step();
     world.step();
     // The handshake completes in the pass that carries out this command.
-    let (pending, mut parts) = Pending::new(Vec::new(), 1);
-    let (deadline, part) = (Moment::from_nanos(u64::MAX), parts.pop().unwrap());
-    let order = ShutdownOrder { deadline, application_code: 0, part };
-    world.servers[0].link.send_command(Command::ShutDown(order));
+    let pending = shut_down(&world, NEVER);
     world.run_until("the new peer was closed", |world| world.ends().len() == 1);
     assert_eq!((world.connected().len(), world.servers[0].stats().panics), (1, 0));
     drop(pending);

@@ -11,7 +11,8 @@ use crate::worker::shutdown::{ShutdownOrder, Undelivered};
 impl Control {
     /// Refuses new connections, and closes each connection with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown) as soon as
     /// the peer has acknowledged everything, at the latest after `deadline`. The result lists the messages that were not acknowledged
-    /// by then. A later call replaces the deadline. Drop the server when the result is complete.
+    /// by then. A later call replaces the deadline, and the results of all calls complete together. Drop the server when the result is
+    /// complete.
     ///
     /// To let players finish, call [`Control::close_gate`] first, announce the shutdown to the players, and wait until they have left.
     ///
