@@ -301,18 +301,15 @@ impl<P: Placement> Worker<P> {
         self.read_clock();
         // A connection that a call between two passes has used must not be blamed for a panic in this pass.
         self.core.endpoint.clear_current();
+        let was_gone = self.transport.is_gone();
         // Unwind safety: all state that `work` changes is consistent after a panic, or is replaced if it panics again.
         if catch_unwind(AssertUnwindSafe(|| work(self))).is_ok() {
             self.panics_in_a_row = 0;
         } else {
             self.recover();
         }
-        if self.transport.is_gone() {
-            // Without a descriptor, no datagram can be sent or received again. Dropping the shutdown and the commands
-            // completes their results.
-            self.sink.abandon(&mut self.core);
-            self.core.shutdown = None;
-            self.link.end();
+        if self.transport.is_gone() && !was_gone {
+            self.on_socket_lost();
         }
         self.publish();
         self.link.busy().on_pass(self.now.monotonic, self.core.endpoint.stats(), &mut *self.clock);
@@ -332,6 +329,17 @@ impl<P: Placement> Worker<P> {
         self.is_sink_busy = true;
         if self.panics_in_a_row >= PANICS_IN_A_ROW {
             self.restart();
+        }
+    }
+
+    /// Reports all peers as gone, because no descriptor of the socket is left. Only a client can continue, with another socket.
+    fn on_socket_lost(&mut self) {
+        // The connections end here, and not later by their timeouts, which would report their peers again.
+        let _ = self.replace_endpoint();
+        // Dropping the shutdown and the commands completes their results.
+        self.core.shutdown = None;
+        if self.sockets.is_none() {
+            self.link.end();
         }
     }
 
@@ -468,14 +476,17 @@ impl<P: Placement> Worker<P> {
 
     /// Reports all peers as gone, and replaces the endpoint.
     pub(crate) fn restart(&mut self) {
+        self.core.stats.restarts += 1;
+        // If there is no new endpoint, the next panic tries again.
+        self.panics_in_a_row = if self.replace_endpoint() { 0 } else { PANICS_IN_A_ROW - 1 };
+    }
+
+    /// Reports all peers as gone, and replaces the endpoint. Without randomness there is no new one, and the old one stays. Returns
+    /// whether it was replaced.
+    fn replace_endpoint(&mut self) -> bool {
         // The ends of the peers are reported before the endpoint that has their ids is replaced.
         self.sink.abandon(&mut self.core);
-        self.panics_in_a_row = 0;
-        self.core.stats.restarts += 1;
-        match (self.make)() {
-            Some(endpoint) => self.core.replace_endpoint(endpoint),
-            // Without randomness there is no new endpoint. Keep the old one, and try again after the next panic.
-            None => self.panics_in_a_row = PANICS_IN_A_ROW - 1,
-        }
+        let endpoint = (self.make)();
+        endpoint.map(|endpoint| self.core.replace_endpoint(endpoint)).is_some()
     }
 }

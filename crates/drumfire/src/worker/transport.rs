@@ -219,7 +219,8 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
     /// Continues with another descriptor of the socket after one was lost, if there is one and the last one lasted long enough.
     fn reopen(&mut self, now: Moment) {
         let has_lasted = self.lost_at.is_none_or(|at| now.since(at) >= REOPEN_AFTER);
-        self.is_gone = !has_lasted || !self.parker.reopen(&mut self.io);
+        // A worker that has ended has reported that, so it does not start again.
+        self.is_gone = self.is_gone || !has_lasted || !self.parker.reopen(&mut self.io);
         self.lost_at = Some(now);
         if !self.is_gone {
             self.reopened_count += 1;

@@ -109,3 +109,37 @@ fn a_worker_that_ends_closes_peers_whose_events_were_not_taken() {
     world.step_clients();
     assert!(matches!(world.clients[0].0.received.back(), Some(Event::Disconnected { .. })));
 }
+
+#[test]
+fn a_lost_socket_ends_each_peer_once_and_no_event_follows() {
+    let mut world = World::direct(2);
+    for (client, _, server) in &mut world.clients {
+        client.worker.send(*server, message("not taken")).unwrap();
+    }
+    world.step_clients();
+    let server = &mut world.servers[0];
+    server.received.clear();
+    server.worker.work();
+    assert!(server.worker.has_events());
+    server.wire.0.lock().unwrap().is_closed = true;
+    server.worker.work();
+    assert!(server.worker.is_over() && server.worker.connection_count() == 0);
+    // All timeouts of the connections pass.
+    for _ in 0..60 {
+        world.servers[0].work();
+        world.pass(Duration::from_secs(1));
+    }
+    let received = &world.servers[0].received;
+    assert!(received.len() == 2 && world.failed_peers().len() == 2, "{received:?}");
+}
+
+#[test]
+fn a_client_that_lost_its_socket_keeps_no_connection() {
+    let mut world = World::direct(1);
+    let (client, ..) = &mut world.clients[0];
+    client.wire.0.lock().unwrap().is_closed = true;
+    client.work();
+    assert!(client.worker.is_over() && client.worker.connection_count() == 0);
+    assert!(matches!(client.received.back(), Some(Event::Disconnected { .. })));
+    assert_eq!(client.worker.peers().len(), 0);
+}
