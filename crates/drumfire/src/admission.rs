@@ -149,6 +149,11 @@ impl AdmissionControl {
         meter.is_none_or(|meter| meter.percent(now) <= self.config.busy_max_percent)
     }
 
+    /// Returns whether this worker has ended. The other workers continue without it.
+    pub(crate) fn has_ended(&self, worker: u16) -> bool {
+        self.load_meters.get(usize::from(worker)).is_some_and(|meter| meter.has_ended())
+    }
+
     pub(crate) fn bans(&self) -> &Bans {
         &self.bans
     }

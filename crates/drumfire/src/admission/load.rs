@@ -8,7 +8,7 @@
 //!
 //! The load does not include the application's own work on its thread, or a pass that has not ended.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use drumfire_proto::{Moment, Stats};
@@ -39,6 +39,8 @@ pub(crate) struct LoadMeter {
     published: AtomicU64,
     /// The number of other workers on the same thread.
     other_workers: AtomicU64,
+    /// Whether the worker has ended. An idle worker publishes nothing, so the load does not show that.
+    has_ended: AtomicBool,
 }
 
 impl LoadMeter {
@@ -84,6 +86,16 @@ impl LoadMeter {
         let on_thread =
             u64::from(percent).saturating_mul(self.other_workers.load_relaxed().saturating_add(1));
         u8::try_from(on_thread.min(100)).unwrap_or(100)
+    }
+
+    /// Marks the worker as ended.
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// Whether the worker has ended, so that it takes no connections and no commands.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 
     /// Sets the number of workers on the thread of this one.

@@ -147,7 +147,7 @@ impl ConnectionRegistry {
         RegistryView { registry: Arc::clone(self), index }
     }
 
-    /// Removes all connections of a worker that restarts, and all Hellos that are on their way from it or to it.
+    /// Removes all connections of a worker that restarts or ends, and all Hellos that are on their way from it or to it.
     pub fn forget(&self, index: u16) {
         let mut table = self.table();
         let RegistryTable { entries, tokens, sources, loads, .. } = &mut *table;
@@ -285,7 +285,7 @@ impl RegistryTable {
         here: u16,
         admission: &AdmissionControl,
     ) -> Result<PlacementDecision, PlacementDecision> {
-        let worker = match key.and_then(|key| self.worker_of(key)) {
+        let worker = match key.and_then(|key| self.worker_of(key, admission)) {
             Some(worker) => self.check(now, worker, admission).map(|()| worker),
             None => self.least_loaded(now, here, admission),
         }?;
@@ -323,7 +323,8 @@ impl RegistryTable {
 
     /// Checks that this worker has a free place, and CPU time for another connection.
     fn check(&self, now: Now, worker: u16, admission: &AdmissionControl) -> Result<(), PlacementDecision> {
-        if self.load(worker) >= self.max_per_worker {
+        // A worker that has ended has no connections and no load, and would be chosen for each new connection.
+        if self.load(worker) >= self.max_per_worker || admission.has_ended(worker) {
             return Err(admission.full());
         }
         if !admission.has_headroom(now.monotonic, worker) {
@@ -355,12 +356,14 @@ impl RegistryTable {
         least.map(|(_, _, worker)| worker).ok_or(refused)
     }
 
-    /// Returns the worker for all players with this key.
-    fn worker_of(&self, key: u64) -> Option<u16> {
+    /// Returns the worker for all players with this key. The keys of a worker that has ended belong to the next one.
+    fn worker_of(&self, key: u64, admission: &AdmissionControl) -> Option<u16> {
         let count = u64::try_from(self.loads.len()).ok()?;
         // Games often number rooms consecutively or in steps. The multiplication (Fibonacci hashing) spreads such keys evenly.
         let scattered = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        u16::try_from(scattered.checked_rem(count)?).ok()
+        let first = scattered.checked_rem(count)?;
+        let mut workers = (first..count).chain(0..first).filter_map(|worker| u16::try_from(worker).ok());
+        workers.find(|worker| !admission.has_ended(*worker))
     }
 
     /// Returns the number of connections of this worker, or `u32::MAX` if there is no such worker.
@@ -566,7 +569,7 @@ mod tests {
         assert_eq!(placed(2, 77), first);
         assert_eq!(placed(3, 77), FULL);
         let spread: std::collections::HashSet<_> =
-            (0..64).map(|key| registry.table().worker_of(key).unwrap()).collect();
+            (0..64).map(|key| registry.table().worker_of(key, &registry.admission).unwrap()).collect();
         assert_eq!(spread.len(), 4);
     }
 
@@ -721,7 +724,7 @@ mod tests {
         for (number, port) in [(1, 5_000), (2, 5_000), (3, 6_001)] {
             let claim = Claim { address: SocketAddr::from(([192, 0, 2, 1], port)), ..without_token(number) };
             let worker = owner_of(registry.of_worker(0).place(NOW, &claim), 0);
-            assert_eq!(Some(worker), registry.table().worker_of(port.into()));
+            assert_eq!(Some(worker), registry.table().worker_of(port.into(), &registry.admission));
             for here in 0..4 {
                 assert_eq!(
                     owner_of(registry.of_worker(here).place(NOW, &claim), here),
@@ -732,7 +735,7 @@ mod tests {
             assert_eq!(count.load(Ordering::Relaxed), number);
         }
         let keyed = Claim { key: Some(PlacementKey(5_000)), ..without_token(4) };
-        let busy = registry.table().worker_of(5_000);
+        let busy = registry.table().worker_of(5_000, &registry.admission);
         assert_ne!(
             Some(owner_of(registry.of_worker(0).place(NOW, &keyed), 0)),
             busy,
@@ -859,6 +862,32 @@ mod tests {
         assert_eq!(here.place(NOW, &with_token(3, None)), PlacementDecision::Local);
     }
 
+    #[test]
+    fn a_worker_that_has_ended_gets_no_connections_and_no_keys() {
+        let loads: Vec<Arc<LoadMeter>> = (0..3).map(|_| Arc::default()).collect();
+        let admission = AdmissionControl::new(&AdmissionConfig::default(), loads.clone());
+        let registry = ConnectionRegistry::with_admission(admission, 3, 100, 300);
+        let mut here = registry.of_worker(0);
+        for number in 0..9 {
+            here.place(NOW, &without_token(number));
+        }
+        assert_eq!(registry.table().loads, [3; 3]);
+        let keys: Vec<u64> = (0..50).collect();
+        let owners = || keys.iter().map(|key| registry.table().worker_of(*key, &registry.admission).unwrap());
+        let before: Vec<u16> = owners().collect();
+        loads[1].end();
+        registry.forget(1);
+        assert!((9..60).all(|number| owner_of(here.place(NOW, &without_token(number)), 0) != 1));
+        for (key, (before, after)) in (0..).zip(before.iter().zip(owners().collect::<Vec<_>>())) {
+            assert_eq!(after, if *before == 1 { 2 } else { *before }, "key {key}");
+            let claim = Claim { key: Some(PlacementKey(key.into())), ..without_token(100 + key) };
+            assert_eq!(owner_of(here.place(NOW, &claim), 0), after);
+        }
+        loads[0].end();
+        loads[2].end();
+        assert_eq!(here.place(NOW, &Claim { key: Some(PlacementKey(7)), ..without_token(200) }), FULL);
+    }
+
     /// Returns a registry for one worker with a limit per source.
     fn limited(max_per_worker: u32, per_source: u32) -> Arc<ConnectionRegistry> {
         let config = AdmissionConfig::default().connections_per_source(per_source);
@@ -981,7 +1010,9 @@ mod tests {
             PlacementDecision::Local,
             "an existing connection stays"
         );
-        let room = (0..).find(|key| registry.table().worker_of(*key) == Some(0)).map(PlacementKey);
+        let room = (0..)
+            .find(|key| registry.table().worker_of(*key, &registry.admission) == Some(0))
+            .map(PlacementKey);
         let overloaded = PlacementDecision::Rejected(Rejection {
             counted_as: DropReason::Overloaded,
             reason: RefuseReason::Full,

@@ -154,13 +154,18 @@ impl WorkerChannel {
         self.wake_if(self.commands.put(command, usize::MAX).unwrap_or(false));
     }
 
-    /// Drops waiting and future commands, because the worker has ended.
+    /// Drops waiting and future commands, because the worker has ended. It gets no further connections.
     pub(crate) fn end(&self) {
+        self.busy.end();
         self.commands.close();
     }
 
     /// Takes shared room for a message that no send edge bounds. Returns false if there is not enough.
     pub(crate) fn take_room(&self, payload_bytes: usize) -> bool {
+        // A worker that has ended returns no room, and drops the message. Messages to the other workers must not wait for it.
+        if self.busy.has_ended() {
+            return true;
+        }
         // Several threads take room at the same time, so the check and the addition are one atomic step.
         let fitting =
             |used: u64| used.checked_add(charge(payload_bytes)).filter(|sum| *sum <= SHARED_BYTES_MAX);
@@ -215,6 +220,10 @@ impl WorkerChannel {
 
     /// Returns the room that [`WorkerChannel::take_room`] took.
     pub(crate) fn give_room(&self, payload_bytes: usize) {
+        // The room may have been taken after the end of the worker, and was not counted.
+        if self.busy.has_ended() {
+            return;
+        }
         let before = self.shared_bytes.fetch_sub(charge(payload_bytes), Ordering::AcqRel);
         debug_assert!(
             before >= charge(payload_bytes),
@@ -311,10 +320,11 @@ pub(crate) mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use bytes::Bytes;
-    use drumfire_proto::{ChannelId, Moment, PeerId};
+    use drumfire_proto::{ChannelId, Message, Moment, PeerId};
 
     use super::*;
     use crate::base::sync::Pending;
+    use crate::message::group::Audience;
     use crate::worker::shutdown::ShutdownOrder;
 
     fn link() -> WorkerChannel {
@@ -351,6 +361,27 @@ pub(crate) mod tests {
         report(&link, 1, REPORT_BYTES_MAX);
         assert_eq!(link.room(), (REPORTS_MAX - 1, 0));
         assert!(!link.hold());
+    }
+
+    #[test]
+    fn a_worker_that_has_ended_refuses_no_broadcast() {
+        let links = [Arc::new(link()), Arc::new(link())];
+        let payload = Bytes::from(vec![0; 65_536]);
+        let message = Message::reliable_ordered(ChannelId(0), payload);
+        let broadcast = Broadcast { audience: Audience::ALL, message };
+        let mut taken = VecDeque::new();
+        let mut send = || -> Result<(), SendError> {
+            WorkerChannel::broadcast_elsewhere(&links, usize::MAX, &broadcast)?;
+            links[0].take_commands(&mut taken);
+            for command in taken.drain(..) {
+                links[0].give_room(command.shared_bytes().unwrap());
+            }
+            Ok(())
+        };
+        // The second worker takes nothing, so that its room is used up.
+        assert_eq!((0..1_000).find_map(|_| send().err()), Some(SendError::Full));
+        links[1].end();
+        assert_eq!((0..1_000).find_map(|_| send().err()), None);
     }
 
     #[test]

@@ -334,13 +334,14 @@ impl<P: Placement> Worker<P> {
 
     /// Reports all peers as gone, because no descriptor of the socket is left. Only a client can continue, with another socket.
     fn on_socket_lost(&mut self) {
-        // The connections end here, and not later by their timeouts, which would report their peers again.
-        let _ = self.replace_endpoint();
         // Dropping the shutdown and the commands completes their results.
         self.core.shutdown = None;
         if self.sockets.is_none() {
             self.link.end();
         }
+        // The connections end here, and not later by their timeouts, which would report their peers again. The registry forgets them
+        // after the mark of the end, so that no connection is placed here in between.
+        let _ = self.replace_endpoint();
     }
 
     /// Replaces the socket of a client when its path is silent and the system would use another local address now.

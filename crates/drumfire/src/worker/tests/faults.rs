@@ -231,3 +231,21 @@ fn a_hello_to_a_restarting_worker_is_dropped_and_retried() {
     assert_eq!(world.servers.iter().map(|server| server.stats().connections).sum::<usize>(), 2);
     assert!(world.failed_peers().is_empty());
 }
+
+#[test]
+fn new_connections_avoid_a_worker_that_has_ended() {
+    let mut world = World::new(2);
+    (0..8).for_each(|_| world.join(0));
+    world.run_until_all_are_connected();
+    world.servers[1].wire.0.lock().unwrap().is_closed = true;
+    world.servers[1].work();
+    assert!(world.servers[1].worker.is_over());
+    let ends = world.servers[1].received.iter().filter(|event| matches!(event, Event::Disconnected { .. }));
+    assert_eq!(ends.count(), 4);
+    // Its thread drops the worker, and the other one continues.
+    world.servers.pop();
+    world.clients.retain(|(_, worker, _)| *worker == 0);
+    let before = world.connected().len();
+    (0..8).for_each(|number| world.join_from(SocketAddr::from(([127, 0, 0, 1], 2_000 + number)), 0));
+    world.run_until("all new clients are connected", |world| world.connected().len() == before + 8);
+}

@@ -16,7 +16,8 @@ use drumfire_socket::{
 };
 
 use crate::admission::registry::{ConnectionRegistry, RegistryView};
-use crate::base::clock::Clock;
+use crate::admission::{AdmissionConfig, AdmissionControl};
+use crate::base::clock::{Clock, ClockSample};
 use crate::base::sync::Notifier;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::keys::ServerKey;
@@ -309,7 +310,8 @@ impl World {
         let time = Time { elapsed: Elapsed::default() };
         let links: Vec<_> =
             (0..workers).map(|_| Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))).collect();
-        let registry = ConnectionRegistry::new(workers, 10_000);
+        let admission = AdmissionControl::new(&AdmissionConfig::default(), WorkerChannel::loads(&links));
+        let registry = ConnectionRegistry::with_admission(admission, workers, 10_000, 30_000);
         let count = NonZeroU16::new(workers).unwrap();
         let steering = SteeringSecret::from_bits(0x9e37_79b9);
         let servers =
