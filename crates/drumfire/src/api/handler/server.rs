@@ -89,15 +89,16 @@ impl<N> Server<N> {
     pub fn poll(&mut self, timeout: Duration) {
         let start = clock::instant();
         loop {
+            // The pass comes before the wait, so that a timeout of zero still receives and sends.
+            if let Some(worker) = self.core.pool.inline() {
+                worker.work();
+            }
             let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
             if left.is_zero() {
                 return;
             }
             match self.core.pool.inline() {
-                Some(worker) => {
-                    worker.wait(Some(left));
-                    worker.work();
-                }
+                Some(worker) => worker.wait(Some(left)),
                 None => self.core.notifier.wait(left),
             }
         }

@@ -139,3 +139,25 @@ fn a_panic_in_a_run_repeats_and_omits_no_message() {
     assert!(world.clients[1].is_up());
     assert_eq!(stats.workers[0].message_memory_bytes, 0, "the memory of all messages was returned");
 }
+
+/// A handler that reports its notes to another thread.
+struct Notes(std::sync::mpsc::Sender<u32>);
+
+impl Handler for Notes {
+    type Note = u32;
+
+    fn on_message(&mut self, _: &mut Context<'_>, _: PeerId, _: ChannelId, _: &[u8]) {}
+
+    fn on_note(&mut self, _: &mut Context<'_>, note: u32) {
+        self.0.send(note).unwrap();
+    }
+}
+
+#[test]
+fn a_poll_with_a_timeout_of_zero_runs_one_pass() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let mut world = World::serving(server_config(), 7, move |_worker| Notes(sender.clone())).unwrap();
+    world.server.remote().tell(0, 7).unwrap();
+    world.server.poll(Duration::ZERO);
+    assert_eq!(receiver.try_recv(), Ok(7));
+}
