@@ -56,6 +56,8 @@ impl<P: Placement> Core<P> {
     pub(crate) fn apply(&mut self, event: Event) -> EventResult {
         match event {
             Event::Connected { peer, info } => {
+                // A broadcast that was queued before this event has no receiver that connected after it.
+                self.fan_out();
                 let edge = self.connected(peer, info.address);
                 EventResult { edge, ..EventResult::new(Event::Connected { peer, info }) }
             }

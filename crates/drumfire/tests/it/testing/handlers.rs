@@ -1,7 +1,7 @@
 //! A world whose server has a handler.
 
 use super::*;
-use drumfire::{ChannelId, Context, Event, Handler, Message, PeerId, Reconnect, handler};
+use drumfire::{Audience, ChannelId, Context, Event, Handler, Message, PeerId, Reconnect, handler};
 
 use crate::single::Single as _;
 
@@ -160,4 +160,34 @@ fn a_poll_with_a_timeout_of_zero_runs_one_pass() {
     world.server.remote().tell(0, 7).unwrap();
     world.server.poll(Duration::ZERO);
     assert_eq!(receiver.try_recv(), Ok(7));
+}
+
+/// A handler that welcomes each peer, and announces the peer to all others.
+struct Announcer;
+
+impl Handler for Announcer {
+    type Note = ();
+
+    fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
+        if let Event::Connected { peer, .. } = event {
+            let message = Message::reliable_ordered(ChannelId(0), peer.to_string());
+            context.broadcast(Audience::ALL, message).unwrap();
+        }
+    }
+
+    fn on_message(&mut self, _: &mut Context<'_>, _: PeerId, _: ChannelId, _: &[u8]) {}
+}
+
+#[test]
+fn a_broadcast_reaches_no_peer_that_connects_after_it() {
+    const CLIENTS: usize = 4;
+    let mut world = World::serving(server_config(), 8, |_worker| Announcer).unwrap();
+    for _ in 0..CLIENTS {
+        // All handshakes complete at the same moment.
+        world.join(&ClientConfig::default()).unwrap();
+    }
+    world.advance(Duration::from_secs(1));
+    let mut counts: Vec<_> = (0..CLIENTS).map(|client| heard(&mut world, client).len()).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 2, 3, 4], "each peer hears of itself and of later ones");
 }
