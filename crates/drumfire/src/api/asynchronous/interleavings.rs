@@ -1,5 +1,6 @@
 //! Models of tasks and their worker: no task misses a wake-up, and the end of a connection or worker reaches all tasks.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -15,7 +16,9 @@ use super::task_queues::TaskQueues;
 use crate::base::sync::models::{check, check_in_part, run};
 use crate::base::sync::{Mutex, lock, thread};
 use crate::message::event::{Closed, Event, PeerInfo};
+use crate::message::group::GroupId;
 use crate::worker::channel::{WorkerChannel, tests};
+use crate::worker::command::Command;
 use crate::worker::send_edge::{SendAccount, SendEdge, charge};
 
 const RECEIVE_MEMORY_BYTES: usize = 65_536;
@@ -138,6 +141,25 @@ fn interleavings_of_a_stats_request_and_the_end_always_complete() {
         let worker = thread::spawn(move || end(&of_worker));
         assert_eq!(run(shared.stats()).map(drop), Err(closed()));
         worker.join().unwrap();
+    });
+}
+
+#[test]
+fn interleavings_of_join_and_leave_reach_the_worker_in_their_order() {
+    let (peer, group) = (tests::peer(), GroupId(1));
+    check(move || {
+        let shared = connection(peer);
+        let of_other = Arc::clone(&shared);
+        let other = thread::spawn(move || of_other.leave(group));
+        assert!(shared.join(group));
+        other.join().unwrap();
+        let mut commands = VecDeque::new();
+        shared.queues.link.take_commands(&mut commands);
+        // If the other task left first, it was no member and sent no command.
+        shared.leave(group);
+        shared.queues.link.take_commands(&mut commands);
+        let commands = commands.make_contiguous();
+        assert!(matches!(commands, [Command::Join { .. }, Command::Leave { .. }]), "{commands:?}");
     });
 }
 

@@ -243,7 +243,9 @@ impl Shared {
     }
 
     pub(super) fn set_channel_options(&self, channel: ChannelId, options: ChannelOptions) {
-        lock(&self.sending).state.set_when_full(channel, options.when_full);
+        let mut sending = lock(&self.sending);
+        sending.state.set_when_full(channel, options.when_full);
+        // The command is sent under the lock, so that the worker applies the options of several tasks in the order of this state.
         self.command_if_open(Command::Options { peer: self.peer, channel, options });
     }
 
@@ -253,18 +255,22 @@ impl Shared {
 
     /// Adds the peer to a group. Returns whether it is a member now.
     pub(super) fn join(&self, group: GroupId) -> bool {
+        let mut sending = lock(&self.sending);
         if self.is_over() {
             return false;
         }
-        let Some(is_new) = lock(&self.sending).state.join(group) else { return false };
+        let Some(is_new) = sending.state.join(group) else { return false };
         if is_new {
+            // The command is sent under the lock. Otherwise the `Leave` of another task could precede it, and the worker would keep a
+            // member that no task can remove.
             self.command(Command::Join { peer: self.peer, group });
         }
         true
     }
 
     pub(super) fn leave(&self, group: GroupId) {
-        if lock(&self.sending).state.leave(group) {
+        let mut sending = lock(&self.sending);
+        if sending.state.leave(group) {
             self.command_if_open(Command::Leave { peer: self.peer, group });
         }
     }
