@@ -1,6 +1,7 @@
 //! The sink of a worker with a handler. It takes all events from the endpoint and calls the handler for each.
 //!
 //! A panic of the handler is caught here. The connection of the event is closed, and the remaining events are delivered later.
+//! A panic in the code of a connection that the handler called ends only that connection.
 //! A panic in a note or a tick closes no connection. The note that was being handled is lost.
 
 use std::cell::RefCell;
@@ -81,12 +82,14 @@ impl<H: Handler> HandlerSink<H> {
             }
         }));
         if let Err(panic) = delivered {
+            self.end_panicked(core);
             // The handler was called with the first messages of a run. The others are delivered later.
             for _ in 0..called_count {
                 if let Some((peer, bytes)) = batch.pop().as_ref().and_then(CoreEvent::held) {
                     core.endpoint.release(peer, bytes);
                 }
             }
+            core.endpoint.clear_current();
             self.batch = batch;
             resume_unwind(panic);
         }
@@ -97,10 +100,20 @@ impl<H: Handler> HandlerSink<H> {
         self.tick(core);
     }
 
+    /// Ends the connection in whose code a call of the handler panicked, for example that of a peer to which the handler sent a message.
+    /// Then there is no reason to close the connection of the event.
+    fn end_panicked<P: Placement>(&mut self, core: &mut Core<P>) {
+        if core.endpoint.end_panicked().is_some() {
+            self.current = None;
+        }
+    }
+
     /// Calls the handler with each message of a run, and counts the calls, of which the last may panic.
     fn on_run<P: Placement>(&mut self, core: &mut Core<P>, run: &MessageRun<'_>, called_count: &mut usize) {
         let Self { handler, arena, links, current, .. } = self;
         *current = Some(run.peer);
+        // A panic of the handler belongs to no connection of the endpoint. Its calls mark the connection that they use.
+        core.endpoint.clear_current();
         let mut context = HandlerContext { core, arena, links };
         for payload in run.payloads() {
             *called_count += 1;
@@ -152,6 +165,8 @@ impl<H: Handler> HandlerSink<H> {
 
     fn call<P: Placement>(&mut self, core: &mut Core<P>, call: impl FnOnce(&mut H, &mut Context<'_>)) {
         let Self { handler, arena, links, .. } = self;
+        // As in `on_run`.
+        core.endpoint.clear_current();
         call(handler, &mut Context(&mut HandlerContext { core, arena, links }));
     }
 }
@@ -172,7 +187,7 @@ impl<P: Placement, H: Handler> Sink<P> for HandlerSink<H> {
                 return false;
             }
             core.stats.panics += 1;
-            core.endpoint.clear_current();
+            self.end_panicked(core);
             if let Some(peer) = self.current.take() {
                 core.close(peer, CloseCode::Internal, 0);
             }

@@ -1,7 +1,10 @@
 //! A world whose server has a handler.
 
 use super::*;
-use drumfire::{Audience, ChannelId, Context, Event, Handler, Message, PeerId, Reconnect, handler};
+use drumfire::{
+    Audience, Bytes, ChannelId, ChannelOptions, Context, Event, Handler, Message, PeerId, Reconnect,
+    WhenFull, handler,
+};
 
 use crate::single::Single as _;
 
@@ -190,4 +193,67 @@ fn a_broadcast_reaches_no_peer_that_connects_after_it() {
     let mut counts: Vec<_> = (0..CLIENTS).map(|client| heard(&mut world, client).len()).collect();
     counts.sort_unstable();
     assert_eq!(counts, [1, 2, 3, 4], "each peer hears of itself and of later ones");
+}
+
+/// The memory of a payload whose release panics.
+struct Trap(Vec<u8>);
+
+impl AsRef<[u8]> for Trap {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Trap {
+    fn drop(&mut self) {
+        // Unlike `panic!`, this does not call the panic hook, so nothing is printed.
+        std::panic::resume_unwind(Box::new("a fault of the application"));
+    }
+}
+
+/// A handler that fills the memory of the other peer at each message, so that its channel drops a payload whose release panics.
+#[derive(Default)]
+struct Flooder(Vec<PeerId>);
+
+impl Handler for Flooder {
+    type Note = ();
+
+    fn on_event(&mut self, _: &mut Context<'_>, event: Event) {
+        match event {
+            Event::Connected { peer, .. } => self.0.push(peer),
+            Event::Disconnected { peer, .. } => self.0.retain(|of| *of != peer),
+            _ => {}
+        }
+    }
+
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, _: &[u8]) {
+        let Some(other) = self.0.iter().copied().find(|other| *other != peer) else {
+            context.send(peer, Message::reliable_ordered(channel, "alone")).unwrap();
+            return;
+        };
+        let options = ChannelOptions::default().when_full(WhenFull::DropOldest);
+        context.set_channel_options(other, channel, options);
+        let trap = Bytes::from_owner(Trap(vec![0; 1_000]));
+        context.send(other, Message::reliable_ordered(channel, trap)).unwrap();
+        for _ in 0..100 {
+            context.send(other, Message::reliable_ordered(channel, vec![0; 1_000])).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_another_connection_ends_only_that_one() {
+    let config = server_config().memory_bytes(32_768, 32_768).message_max_bytes(4_096);
+    let mut world = World::serving(config, 9, |_worker| Flooder::default()).unwrap();
+    for _ in 0..2 {
+        world.join(&ClientConfig::default()).unwrap();
+    }
+    world.advance(Duration::from_secs(1));
+    for _ in 0..2 {
+        world.clients[0].send_up(Message::reliable_ordered(ChannelId(0), "?")).unwrap();
+        world.advance(Duration::from_secs(1));
+    }
+    assert_eq!(heard(&mut world, 0), [b"alone"]);
+    let stats = world.server.control().stats();
+    assert_eq!((stats.workers[0].panics, stats.workers[0].connections), (1, 1));
 }
