@@ -163,15 +163,19 @@ impl DriverLoop {
         while !self.end.is_set() && !self.worker.is_over() {
             self.worker.wait(None);
             self.worker.work();
-            // The requests are taken after the commands, so that a later request wakes the thread again.
-            while let Some(request) = self.attempts.next_request() {
-                // An attempt that was canceled before this request no longer counts as a connection, so that the request can use its place.
-                self.end_canceled();
-                self.carry_out(request);
-            }
-            self.end_canceled();
+            self.take_requests();
         }
         self.worker.finish(CloseCode::Application);
+    }
+
+    /// Carries out all requests. They are taken after the commands of a pass, so that a later request wakes the thread again.
+    fn take_requests(&mut self) {
+        while let Some(request) = self.attempts.next_request() {
+            // An attempt that was canceled before this request no longer counts as a connection, so that the request can use its place.
+            self.end_canceled();
+            self.carry_out(request);
+        }
+        self.end_canceled();
     }
 
     /// Ends the attempts whose futures were dropped.
@@ -189,6 +193,8 @@ impl DriverLoop {
                 if answer.is_closed() {
                     return;
                 }
+                // The task may have closed a connection after the commands were taken. That connection no longer counts either.
+                self.worker.flush();
                 match self.worker.connect(&options) {
                     Ok(peer) => {
                         self.attempts.begin(peer, answer);
@@ -203,5 +209,71 @@ impl DriverLoop {
                 let _ = answer.send(self.worker.resume_token(peer));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Access, Server, ServerConfig, ServerKey, Workers};
+
+    /// A driver that runs only in the calls of the test, and its server.
+    struct Bench {
+        run: DriverLoop,
+        server: Server,
+    }
+
+    type Answer = oneshot::Receiver<Result<Connection, Error>>;
+
+    impl Bench {
+        fn new(config: ClientConfig) -> Self {
+            let address = "127.0.0.1:0".parse().unwrap();
+            let server = ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Inline);
+            let (link, ring) = single_link().unwrap();
+            let attempts = Arc::new(Attempts::default());
+            let queues = Arc::new(TaskQueues::new(&link, config.receive_memory_bytes));
+            let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
+            let (worker, _) = inline::worker(config, Box::new(sink), &link, ring).unwrap();
+            let run = DriverLoop { worker: Box::new(worker), attempts, end: Arc::default() };
+            Self { run, server: Server::bind(server).unwrap() }
+        }
+
+        /// Requests a connection, as a task does.
+        fn request(&self) -> Answer {
+            let (answer, receiver) = oneshot::channel();
+            let to = (self.server.local_addr(), ServerKey::dev().public());
+            let options = Box::new(ConnectOptions::from(to));
+            assert!(self.run.attempts.push_request(DriverRequest::Connect { options, answer }));
+            receiver
+        }
+
+        /// Runs both ends until the request is answered.
+        fn connection(&mut self, mut receiver: Answer) -> Connection {
+            for _ in 0..30_000 {
+                self.run.worker.wait(Some(Duration::from_millis(1)));
+                self.run.worker.work();
+                self.run.take_requests();
+                self.server.poll(Duration::from_millis(1));
+                self.server.events().for_each(drop);
+                if let Ok(answer) = receiver.try_recv() {
+                    return answer.unwrap();
+                }
+            }
+            panic!("no answer")
+        }
+    }
+
+    #[test]
+    fn a_connection_that_was_just_dropped_does_not_count() {
+        let mut bench = Bench::new(ClientConfig::default());
+        let receiver = bench.request();
+        let connection = bench.connection(receiver);
+        // The pass is over when the task drops its connection and connects again.
+        drop(connection);
+        let receiver = bench.request();
+        bench.run.take_requests();
+        let connection = bench.connection(receiver);
+        assert_eq!(bench.run.worker.peers().len(), 1);
+        drop(connection);
     }
 }
