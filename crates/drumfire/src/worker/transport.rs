@@ -314,7 +314,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             let is_of_path = *is_following && send_faults::is_of_path(lost.fault);
             *is_refused |= is_of_path;
             // A connection outlives the change of the network. An attempt fails, because it has nothing to lose.
-            if !(is_of_path && peer.is_some_and(|peer| endpoint.awaits_ack(peer))) {
+            if !(is_of_path && peer.is_some_and(|peer| endpoint.is_open(peer))) {
                 send_faults::report(endpoint, now, peer, &lost);
             }
         });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use drumfire_proto::{CloseReason, DropReason, PeerId};
 use drumfire_socket::{Fault, RecvAction, SendAction, recv_action, send_action};
 
-use super::world::World;
+use super::world::{SERVER, World};
 use crate::message::event::Event;
 use crate::worker::pass::PANICS_IN_A_ROW;
 use crate::worker::transport::REOPEN_AFTER;
@@ -83,7 +83,7 @@ fn connecting_to_an_unreachable_address_fails_in_one_pass() {
     let mut world = World::new(1);
     world.join(0);
     let client = &mut world.clients[0].0;
-    let server = SocketAddr::from(super::world::SERVER);
+    let server = SocketAddr::from(SERVER);
     client.wire.0.lock().unwrap().refused = Some((server, Fault::AddressFamilyUnsupported));
     client.work();
     let received: Vec<_> = client.received.iter().collect();
@@ -248,4 +248,21 @@ fn new_connections_avoid_a_worker_that_has_ended() {
     let before = world.connected().len();
     (0..8).for_each(|number| world.join_from(SocketAddr::from(([127, 0, 0, 1], 2_000 + number)), 0));
     world.run_until("all new clients are connected", |world| world.connected().len() == before + 8);
+}
+
+#[test]
+fn a_client_that_only_acknowledges_outlives_a_change_of_the_network() {
+    let (mut world, peer) = quiet_world();
+    let wire = world.clients[0].0.wire.clone();
+    let (client, _, server) = &world.clients[0];
+    assert!(!client.worker.core.endpoint.awaits_ack(*server));
+    wire.0.lock().unwrap().refused = Some((SERVER.into(), Fault::AddressNotAvailable));
+    world.servers[0].send(peer, "while away");
+    world.run_until("an ack was refused", |world| {
+        world.clients[0].0.stats().sent.lost.count(Fault::AddressNotAvailable) > 0
+    });
+    wire.0.lock().unwrap().refused = None;
+    world.servers[0].send(peer, "back again");
+    world.run_until("both arrived", |world| world.texts(0) == ["while away", "back again"]);
+    assert!(world.ends().is_empty());
 }

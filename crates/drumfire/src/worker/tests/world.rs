@@ -113,7 +113,8 @@ impl Io for Fake {
         let Wire { outbox, trains, refused, datagram_max_bytes, .. } = &mut *wire;
         let mut sent = 0;
         for (to, bytes) in outgoing.datagrams().take(outgoing.first_train()) {
-            let of_peer = refused.filter(|(peer, _)| to == Some(*peer)).map(|(_, fault)| fault);
+            let is_refused = |peer: SocketAddr| to.is_none_or(|to| to == peer);
+            let of_peer = refused.filter(|(peer, _)| is_refused(*peer)).map(|(_, fault)| fault);
             let of_size =
                 datagram_max_bytes.filter(|most| bytes.len() > *most).map(|_| Fault::MessageTooLong);
             match of_peer.or(of_size) {
@@ -228,9 +229,12 @@ impl<P: Placement> Node<P> {
         let client = (!endpoint.is_server()).then(|| ClientParts { sessions: sessions(), sockets: None });
         let sink: Box<dyn Sink<P>> =
             if is_direct { Box::new(Direct) } else { Box::new(EventQueue::new(link)) };
+        let transport = SocketTransport::new(wire.clone(), wire.clone(), waiter, receiver, true);
+        // A client has a connected socket, as in production.
+        let transport = if client.is_some() { transport.connected(true) } else { transport };
         let worker = Worker::new(WorkerParts {
             index,
-            transport: Box::new(SocketTransport::new(wire.clone(), wire.clone(), waiter, receiver, true)),
+            transport: Box::new(transport),
             clock: Box::new(time.clone()),
             endpoint,
             make,
