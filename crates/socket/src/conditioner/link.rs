@@ -121,7 +121,13 @@ impl<T: Clone> Link<T> {
             self.counts.lost += 1;
             return;
         }
-        let Some(leaves) = self.bottleneck.enter(now, datagram.len(), self.config.rate) else {
+        // Without memory the link drops the datagram before the bottleneck, so that it delays no other datagram.
+        let leaves = if self.has_memory(datagram) {
+            self.bottleneck.enter(now, datagram.len(), self.config.rate)
+        } else {
+            None
+        };
+        let Some(leaves) = leaves else {
             self.counts.queue_full += 1;
             return;
         };
@@ -134,12 +140,14 @@ impl<T: Clone> Link<T> {
             at = at.max(self.order);
             self.order = at;
         }
-        if !self.launch(at, tag.clone(), datagram) {
-            self.counts.queue_full += 1;
-        } else if self.random.happens(self.config.duplicate) {
+        self.launch(at, tag.clone(), datagram);
+        if self.random.happens(self.config.duplicate) {
             // The copy is corrupted on its own, and it needs memory of its own: a full link sends only the original.
-            let delay = self.random.duration(self.config.duplicate_delay);
-            self.counts.duplicated += u64::from(self.launch(at.saturating_add(delay), tag, datagram));
+            let late = self.random.duration(self.config.duplicate_delay);
+            if self.has_memory(datagram) {
+                self.launch(at.saturating_add(late), tag, datagram);
+                self.counts.duplicated += 1;
+            }
         }
     }
 
@@ -181,11 +189,13 @@ impl<T: Clone> Link<T> {
         self.random.happens(loss)
     }
 
-    /// Puts a datagram in flight. Returns false if there is no memory for it.
-    fn launch(&mut self, at: Duration, tag: T, datagram: &[u8]) -> bool {
-        if self.flying_bytes + charge(datagram.len()) > self.config.memory_bytes {
-            return false;
-        }
+    /// Whether there is memory for another datagram in flight.
+    fn has_memory(&self, datagram: &[u8]) -> bool {
+        self.flying_bytes + charge(datagram.len()) <= self.config.memory_bytes
+    }
+
+    /// Puts a datagram in flight.
+    fn launch(&mut self, at: Duration, tag: T, datagram: &[u8]) {
         // A corruption can append bytes. The link then exceeds its memory by them, which is simpler than to check the memory twice.
         let mut bytes = datagram.to_vec();
         if self.random.happens(self.config.corrupt) && !bytes.is_empty() {
@@ -195,7 +205,6 @@ impl<T: Clone> Link<T> {
         self.sequence += 1;
         self.flying.insert((at, self.sequence), (tag, bytes));
         self.flying_bytes = flying_bytes;
-        true
     }
 
     fn delay(&mut self) -> Duration {

@@ -268,6 +268,20 @@ fn datagrams_in_flight_are_lost_when_their_socket_is_replaced() {
 }
 
 #[test]
+fn a_datagram_without_memory_does_not_delay_later_ones() {
+    // A datagram of maximum size takes all of the memory, and about one second at the bottleneck.
+    let config = LinkConfig::default().memory_bytes(65_600).rate(65_535, 1 << 20);
+    let mut link = link(config, 1);
+    push(&mut link, at(0), &[0; 65_500]);
+    for _ in 0..9 {
+        push(&mut link, at(0), &[0; 65_500]);
+    }
+    let (arrival, _) = arrivals(&mut link)[0];
+    push(&mut link, arrival, &[0; 65_500]);
+    assert_eq!((link.next_at(), link.counts().queue_full), (Some(2 * arrival), 9));
+}
+
+#[test]
 fn duplicates_without_memory_are_not_made() {
     let mut link = link(LinkConfig::default().memory_bytes(65_600).duplicate(1.0, Duration::ZERO), 1);
     for _ in 0..1_000 {
