@@ -215,11 +215,14 @@ impl DriverLoop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Access, Server, ServerConfig, ServerKey, Workers};
+    use crate::api::asynchronous::inbox::InboxPoll;
+    use crate::message::event::Event;
+    use crate::{Access, Reconnect, Server, ServerConfig, ServerKey, Workers};
 
     /// A driver that runs only in the calls of the test, and its server.
     struct Bench {
         run: DriverLoop,
+        link: Arc<WorkerChannel>,
         server: Server,
     }
 
@@ -235,7 +238,7 @@ mod tests {
             let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
             let (worker, _) = inline::worker(config, Box::new(sink), &link, ring).unwrap();
             let run = DriverLoop { worker: Box::new(worker), attempts, end: Arc::default() };
-            Self { run, server: Server::bind(server).unwrap() }
+            Self { run, link, server: Server::bind(server).unwrap() }
         }
 
         /// Requests a connection, as a task does.
@@ -275,5 +278,23 @@ mod tests {
         let connection = bench.connection(receiver);
         assert_eq!(bench.run.worker.peers().len(), 1);
         drop(connection);
+    }
+
+    #[test]
+    fn a_change_of_the_path_precedes_the_end_in_the_same_pass() {
+        let mut bench =
+            Bench::new(ClientConfig::default().reconnect(Reconnect::Within(Duration::from_secs(60))));
+        let receiver = bench.request();
+        let connection = bench.connection(receiver);
+        let _closing = bench.server.control().shut_down_for_restart(Duration::ZERO);
+        bench.server.poll(Duration::ZERO);
+        // The close has arrived at the socket when the task replaces it.
+        bench.run.worker.wait(Some(Duration::from_secs(10)));
+        let (_rebound, mut parts) = Pending::new(Ok(()), 1);
+        bench.link.send_command(Command::Rebind(parts.pop().unwrap()));
+        bench.run.worker.work();
+        let next = || connection.shared().take(false);
+        assert!(matches!(next(), InboxPoll::Event(Event::PathChanged { .. })));
+        assert!(matches!(next(), InboxPoll::Event(Event::Reconnecting { .. })));
     }
 }

@@ -159,7 +159,6 @@ impl TaskSink {
     fn take_own_events<P: Placement>(&mut self, core: &mut Core<P>) {
         while let Some(event) = core.pop_own_event() {
             match event {
-                Event::PathChanged { .. } => self.table.push(core, event),
                 Event::Stats { peer, stats } => {
                     if let Some(entry) = self.table.entries.get(peer) {
                         entry.shared.on_stats(&stats);
@@ -326,6 +325,10 @@ impl<P: Placement> Sink<P> for TaskSink {
 
     fn deliver(&mut self, core: &mut Core<P>) -> bool {
         self.take_credits(core);
+        // A change of the path precedes the events of the endpoint, which may end the connection that has moved.
+        while let Some(event) = core.pop_queued() {
+            self.table.push(core, event);
+        }
         self.take_events(core);
         self.take_own_events(core);
         self.table.wake();
