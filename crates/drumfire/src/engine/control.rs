@@ -2,6 +2,8 @@
 //!
 //! It sends commands to the workers and never waits for them. The crate `drumfire-control` makes it available through a local socket.
 
+#[cfg(all(test, any(loom, shuttle)))]
+mod interleavings;
 mod links;
 mod shutting_down;
 
@@ -82,6 +84,8 @@ pub(crate) struct ControlState {
     /// Reads the clock of the workers.
     pub(crate) now: Box<dyn Fn() -> Moment + Send + Sync>,
     pub(crate) seed_source: Mutex<SeedSource>,
+    /// Held while a change is sent to all workers, so that concurrent changes reach each worker in the same order.
+    pub(crate) change_lock: Mutex<()>,
 }
 
 impl Control {
@@ -301,6 +305,7 @@ impl Control {
         let links = &self.server.links;
         let settings = Arc::new(config.live(links.len()));
         settings.check()?;
+        let _change = lock(&self.server.change_lock);
         for link in links.iter() {
             link.send_command(Command::Reconfigure(Arc::clone(&settings)));
         }

@@ -65,6 +65,7 @@ impl ServerCore {
                 clock.monotonic()
             }),
             seed_source: Mutex::new(Box::new(entropy::secret)),
+            change_lock: Mutex::default(),
         };
         Ok(Self::new(pool, control_state, notifier, address, message_max_bytes))
     }

@@ -78,6 +78,7 @@ impl ServerCore {
             pool: None,
             now,
             seed_source: Mutex::new(Box::new(move || Ok(secret(&mut later_seeds)))),
+            change_lock: Mutex::default(),
         };
         Ok(Self::new(pool, control_state, notifier, address, message_max_bytes))
     }

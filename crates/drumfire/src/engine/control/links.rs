@@ -2,6 +2,7 @@
 
 use super::{Control, ControlState};
 use crate::base::error::Error;
+use crate::base::sync::lock;
 use crate::conditioner::LinkConfig;
 use crate::worker::live_links;
 
@@ -28,7 +29,8 @@ impl Control {
     /// [`Error::Setting`] for a configuration that cannot be used, or without
     /// [`ServerConfig::conditioner`](crate::ServerConfig::conditioner). Nothing has changed.
     pub fn set_conditioner(&self, link: &LinkConfig) -> Result<(), Error> {
-        let ControlState { links: channels, config, .. } = &*self.server;
+        let ControlState { links: channels, config, change_lock, .. } = &*self.server;
+        let _change = lock(change_lock);
         live_links::request_change(channels, config.conditioner.is_some(), link)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Control, ControlState};
-use crate::base::sync::Pending;
+use crate::base::sync::{Pending, lock};
 use crate::worker::command::Command;
 use crate::worker::reconnect::SHUTDOWN_RESTARTS;
 use crate::worker::shutdown::{ShutdownOrder, Undelivered};
@@ -92,11 +92,12 @@ impl Control {
     }
 
     fn shut_down_with(&self, deadline: Duration, application_code: u32) -> Pending<Vec<Undelivered>> {
-        let ControlState { links, admission, .. } = &*self.server;
+        let ControlState { links, admission, change_lock, .. } = &*self.server;
         // A redirect that the operator has set stays.
         admission.gate().close(admission.gate().redirect());
         let deadline = self.now().after(deadline);
         let (undelivered, parts) = Pending::new(Vec::new(), links.len());
+        let _change = lock(change_lock);
         for (link, part) in links.iter().zip(parts) {
             link.send_command(Command::ShutDown(ShutdownOrder { deadline, application_code, part }));
         }
