@@ -251,7 +251,7 @@ impl<P: Placement> Worker<P> {
             worker.deliver();
             worker.transport.release_links();
             // No pass follows that could send the rest.
-            worker.transport.transmit_all(&mut worker.core.endpoint, worker.now.now);
+            worker.transport.transmit_all(&mut worker.core.endpoint, worker.now);
             worker.core.endpoint.finish_transmit();
         });
         self.refresh_stats();

@@ -442,7 +442,7 @@ mod tests {
             assert_eq!(attempt.expires_at(), ms(10));
         }
         for reason in
-            [RefuseReason::Banned, RefuseReason::Full, RefuseReason::TryThere, RefuseReason::Other(99)]
+            [RefuseReason::Banned, RefuseReason::Full, RefuseReason::Redirect, RefuseReason::Other(99)]
         {
             let (mut attempt, key) = attempt_with_key();
             for at in [10, 500] {

@@ -119,7 +119,7 @@ fn an_attempt_is_repeated_if_the_server_may_still_accept_it() {
         (unproved(refused(RefuseReason::Banned, None, None)), true),
         (unproved(refused(RefuseReason::Protocol, None, None)), true),
         (unproved(refused(RefuseReason::TokenExpired, None, None)), true),
-        (unproved(refused(RefuseReason::TryThere, None, None)), true),
+        (unproved(refused(RefuseReason::Redirect, None, None)), true),
         (ConnectError::VersionMismatch { min: 2, max: 3 }, true),
         (ConnectError::KeysInvalidated, true),
         (ConnectError::Closed, false),
@@ -180,9 +180,9 @@ fn a_full_server_is_asked_again_after_the_time_it_requested() {
 #[test]
 fn an_unproved_refusal_delays_and_moves_no_attempt() {
     let there = "192.0.2.2:1";
-    for reason in [RefuseReason::Full, RefuseReason::TryThere, RefuseReason::Banned] {
+    for reason in [RefuseReason::Full, RefuseReason::Redirect, RefuseReason::Banned] {
         let mut reconnect_state = connected(24 * 60 * MINUTE, 1);
-        ended(&mut reconnect_state, seconds(1), CloseReason::Silent);
+        ended(&mut reconnect_state, seconds(1), CloseReason::IdleTimeout);
         for attempt in 2..=20 {
             let error = unproved(refused(reason, Some(65_535), Some(there)));
             let next_step = failed(&mut reconnect_state, seconds(2), error);
@@ -193,8 +193,8 @@ fn an_unproved_refusal_delays_and_moves_no_attempt() {
     // The attempts end with the time limit, and the last refusal is the reason.
     let error = unproved(refused(RefuseReason::Banned, None, None));
     let mut reconnect_state = connected(MINUTE, 1);
-    ended(&mut reconnect_state, seconds(1), CloseReason::Silent);
-    let expected = over(CloseReason::Silent, "why", Some(error.clone()));
+    ended(&mut reconnect_state, seconds(1), CloseReason::IdleTimeout);
+    let expected = over(CloseReason::IdleTimeout, "why", Some(error.clone()));
     assert_eq!(failed(&mut reconnect_state, seconds(62), error), expected);
 }
 

@@ -17,7 +17,7 @@ use drumfire_socket::{
 
 use crate::admission::registry::{ConnectionRegistry, RegistryView};
 use crate::admission::{AdmissionConfig, AdmissionControl};
-use crate::base::clock::{Clock, ClockSample};
+use crate::base::clock::Clock;
 use crate::base::sync::Notifier;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::keys::ServerKey;

@@ -160,7 +160,7 @@ impl Handler for Notes {
 fn a_poll_with_a_timeout_of_zero_runs_one_pass() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let mut world = World::serving(server_config(), 7, move |_worker| Notes(sender.clone())).unwrap();
-    world.server.remote().tell(0, 7).unwrap();
+    world.server.remote().send_note(0, 7).unwrap();
     world.server.poll(Duration::ZERO);
     assert_eq!(receiver.try_recv(), Ok(7));
 }

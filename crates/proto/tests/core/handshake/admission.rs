@@ -196,7 +196,7 @@ fn a_refusal_of_a_copied_hello_does_not_stop_its_owner() {
     assert_eq!(refuse[0], REFUSE_KIND);
     let from = address(SERVER).into();
     world.client.handle_datagrams(world.now, [Inbound { from, bytes: &mut refuse }]);
-    world.placement.0.borrow_mut().answer = PlacementDecision::Here;
+    world.placement.0.borrow_mut().answer = PlacementDecision::Local;
     assert_eq!(world.first_event().0, Ok(()));
 }
 
@@ -320,7 +320,7 @@ fn in_open_access_three_equal_refusals_are_believed() {
 #[test]
 fn a_full_shard_proves_its_refusal_to_a_player_with_a_token() {
     // The placement sends the player to the shard, and only the shard knows that it has no room.
-    let mut world = World::new(PlacementDecision::Here, by_token());
+    let mut world = World::new(PlacementDecision::Local, by_token());
     let mut live = LiveConfig::new(&Config::default());
     live.connections = 1;
     world.server.reconfigure(&live).unwrap();
