@@ -6,7 +6,7 @@
 //! - A handshake at either end, and each refusal of a server.
 //! - Splitting trains, following flows, and the steering function.
 //!
-//! `cargo bench -p drumfire-crypto --bench aead` measures the ciphers alone, and `cargo bench --bench pipeline` the path from a datagram to
+//! `cargo bench -p drumfire-crypto --bench aead` measures the ciphers alone, and `cargo bench --bench counts` the path from a datagram to
 //! its connection.
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use drumfire_benches::hellos::{Flaw, Refusals};
 use drumfire_benches::memory::{
-    SealedPeers, at_ms, client, client_address, pass_datagram, server, server_address, take_datagram,
+    SealedPeer, at_ms, client, client_address, pass_datagram, server, server_address, take_datagram,
 };
 use drumfire_proto::{Access, ClientConfig, Config, Endpoint, ServerIdentity, SingleWorker};
 use drumfire_puppet::PacketSealer;
@@ -104,15 +104,10 @@ fn frames(criterion: &mut Criterion) {
 
 const DATAGRAM_BYTES: usize = 128;
 
-/// A server with this number of clients that only seal.
-fn sealed(clients: u8, has_aes_gcm: bool) -> SealedPeers {
-    let config = Config::default().has_aes_gcm(has_aes_gcm);
-    SealedPeers::of_server(config, clients, None).expect("connections")
-}
-
 fn seal(criterion: &mut Criterion) {
     for (suite, has_aes_gcm) in [("AES-128-GCM", true), ("ChaCha20-Poly1305", false)] {
-        let sealer = &mut sealed(1, has_aes_gcm).peers[0].sealer;
+        let config = Config::default().has_aes_gcm(has_aes_gcm);
+        let sealer = &mut SealedPeer::of_server(config, None).expect("a connection").sealer;
         let mut group = criterion.benchmark_group(format!("header, frame and seal, {suite}"));
         for bytes in [64, 128, 512, 1_200] {
             let payload = vec![7; PacketSealer::payload_bytes(bytes).expect("room for a message")];

@@ -1,4 +1,4 @@
-//! Baselines for the figures of benches: a C receiver, the cipher alone, and the least spread of flows.
+//! Baselines for the figures of benches: a C receiver, and the cipher alone.
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -179,22 +179,6 @@ impl OpenAlone {
             left -= batch as u64;
         }
     }
-
-    /// Runs as [`Self::run`] does. Returns the time that opening took.
-    pub fn time(&mut self, count: u64) -> Duration {
-        let mut took = Duration::ZERO;
-        self.run(count, |open| {
-            let start = clock::now();
-            open();
-            took += start.elapsed();
-        });
-        took
-    }
-}
-
-/// Returns the busiest thread over the mean when whole flows are spread as evenly as possible.
-pub fn least_spread(flows: u32, threads: u32) -> f64 {
-    f64::from(flows.div_ceil(threads.max(1))) * f64::from(threads) / f64::from(flows.max(1))
 }
 
 /// Returns the next number of splitmix64 (Steele et al. 2014).
@@ -204,14 +188,4 @@ pub fn split_mix(state: &mut u64) -> u64 {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whole_flows_are_spread_evenly_where_they_can_be() {
-        assert_eq!((least_spread(12, 6), least_spread(500, 16), least_spread(100, 16)), (1.0, 1.024, 1.12));
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::ops::RangeInclusive;
 
-use drumfire::WhenFull;
 use drumfire::stats::{DropReason, Stats, WorkerStats};
 
 use crate::process::Counts;
@@ -77,59 +76,6 @@ pub(crate) fn close_way_back(served: &Counts, received: u64, kernel_drops: u64) 
     close([("datagrams of the server at the clients", received, least..=sent)])
 }
 
-/// The books of one connection that sends more reliable messages than the other end takes, all of them with a receipt.
-///
-/// Each offered message has one place, and the policy for a full queue has counted its actions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ReceiptBooks {
-    /// Messages that the schedule offered.
-    pub(crate) offered: u64,
-    /// Messages that were refused because there was no room.
-    pub(crate) full: u64,
-    /// Messages that were refused because the connection was closed.
-    pub(crate) closed: u64,
-    /// Messages whose receipt says that they arrived.
-    pub(crate) acknowledged: u64,
-    /// Messages whose receipt says that the policy dropped them.
-    pub(crate) dropped: u64,
-    /// Messages whose receipt says that the connection ended first.
-    pub(crate) lost: u64,
-    /// Messages that were taken and have no receipt yet.
-    pub(crate) unanswered: u64,
-    /// The sender's own counter of dropped messages.
-    pub(crate) counted_dropped: u64,
-    /// The sender's own counter of connections that ended.
-    pub(crate) counted_closed: u64,
-    /// Messages that the application at the other end received.
-    pub(crate) heard: u64,
-}
-
-impl ReceiptBooks {
-    /// Compares all counters.
-    pub(crate) fn close(&self, policy: WhenFull) -> Result<(), String> {
-        let Self { offered, full, closed, acknowledged, dropped, lost, .. } = *self;
-        let may = |may: bool| 0..=if may { u64::MAX } else { 0 };
-        let may_drop = matches!(policy, WhenFull::DropOldest | WhenFull::DropNewest);
-        let ends = u64::from(policy == WhenFull::Disconnect);
-        let acted = match policy {
-            WhenFull::Block => full,
-            WhenFull::DropOldest | WhenFull::DropNewest => dropped,
-            WhenFull::Disconnect => self.counted_closed,
-        };
-        let placed = full + closed + acknowledged + dropped + lost;
-        close([
-            ("messages that were refused or have a receipt", placed, offered..=offered),
-            ("counted as dropped", self.counted_dropped, dropped..=dropped),
-            ("heard", self.heard, acknowledged..=acknowledged + lost),
-            ("refused by a policy that does not block", full, may(policy == WhenFull::Block)),
-            ("dropped by a policy that does not drop", dropped, may(may_drop)),
-            ("connections that ended", self.counted_closed, ends..=ends),
-            ("lost without an end", lost + closed, may(ends > 0)),
-            ("actions of the policy", acted, 1..=u64::MAX),
-        ])
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,60 +128,5 @@ mod tests {
         let mut stats = Stats::default();
         stats.workers = vec![worker(2), worker(3)];
         assert_eq!(count(&counts_of(&stats), "kernel dropped"), 5);
-    }
-
-    const BLOCK: ReceiptBooks = ReceiptBooks {
-        offered: 100,
-        full: 60,
-        closed: 0,
-        acknowledged: 40,
-        dropped: 0,
-        lost: 0,
-        unanswered: 0,
-        counted_dropped: 0,
-        counted_closed: 0,
-        heard: 40,
-    };
-
-    const DROP: ReceiptBooks = ReceiptBooks { full: 0, dropped: 60, counted_dropped: 60, ..BLOCK };
-
-    const DISCONNECT: ReceiptBooks =
-        ReceiptBooks { full: 0, closed: 50, lost: 10, counted_closed: 1, heard: 45, ..BLOCK };
-
-    #[test]
-    fn receipt_books_close_when_every_message_has_a_place() {
-        for (books, policy) in [
-            (BLOCK, WhenFull::Block),
-            (DROP, WhenFull::DropOldest),
-            (DROP, WhenFull::DropNewest),
-            (DISCONNECT, WhenFull::Disconnect),
-        ] {
-            assert_eq!(books.close(policy), Ok(()));
-        }
-    }
-
-    #[test]
-    fn each_count_that_is_off_by_one_opens_the_receipt_books() {
-        let wrong = [
-            (ReceiptBooks { offered: 101, ..BLOCK }, WhenFull::Block, "have a receipt"),
-            (ReceiptBooks { full: 59, ..BLOCK }, WhenFull::Block, "have a receipt"),
-            (ReceiptBooks { heard: 39, ..BLOCK }, WhenFull::Block, "heard is"),
-            (ReceiptBooks { heard: 41, ..BLOCK }, WhenFull::Block, "heard is"),
-            (ReceiptBooks { counted_dropped: 1, ..BLOCK }, WhenFull::Block, "counted as dropped is"),
-            (ReceiptBooks { counted_closed: 1, ..BLOCK }, WhenFull::Block, "that ended is"),
-            (ReceiptBooks { unanswered: 1, offered: 101, ..BLOCK }, WhenFull::Block, "have a receipt is"),
-            (ReceiptBooks { lost: 1, offered: 101, ..BLOCK }, WhenFull::Block, "without an end is 1"),
-            (ReceiptBooks { counted_dropped: 59, ..DROP }, WhenFull::DropOldest, "counted as dropped is"),
-            (ReceiptBooks { full: 1, offered: 101, ..DROP }, WhenFull::DropNewest, "does not block is"),
-            (DROP, WhenFull::Block, "does not drop is"),
-            (ReceiptBooks { counted_closed: 0, ..DISCONNECT }, WhenFull::Disconnect, "that ended is"),
-            (ReceiptBooks { counted_closed: 2, ..DISCONNECT }, WhenFull::Disconnect, "that ended is"),
-            (ReceiptBooks { heard: 51, ..DISCONNECT }, WhenFull::Disconnect, "heard is"),
-            (ReceiptBooks { offered: 40, full: 0, ..BLOCK }, WhenFull::Block, "actions of the policy is 0"),
-        ];
-        for (books, policy, what) in wrong {
-            let line = books.close(policy).expect_err("open books");
-            assert!(line.starts_with("BOOKS DO NOT CLOSE") && line.contains(what), "{line}");
-        }
     }
 }

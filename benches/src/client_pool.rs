@@ -4,6 +4,7 @@
 //! by their outcome.
 
 use std::collections::BTreeMap;
+use std::iter::Sum;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -120,49 +121,11 @@ pub struct ClientPool {
     sockets: Vec<ClientSocket>,
     /// The connections: the index of the socket, and the handle of the server at this socket.
     peers: Vec<(usize, PeerId)>,
+    /// The number of failed attempts by reason.
+    failed: BTreeMap<String, u64>,
     ended: u64,
-    messages: u64,
     /// The number of attempts so far. Attempts use the sockets in turn.
     begun: usize,
-}
-
-/// The outcome of attempts to connect.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConnectOutcomes {
-    /// The time from the first attempt to the last outcome.
-    pub took: Duration,
-    /// The number of connections made.
-    pub connected: u64,
-    /// The number of failed attempts by reason.
-    pub failed: BTreeMap<String, u64>,
-}
-
-impl ConnectOutcomes {
-    /// The number of failed attempts.
-    pub fn failed_count(&self) -> u64 {
-        self.failed.values().sum()
-    }
-
-    /// Fails if an attempt failed.
-    pub fn check(&self) -> Result<(), String> {
-        let failed = self.failed_count();
-        if failed == 0 { Ok(()) } else { Err(format!("{failed} connects failed: {:?}", self.failed)) }
-    }
-
-    /// The number of attempts that have an outcome.
-    fn ended(&self) -> u64 {
-        self.connected + self.failed_count()
-    }
-
-    /// Counts an event if it is an outcome. Returns whether it is one.
-    fn count(&mut self, event: &Event<'_>) -> bool {
-        match event {
-            Event::Connected { .. } => self.connected += 1,
-            Event::ConnectFailed { error, .. } => *self.failed.entry(reason(error)).or_default() += 1,
-            _ => return false,
-        }
-        true
-    }
 }
 
 impl ClientPool {
@@ -170,7 +133,7 @@ impl ClientPool {
     pub fn bind(settings: ClientSettings, sockets: u32, connections: u32) -> Result<Self, String> {
         let socket = |_| ClientSocket::connect(&settings, connections.div_ceil(sockets));
         let sockets = (0..sockets).map(socket).collect::<Result<_, _>>()?;
-        Ok(Self { settings, sockets, peers: Vec::new(), ended: 0, messages: 0, begun: 0 })
+        Ok(Self { settings, sockets, peers: Vec::new(), failed: BTreeMap::new(), ended: 0, begun: 0 })
     }
 
     /// Begins to connect this number of times over one socket.
@@ -182,14 +145,9 @@ impl ClientPool {
         Ok(pool)
     }
 
-    /// The number of connections that were made.
-    pub fn peers(&self) -> usize {
-        self.peers.len()
-    }
-
-    /// The number of sockets.
-    pub fn sockets(&self) -> usize {
-        self.sockets.len()
+    /// The number of failed attempts by reason.
+    pub fn failed(&self) -> &BTreeMap<String, u64> {
+        &self.failed
     }
 
     /// The number of connections that ended after they were made.
@@ -197,59 +155,44 @@ impl ClientPool {
         self.ended
     }
 
-    /// The number of messages that [`Self::poll`] and [`Self::poll_socket`] passed on.
-    pub fn messages(&self) -> u64 {
-        self.messages
-    }
-
     /// Makes further connections at [`RAMP_PER_SECOND`]. Fails if an attempt fails.
     pub fn connect_all(&mut self, count: u32) -> Result<(), String> {
-        self.connect(count.into(), RAMP_PER_SECOND, |_, _| {})?.check()
-    }
-
-    /// Makes further connections at this rate, each on the next socket. `heard` receives the events of established connections.
-    pub fn connect(
-        &mut self,
-        count: u64,
-        per_second: u64,
-        heard: impl FnMut(usize, &Event<'_>),
-    ) -> Result<ConnectOutcomes, String> {
-        let rest = |came: bool| {
+        self.connect(count, RAMP_PER_SECOND, |came| {
             if !came {
                 clock::pause(REST);
             }
             Ok(())
-        };
-        self.connect_while(count, per_second, heard, rest)
+        })?;
+        if self.failed.is_empty() { Ok(()) } else { Err(format!("connects failed: {:?}", self.failed)) }
     }
 
-    /// As [`Self::connect`]. `between` is called between two polls. Its argument says whether the last poll found something.
-    pub fn connect_while(
+    /// Makes attempts to connect at this rate, each on the next socket, until each has an outcome. `between` is called between two polls.
+    /// Its argument says whether the last poll found something.
+    pub fn connect(
         &mut self,
-        count: u64,
+        count: u32,
         per_second: u64,
-        mut heard: impl FnMut(usize, &Event<'_>),
         mut between: impl FnMut(bool) -> Result<(), String>,
-    ) -> Result<ConnectOutcomes, String> {
-        let start = clock::now();
+    ) -> Result<(), String> {
+        let count = u64::from(count);
+        let (start, before) = (clock::now(), self.begun as u64);
         let deadline = start + Duration::from_secs(count / per_second.max(1)) + PATIENCE;
-        let (mut begun, mut outcomes) = (0, ConnectOutcomes::default());
-        while outcomes.ended() < count {
-            let due = due(start, per_second).min(count).min(outcomes.ended() + CONNECTING_MAX);
-            self.begin(due.saturating_sub(begun))?;
-            begun = begun.max(due);
-            let came = self.poll(|index, event| {
-                if !outcomes.count(event) {
-                    heard(index, event);
-                }
-            });
+        while self.outcomes() < before + count {
+            let due = before + due(start, per_second).min(count);
+            self.begin(due.min(self.outcomes() + CONNECTING_MAX).saturating_sub(self.begun as u64))?;
+            let came = self.poll();
             if clock::now() > deadline {
-                return Err(format!("{} of {count} attempts came to an end in time", outcomes.ended()));
+                let ended = self.outcomes() - before;
+                return Err(format!("{ended} of {count} attempts came to an end in time"));
             }
             between(came)?;
         }
-        outcomes.took = clock::now().duration_since(start);
-        Ok(outcomes)
+        Ok(())
+    }
+
+    /// The number of attempts that came to an end.
+    fn outcomes(&self) -> u64 {
+        self.peers.len() as u64 + self.failed.values().sum::<u64>()
     }
 
     /// Begins attempts to connect, each on the next socket.
@@ -265,22 +208,19 @@ impl ClientPool {
         Ok(())
     }
 
-    /// Polls all sockets and passes on their events. Returns whether there was an event.
-    pub fn poll(&mut self, mut heard: impl FnMut(usize, &Event<'_>)) -> bool {
+    /// Polls all sockets. Returns whether there was an event.
+    fn poll(&mut self) -> bool {
         let mut came = false;
         for index in 0..self.sockets.len() {
-            came |= self.poll_socket(index, |event| heard(index, event));
+            came |= self.poll_socket(index);
         }
         came
     }
 
-    /// Polls one socket, passes on its events, and sends what its connections have queued. Returns whether there was an event.
-    pub fn poll_socket(&mut self, index: usize, mut heard: impl FnMut(&Event<'_>)) -> bool {
+    /// Polls one socket, and sends what its connections have queued. Returns whether there was an event.
+    pub fn poll_socket(&mut self, index: usize) -> bool {
         let (now, mut came) = (now(), false);
-        self.receive_at(index, now, |_, event| {
-            came = true;
-            heard(event);
-        });
+        self.receive_at(index, now, |_, _| came = true);
         // A server that has ended refuses datagrams.
         let _ = self.sockets[index].flush(now);
         came
@@ -288,22 +228,44 @@ impl ClientPool {
 
     /// Receives at one socket, and passes on its events. A message has the index of its connection.
     fn receive_at(&mut self, index: usize, now: Now, mut heard: impl FnMut(usize, &Event<'_>)) {
-        let Self { sockets, peers, ended, messages, .. } = self;
+        let Self { sockets, peers, failed, ended, .. } = self;
         let socket = &mut sockets[index];
         socket.receive(now);
         while let Some(event) = socket.endpoint.poll_event() {
             let mut place = usize::MAX;
             match &event {
                 Event::Connected { peer, .. } => note_place(&mut socket.places, peers, (index, *peer)),
+                Event::ConnectFailed { error, .. } => *failed.entry(reason(error)).or_default() += 1,
                 Event::Disconnected { .. } => *ended += 1,
                 Event::Message { peer, .. } => {
-                    *messages += 1;
                     place = socket.places.get(peer.slot() as usize).copied().unwrap_or(usize::MAX);
                 }
                 _ => {}
             }
             heard(place, &event);
         }
+    }
+
+    /// Queues a message on a connection.
+    pub(crate) fn try_send(
+        &mut self,
+        now: u64,
+        connection: usize,
+        channel: u8,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        let (socket, peer) = self.peers[connection];
+        let channel = ChannelId(channel.into());
+        let is_reliable = self.settings.reliable_channel == Some(channel);
+        let options = if is_reliable { SendOptions::reliable_ordered() } else { self.settings.options };
+        let message = Message::new(channel, Bytes::copy_from_slice(message), options);
+        self.sockets[socket].endpoint.send(at(now), peer, message)
+    }
+
+    /// The endpoint of the first socket, and the handle of the server at its first connection.
+    pub(crate) fn first(&mut self) -> Option<(&mut Endpoint<SingleWorker>, PeerId)> {
+        let (socket, peer) = *self.peers.first()?;
+        Some((&mut self.sockets[socket].endpoint, peer))
     }
 
     /// Datagrams that all sockets received, including those that no connection used.
@@ -316,7 +278,7 @@ impl ClientPool {
     fn drain(&mut self) -> u64 {
         loop {
             let before = self.received_in_all();
-            self.poll(|_, _| {});
+            self.poll();
             if self.received_in_all() == before {
                 return before;
             }
@@ -325,9 +287,7 @@ impl ClientPool {
 
     /// The counters of all sockets since they were bound.
     pub fn counters(&self) -> SocketCounters {
-        (0..self.sockets.len())
-            .map(|index| self.counters_of(index))
-            .fold(SocketCounters::default(), SocketCounters::plus)
+        self.sockets.iter().map(|socket| socket.wire.counters()).sum()
     }
 
     /// The counters of one socket since it was bound.
@@ -357,12 +317,7 @@ impl Client for ClientPool {
     }
 
     fn send(&mut self, now: u64, connection: usize, channel: u8, message: &[u8]) -> Result<bool, String> {
-        let (socket, peer) = self.peers[connection];
-        let channel = ChannelId(channel.into());
-        let is_reliable = self.settings.reliable_channel == Some(channel);
-        let options = if is_reliable { SendOptions::reliable_ordered() } else { self.settings.options };
-        let message = Message::new(channel, Bytes::copy_from_slice(message), options);
-        match self.sockets[socket].endpoint.send(at(now), peer, message) {
+        match self.try_send(now, connection, channel, message) {
             Ok(()) => Ok(true),
             Err(SendError::Full) => Ok(false),
             Err(error) => Err(format!("a client: {error}")),
@@ -395,13 +350,13 @@ fn note_place(places: &mut Vec<usize>, peers: &mut Vec<(usize, PeerId)>, (socket
 /// end.
 ///
 /// Only drops in front of these sockets excuse missing datagrams, because other sockets of the host may overflow all the time.
-pub fn close_server(server: Child, pools: &mut [&mut ClientPool]) -> Result<Counts, String> {
+pub fn close_server(server: Child, pools: &mut [ClientPool]) -> Result<Counts, String> {
     settle();
     let sent = pools.iter().map(|pool| pool.counters().sent).sum();
     let served = server.finish_counts()?;
     close_books(sent, &served, None)?;
     settle();
-    let received = pools.iter_mut().map(|pool| pool.drain()).sum();
+    let received = pools.iter_mut().map(ClientPool::drain).sum();
     let sockets = pools.iter_mut().flat_map(|pool| &mut pool.sockets);
     let drops = sockets.map(|socket| socket.wire.drops()).sum();
     close_way_back(&served, received, drops)?;
@@ -431,15 +386,16 @@ impl SocketCounters {
             received_bytes: self.received_bytes - before.received_bytes,
         }
     }
+}
 
-    /// The sum of both.
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            sent: self.sent + other.sent,
-            sent_bytes: self.sent_bytes + other.sent_bytes,
-            received: self.received + other.received,
-            received_bytes: self.received_bytes + other.received_bytes,
-        }
+impl Sum for SocketCounters {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            sent: sum.sent + one.sent,
+            sent_bytes: sum.sent_bytes + one.sent_bytes,
+            received: sum.received + one.received,
+            received_bytes: sum.received_bytes + one.received_bytes,
+        })
     }
 }
 

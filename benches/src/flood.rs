@@ -1,16 +1,12 @@
 //! One more connection next to those of a load, which sends at fixed times as much as its schedule asks for.
 //!
-//! A [`Flood`] sends messages through the crate, a [`CostlySender`] the most expensive packets that the protocol permits. Both run on
-//! the calling thread. No congestion controller holds them back, so that only the other end can.
+//! It sends messages, or the most expensive packets that the protocol permits. It runs on the calling thread. No congestion controller
+//! holds it back, so that only the other end can.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use drumfire::config::Congestion;
-use drumfire::{
-    Bytes, ChannelOptions, Client, ClientConfig, Event, Message, Outcome, PeerId, SendError, ServerPublicKey,
-    WhenFull,
-};
+use drumfire::{ChannelOptions, SendError, SendOptions, WhenFull};
 use drumfire_crypto::Suite as KeySuite;
 use drumfire_puppet::{Connector, PacketSealer, default_parameters};
 use drumfire_tools::clock;
@@ -19,10 +15,11 @@ use drumfire_wire::{
 };
 
 use crate::batch_socket::BatchSocket;
-use crate::books::ReceiptBooks;
+use crate::books::close;
+use crate::client_pool::{ClientPool, ClientSettings};
+use crate::process::Target;
 use crate::tally::Window;
-
-const CHANNEL: drumfire::ChannelId = drumfire::ChannelId(0);
+use crate::traffic::Client;
 
 /// Messages or packets between two polls of the other connections, at most. A flood that is behind must not delay them.
 const BURST_MAX: u64 = 32;
@@ -30,203 +27,8 @@ const BURST_MAX: u64 = 32;
 /// A rate that no path here reaches.
 const LINE_RATE: Congestion = Congestion::Fixed { bytes_per_second: 1 << 36 };
 
-/// The interval in which a flood reads its memory.
-const STATS_NS: u64 = 5_000_000;
-
-/// The time within which all receipts arrive.
-const RECEIPTS_WITHIN: Duration = Duration::from_secs(10);
-
-/// How a [`Flood`] sends.
-#[derive(Clone, Copy, Debug)]
-pub struct FloodConfig {
-    /// Messages per second.
-    pub per_second: u64,
-    /// Bytes of a message. Two messages must not fit one packet.
-    pub message_bytes: usize,
-    /// Whether messages are reliable with a receipt, or unreliable without one.
-    pub is_reliable: bool,
-    /// The policy of the channel when its queue is full.
-    pub when_full: WhenFull,
-    /// The memory for sending, and for receiving.
-    pub memory_bytes: usize,
-}
-
-/// A connection that sends more messages than the other end may take.
-#[derive(Debug)]
-pub struct Flood {
-    clients: Client,
-    peer: PeerId,
-    config: FloodConfig,
-    message: Bytes,
-    schedule: FixedRate,
-    books: ReceiptBooks,
-    stats_at: u64,
-    memory_most_bytes: usize,
-    is_over: bool,
-}
-
-impl Flood {
-    /// Connects a client with this configuration.
-    pub fn connect(
-        (server, key): (SocketAddr, ServerPublicKey),
-        config: FloodConfig,
-    ) -> Result<Self, String> {
-        let client = ClientConfig::default()
-            .congestion(LINE_RATE)
-            .memory_bytes(config.memory_bytes, config.memory_bytes);
-        let clients = Client::new(client.address((Ipv4Addr::LOCALHOST, 0).into()));
-        let mut clients = clients.map_err(|error| format!("the flood's socket: {error}"))?;
-        let peer = clients.connect((server, key)).map_err(|error| format!("the flood: {error}"))?;
-        let deadline = clock::now() + CONNECTED_WITHIN;
-        loop {
-            clients.poll(RESEND_AFTER);
-            match clients.next_event() {
-                Some(Event::Connected { .. }) => break,
-                Some(event) => return Err(format!("the flood was not connected: {event:?}")),
-                None if clock::now() < deadline => {}
-                None => return Err("the flood was not connected in time".to_owned()),
-            }
-        }
-        clients.set_channel_options(peer, CHANNEL, ChannelOptions::default().when_full(config.when_full));
-        Ok(Self {
-            clients,
-            peer,
-            config,
-            message: vec![0x5a; config.message_bytes].into(),
-            schedule: FixedRate::new(config.per_second),
-            books: ReceiptBooks::default(),
-            stats_at: 0,
-            memory_most_bytes: 0,
-            is_over: false,
-        })
-    }
-
-    /// Sends the messages that are due in the window, and receives.
-    pub fn poll(&mut self, window: Window, now: u64) -> Result<(), String> {
-        for _ in 0..self.schedule.due(window, now, self.sent()) {
-            self.offer()?;
-        }
-        if now.saturating_sub(self.stats_at) >= STATS_NS {
-            self.stats_at = now;
-            self.clients.request_stats(self.peer);
-        }
-        self.clients.flush();
-        self.receive();
-        Ok(())
-    }
-
-    fn offer(&mut self) -> Result<(), String> {
-        self.books.offered += 1;
-        let message = self.message.clone();
-        let sent = if self.config.is_reliable {
-            self.clients.send_with_receipt(self.peer, Message::reliable_ordered(CHANNEL, message)).map(drop)
-        } else {
-            self.clients.send(self.peer, Message::unreliable(CHANNEL, message))
-        };
-        match sent {
-            Ok(()) => self.books.unanswered += u64::from(self.config.is_reliable),
-            Err(SendError::Full) => self.books.full += 1,
-            Err(SendError::Closed | SendError::UnknownPeer)
-                if self.config.when_full == WhenFull::Disconnect =>
-            {
-                self.books.closed += 1;
-            }
-            Err(error) => return Err(format!("the flood: {error}")),
-        }
-        Ok(())
-    }
-
-    fn receive(&mut self) {
-        let Self { clients, books, memory_most_bytes, is_over, .. } = self;
-        clients.poll(Duration::ZERO);
-        while let Some(event) = clients.next_event() {
-            match event {
-                Event::Receipt { outcome, .. } => {
-                    books.unanswered -= 1;
-                    match outcome {
-                        Outcome::Acknowledged => books.acknowledged += 1,
-                        Outcome::Expired => books.dropped += 1,
-                        Outcome::Lost => books.lost += 1,
-                    }
-                }
-                Event::Stats { stats, .. } => {
-                    *memory_most_bytes = (*memory_most_bytes).max(stats.send_memory_bytes);
-                }
-                Event::Disconnected { .. } => *is_over = true,
-                _ => {}
-            }
-        }
-    }
-
-    /// Waits for the receipts of all messages.
-    pub fn settle(&mut self) {
-        let deadline = clock::now() + RECEIPTS_WITHIN;
-        while self.books.unanswered > 0 && clock::now() < deadline {
-            self.receive();
-            self.clients.flush();
-        }
-    }
-
-    /// Closes the books of a stalled connection. `heard` is the number of messages that the application at the other end received.
-    pub fn close(&self, heard: u64) -> Result<(), String> {
-        let counted = self.clients.stats().protocol;
-        let books = ReceiptBooks {
-            counted_dropped: counted.messages_dropped,
-            counted_closed: counted.connections_closed,
-            heard,
-            ..self.books
-        };
-        books.close(self.config.when_full)
-    }
-
-    /// Datagrams sent since the window began.
-    pub fn sent_in_window(&self) -> u64 {
-        self.sent() - self.schedule.sent_before.unwrap_or(0)
-    }
-
-    /// All datagrams sent.
-    pub fn sent(&self) -> u64 {
-        self.clients.stats().sent.datagrams
-    }
-
-    /// Whether the connection has ended.
-    pub const fn is_over(&self) -> bool {
-        self.is_over
-    }
-
-    /// The most bytes that the connection kept for sending, as its statistics report, charges included.
-    pub fn memory_most_bytes(&self) -> usize {
-        self.memory_most_bytes
-    }
-}
-
-/// Messages or packets at a fixed rate within a window.
-#[derive(Debug)]
-struct FixedRate {
-    per_second: u64,
-    offered: u64,
-    /// Datagrams before the window.
-    sent_before: Option<u64>,
-}
-
-impl FixedRate {
-    const fn new(per_second: u64) -> Self {
-        Self { per_second, offered: 0, sent_before: None }
-    }
-
-    /// Returns the number of messages to send now, at most [`BURST_MAX`]. `sent` is the number of datagrams until now.
-    fn due(&mut self, window: Window, now: u64, sent: u64) -> u64 {
-        if now < window.start {
-            return 0;
-        }
-        self.sent_before.get_or_insert(sent);
-        let elapsed = now.min(window.end) - window.start;
-        let due = u128::from(elapsed) * u128::from(self.per_second) / 1_000_000_000;
-        let due = u64::try_from(due).unwrap_or(u64::MAX).saturating_sub(self.offered).min(BURST_MAX);
-        self.offered += due;
-        due
-    }
-}
+/// The time within which all messages are acknowledged.
+const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The time within which a sender of costly packets connects.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
@@ -237,28 +39,78 @@ const RESEND_AFTER: Duration = Duration::from_millis(100);
 /// The room for a costly packet.
 const DATAGRAM_BYTES: usize = 1_200;
 
-/// A connection that sends the most expensive packets that the protocol permits.
-///
-/// They are the packets of the bench `counts` that cost their receiver most. Each has as many frames as a packet may have, with the
-/// values of keys that the receiver does not know. They are sealed without the state of a connection, so nothing is sent again.
-pub struct CostlySender {
-    wire: BatchSocket,
-    sealer: PacketSealer,
-    schedule: FixedRate,
+/// How a flood of messages is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct FloodConfig {
+    /// Bytes of a message. Two messages must not fit one packet.
+    pub message_bytes: usize,
+    /// Whether messages are reliable and ordered, or unreliable.
+    pub is_reliable: bool,
+    /// The policy of the channel when its queue is full.
+    pub when_full: WhenFull,
+    /// The memory for sending, and for receiving.
+    pub memory_bytes: usize,
 }
 
-impl CostlySender {
-    /// Connects, to send `per_second` packets per second.
-    pub fn connect((server, key): (SocketAddr, ServerPublicKey), per_second: u64) -> Result<Self, String> {
+/// A connection that sends more than the other end may take.
+pub struct Flood {
+    source: Source,
+    per_second: u64,
+    offered: u64,
+    /// Datagrams before the window.
+    sent_before: Option<u64>,
+}
+
+/// The sender of a flood.
+enum Source {
+    Messages(Box<MessageSource>),
+    /// Each packet has as many frames as a packet may have, with the values of keys that the receiver does not know. In the bench `counts`,
+    /// such packets cost their receiver most. They are sealed without the state of a connection, so nothing is sent again.
+    CostlyPackets(Box<(BatchSocket, PacketSealer)>),
+}
+
+struct MessageSource {
+    pool: ClientPool,
+    when_full: WhenFull,
+    message: Vec<u8>,
+    books: FloodBooks,
+    memory_most_bytes: usize,
+}
+
+impl Flood {
+    fn new(source: Source, per_second: u64) -> Self {
+        Self { source, per_second, offered: 0, sent_before: None }
+    }
+
+    /// Connects a client, to send `per_second` messages per second.
+    pub fn connect(to: Target, per_second: u64, config: FloodConfig) -> Result<Self, String> {
+        let settings = ClientSettings::new(to);
+        let memory = config.memory_bytes;
+        let core = settings.config.clone().congestion(LINE_RATE).memory_bytes(memory, memory);
+        let options =
+            if config.is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() };
+        // A socket with room for two connections sends no trains, of which the kernel would count a dropped one as one datagram.
+        let mut pool = ClientPool::bind(ClientSettings { config: core, options, ..settings }, 1, 2)?;
+        pool.connect_all(1)?;
+        let (endpoint, peer) = pool.first().ok_or("the flood was not connected")?;
+        let when_full = ChannelOptions::default().when_full(config.when_full);
+        endpoint.set_channel_options(peer, drumfire::ChannelId(0), when_full);
+        let message = vec![0x5a; config.message_bytes];
+        let (when_full, books, memory_most_bytes) = (config.when_full, FloodBooks::default(), 0);
+        let source = MessageSource { pool, when_full, message, books, memory_most_bytes };
+        Ok(Self::new(Source::Messages(Box::new(source)), per_second))
+    }
+
+    /// Connects, to send `per_second` costly packets per second.
+    pub fn connect_costly((server, key): Target, per_second: u64) -> Result<Self, String> {
         let mut wire = BatchSocket::connect(server, 8)?;
         let offer = SuiteOffer::mandatory();
         let offer = if KeySuite::Aes128Gcm.is_offered() { offer.with(Suite::Aes128Gcm) } else { offer };
         let mut client = Connector::new(&key.to_bytes(), [0x5e; 8], [0x5e; 32], &default_parameters(), offer);
-        let began = clock::now();
-        let mut sent_at = None;
+        let is_in_time = clock::within(CONNECTED_WITHIN);
+        let mut resend_at = clock::now();
         while !client.is_confirmed() {
-            let now = clock::now();
-            if now.duration_since(began) > CONNECTED_WITHIN {
+            if !is_in_time() {
                 return Err("the sender was not connected in time".to_owned());
             }
             let mut replies = Vec::new();
@@ -267,11 +119,12 @@ impl CostlySender {
                     replies.extend(client.on_datagram(datagram.bytes.to_vec()));
                 }
             });
-            if sent_at.is_none_or(|at| now.duration_since(at) >= RESEND_AFTER) {
+            let now = clock::now();
+            if now >= resend_at {
                 replies.extend(client.resend());
             }
             if !replies.is_empty() {
-                sent_at = Some(now);
+                resend_at = now + RESEND_AFTER;
             }
             for datagram in &replies {
                 wire.push(datagram);
@@ -279,36 +132,165 @@ impl CostlySender {
             wire.flush()?;
         }
         let sealer = client.into_sealer().ok_or("the sender has no keys")?;
-        Ok(Self { wire, sealer, schedule: FixedRate::new(per_second) })
+        Ok(Self::new(Source::CostlyPackets(Box::new((wire, sealer))), per_second))
     }
 
-    /// Sends the packets that are due in the window, and ignores what comes.
+    /// Sends what is due in the window, and receives.
     pub fn poll(&mut self, window: Window, now: u64) -> Result<(), String> {
-        self.wire.receive(|_| {});
-        let (first_packet, sent) = (self.schedule.offered, self.sent());
-        let mut datagram = [0; DATAGRAM_BYTES];
-        for packet in 0..self.schedule.due(window, now, sent) {
-            // Long keys and versions cost more than short ones.
-            let first = (1 << 63) + (first_packet + packet) * u64::from(PACKET_FRAMES_MAX);
-            let sealed = self.sealer.seal_frames(&mut datagram, 0, |frames| {
-                (first..first + u64::from(PACKET_FRAMES_MAX)).try_for_each(|key| {
-                    let delivery = Delivery::ReliableLatest { key, version: key };
-                    frames.message(&MessageFrame { channel: ChannelId(1), delivery, payload: &[] }).ok()
-                })
-            });
-            self.wire.push(&datagram[..sealed.ok_or("the sender's keys are used up")?]);
+        let first = self.offered;
+        let due = self.due(window, now);
+        match &mut self.source {
+            Source::Messages(source) => source.send(now, due),
+            Source::CostlyPackets(costly) => {
+                let (wire, sealer) = &mut **costly;
+                wire.receive(|_| {});
+                (first..first + due).try_for_each(|packet| send_costly(wire, sealer, packet))?;
+                wire.flush()
+            }
         }
-        self.wire.flush()
+    }
+
+    /// Returns the number of messages or packets to send now, at most [`BURST_MAX`].
+    fn due(&mut self, window: Window, now: u64) -> u64 {
+        if now < window.start {
+            return 0;
+        }
+        let sent = self.sent();
+        self.sent_before.get_or_insert(sent);
+        let due = due_of_schedule(now.min(window.end) - window.start, self.per_second);
+        let due = due.saturating_sub(self.offered).min(BURST_MAX);
+        self.offered += due;
+        due
     }
 
     /// Datagrams sent since the window began.
     pub fn sent_in_window(&self) -> u64 {
-        self.sent() - self.schedule.sent_before.unwrap_or(0)
+        self.sent() - self.sent_before.unwrap_or(0)
     }
 
     /// All datagrams sent.
     pub fn sent(&self) -> u64 {
-        self.wire.counters().sent
+        match &self.source {
+            Source::Messages(source) => source.pool.counters().sent,
+            Source::CostlyPackets(costly) => costly.0.counters().sent,
+        }
+    }
+
+    /// Whether the connection has ended. The connection of costly packets has no state.
+    pub fn is_over(&self) -> bool {
+        matches!(&self.source, Source::Messages(source) if source.pool.ended() > 0)
+    }
+
+    /// The most bytes that the connection kept for sending, charges included. Costly packets are not kept.
+    pub fn memory_most_bytes(&self) -> usize {
+        match &self.source {
+            Source::Messages(source) => source.memory_most_bytes,
+            Source::CostlyPackets(_) => 0,
+        }
+    }
+
+    /// Waits until all messages are acknowledged.
+    pub fn settle(&mut self) {
+        let Source::Messages(source) = &mut self.source else { return };
+        let is_in_time = clock::within(SETTLED_WITHIN);
+        while source.pool.ended() == 0 && is_in_time() {
+            source.pool.poll_socket(0);
+            let first = source.pool.first();
+            if first.is_none_or(|(endpoint, peer)| endpoint.undelivered_bytes(peer) == 0) {
+                return;
+            }
+        }
+    }
+
+    /// Closes the books of a stalled connection. `heard` is the number of messages that the application at the other end received.
+    pub fn close(&mut self, heard: u64) -> Result<(), String> {
+        let Source::Messages(source) = &mut self.source else { return Ok(()) };
+        let (endpoint, _) = source.pool.first().ok_or("the flood was not connected")?;
+        let (dropped, ended) = (endpoint.stats().messages_dropped, endpoint.stats().connections_closed);
+        FloodBooks { dropped, ended, heard, ..source.books }.close(source.when_full)
+    }
+}
+
+impl MessageSource {
+    fn send(&mut self, now: u64, count: u64) -> Result<(), String> {
+        let Self { pool, when_full, message, books, memory_most_bytes } = self;
+        for _ in 0..count {
+            books.offered += 1;
+            match pool.try_send(now, 0, 0, message) {
+                Ok(()) => {}
+                Err(SendError::Full) => books.full += 1,
+                Err(SendError::Closed | SendError::UnknownPeer) if *when_full == WhenFull::Disconnect => {
+                    books.closed += 1;
+                }
+                Err(error) => return Err(format!("the flood: {error}")),
+            }
+        }
+        if let Some((endpoint, peer)) = pool.first() {
+            let kept = endpoint.peer_summary(peer).map_or(0, |summary| summary.send_memory_bytes);
+            *memory_most_bytes = kept.max(*memory_most_bytes);
+        }
+        pool.flush(now)?;
+        pool.poll_socket(0);
+        Ok(())
+    }
+}
+
+/// Seals and queues the costly packet with this number.
+fn send_costly(wire: &mut BatchSocket, sealer: &mut PacketSealer, packet: u64) -> Result<(), String> {
+    let mut datagram = [0; DATAGRAM_BYTES];
+    // Long keys and versions cost more than short ones.
+    let first = (1 << 63) + packet * u64::from(PACKET_FRAMES_MAX);
+    let sealed = sealer.seal_frames(&mut datagram, 0, |frames| {
+        (first..first + u64::from(PACKET_FRAMES_MAX)).try_for_each(|key| {
+            let delivery = Delivery::ReliableLatest { key, version: key };
+            frames.message(&MessageFrame { channel: ChannelId(1), delivery, payload: &[] }).ok()
+        })
+    });
+    wire.push(&datagram[..sealed.ok_or("the sender's keys are used up")?]);
+    Ok(())
+}
+
+/// Returns the number of messages that are due after this time.
+fn due_of_schedule(elapsed_ns: u64, per_second: u64) -> u64 {
+    let due = u128::from(elapsed_ns) * u128::from(per_second) / 1_000_000_000;
+    u64::try_from(due).unwrap_or(u64::MAX)
+}
+
+/// The books of a connection that sends more reliable messages than the other end takes. Each offered message has one place, and the
+/// policy for a full queue has counted its actions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct FloodBooks {
+    /// Messages that the schedule offered.
+    offered: u64,
+    /// Messages that were refused because there was no room.
+    full: u64,
+    /// Messages that were refused because the connection was closed.
+    closed: u64,
+    /// Messages that the policy dropped, by the sender's counter.
+    dropped: u64,
+    /// Connections that ended, by the sender's counter.
+    ended: u64,
+    /// Messages that the application at the other end received.
+    heard: u64,
+}
+
+impl FloodBooks {
+    /// Compares all counters. Only messages of a connection that ended may be lost.
+    fn close(&self, policy: WhenFull) -> Result<(), String> {
+        let Self { offered, full, closed, dropped, ended, heard } = *self;
+        let is = |of: &[WhenFull]| of.contains(&policy);
+        let may = |may: bool| 0..=if may { u64::MAX } else { 0 };
+        let (may_drop, ends) =
+            (is(&[WhenFull::DropOldest, WhenFull::DropNewest]), u64::from(is(&[WhenFull::Disconnect])));
+        let least = if ends > 0 { 0 } else { offered };
+        close([
+            ("messages with a place", full + closed + dropped + heard, least..=offered),
+            ("refused by a policy that does not block", full, may(is(&[WhenFull::Block]))),
+            ("dropped by a policy that does not drop", dropped, may(may_drop)),
+            ("refused without an end", closed, may(ends > 0)),
+            ("connections that ended", ended, ends..=ends),
+            ("actions of the policy", full + dropped + ended, 1..=u64::MAX),
+        ])
     }
 }
 
@@ -316,14 +298,46 @@ impl CostlySender {
 mod tests {
     use super::*;
 
+    const BLOCK: FloodBooks =
+        FloodBooks { offered: 100, full: 60, closed: 0, dropped: 0, ended: 0, heard: 40 };
+    const DROP: FloodBooks = FloodBooks { full: 0, dropped: 60, ..BLOCK };
+    const DISCONNECT: FloodBooks = FloodBooks { full: 0, closed: 50, ended: 1, heard: 45, ..BLOCK };
+
     #[test]
-    fn messages_are_due_within_the_window_alone() {
-        let window = Window::beginning_at(1_000_000_000, Duration::from_secs(2));
-        let mut schedule = FixedRate::new(100_000);
-        let mut at = |now| schedule.due(window, now, 7);
-        assert_eq!((at(0), at(1_000_000_000), at(1_000_009_999), at(1_000_010_000)), (0, 0, 0, 1));
-        assert_eq!(at(2_000_000_000), BURST_MAX);
-        let rest: u64 = (0..10_000).map(|_| at(u64::MAX)).sum();
-        assert_eq!((rest + BURST_MAX + 1, schedule.sent_before), (200_000, Some(7)));
+    fn messages_are_due_at_their_rate() {
+        let due = [0, 9_999, 10_000, 2_000_000_000].map(|elapsed_ns| due_of_schedule(elapsed_ns, 100_000));
+        assert_eq!(due, [0, 0, 1, 200_000]);
+    }
+
+    #[test]
+    fn books_close_when_every_message_has_a_place() {
+        for (books, policy) in [
+            (BLOCK, WhenFull::Block),
+            (DROP, WhenFull::DropOldest),
+            (DROP, WhenFull::DropNewest),
+            (DISCONNECT, WhenFull::Disconnect),
+        ] {
+            assert_eq!(books.close(policy), Ok(()));
+        }
+    }
+
+    #[test]
+    fn each_count_that_is_off_by_one_opens_the_books() {
+        let wrong = [
+            (FloodBooks { offered: 101, ..BLOCK }, WhenFull::Block, "with a place is"),
+            (FloodBooks { heard: 41, ..BLOCK }, WhenFull::Block, "with a place is"),
+            (FloodBooks { dropped: 59, ..DROP }, WhenFull::DropOldest, "with a place is"),
+            (FloodBooks { heard: 51, ..DISCONNECT }, WhenFull::Disconnect, "with a place is"),
+            (FloodBooks { ended: 1, ..BLOCK }, WhenFull::Block, "that ended is"),
+            (FloodBooks { ended: 2, ..DISCONNECT }, WhenFull::Disconnect, "that ended is"),
+            (FloodBooks { full: 1, offered: 101, ..DROP }, WhenFull::DropNewest, "does not block is"),
+            (DROP, WhenFull::Block, "does not drop is"),
+            (FloodBooks { closed: 1, offered: 101, ..BLOCK }, WhenFull::Block, "without an end is"),
+            (FloodBooks { offered: 40, full: 0, ..BLOCK }, WhenFull::Block, "actions of the policy is 0"),
+        ];
+        for (books, policy, what) in wrong {
+            let line = books.close(policy).expect_err("open books");
+            assert!(line.starts_with("BOOKS DO NOT CLOSE") && line.contains(what), "{line}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use drumfire_tools::clock;
 use drumfire_tools::host::{self, CpuTicks, ProcessClock, ThreadSample};
-use drumfire_tools::report::{CpuTime, Report};
+use drumfire_tools::report::{Accounting, CpuTime, Latency, Report, ThreadReport};
 
 /// The cores of a bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +193,20 @@ impl WindowWatch {
         let steal_share = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
         Ok(WindowUsage { server, load, steal_share })
     }
+}
+
+/// Makes the report of a server whose process used this CPU time.
+pub fn report_of(cpu: CpuTime, window: Duration, books: Accounting, latency: Option<Latency>) -> Report {
+    let thread = ThreadReport { received: books.received, ..ThreadReport::default() };
+    let report = Report {
+        machine: host::machine(),
+        window_s: window.as_secs_f64(),
+        books,
+        threads: vec![thread.with_cpu(Some(cpu))],
+        latency_ns: latency,
+        ..Report::default()
+    };
+    report.derived()
 }
 
 impl WindowUsage {

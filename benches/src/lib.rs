@@ -28,17 +28,16 @@ mod tally;
 mod tasks;
 pub mod traffic;
 
-pub use baselines::{CLoop, OpenAlone, SENDER, least_spread, send, split_mix, start_sender};
+pub use baselines::{CLoop, OpenAlone, SENDER, send, split_mix, start_sender};
 pub use batch_socket::{BatchSocket, PER_SOCKET, PlainDatagrams};
 pub use bench::{Bench, Part, Program, Role, part};
 pub use books::{close, close_books, count, counts_of};
-pub use client_pool::{
-    ClientPool, ClientSettings, ConnectOutcomes, RAMP_PER_SECOND, SocketCounters, close_server,
-};
+pub use client_pool::{ClientPool, ClientSettings, RAMP_PER_SECOND, SocketCounters, close_server};
 pub use fanout::close_fanout;
-pub use flood::{CostlySender, Flood, FloodConfig};
+pub use flood::{Flood, FloodConfig};
 pub use host::{
-    Cores, DropWatch, Usage, UsageWatch, WindowUsage, WindowWatch, raise_open_files, resident_bytes,
+    Cores, DropWatch, Usage, UsageWatch, WindowUsage, WindowWatch, raise_open_files, report_of,
+    resident_bytes,
 };
 pub use plain::{PLAIN, PLAIN_BYTES_MAX, Pace, Reply, bind_mio, plain, serve_plain};
 pub use process::{
@@ -52,5 +51,5 @@ pub use rounds::{
     interleave_all, interleave_work, median_cell, micros, ratio_note,
 };
 pub use tally::{EchoCounts, Tally, Window};
-pub use tasks::{FirstTask, HEARD, serve_with_first, take_from_stalled};
+pub use tasks::{FirstTask, HEARD, take_from_stalled};
 pub use traffic::EchoRound;

@@ -3,7 +3,7 @@
 //! | type | its two ends |
 //! | --- | --- |
 //! | [`Group`] | a server endpoint, and a client endpoint with many connections to it |
-//! | [`SealedPeers`] | one endpoint, and a packet sealer for each of its peers, which receives nothing |
+//! | [`SealedPeer`] | one endpoint, and a packet sealer as its peer, which receives nothing |
 //!
 //! Once the connections are established, no datagram moves by itself. The bench chooses what arrives and when, and it times only the end
 //! that it measures.
@@ -22,6 +22,8 @@ use drumfire_wire::{
     ClientParameters, ConnectionId, ConnectionIdLength, FrameWriter, Hello, NewConnectionId, PacketNumber,
     ServerParameters, SharedParameters, Suite, SuiteOffer, TransportHeader,
 };
+
+use crate::steps::count_if;
 
 /// Datagrams of one receive call.
 pub const BATCH: usize = 32;
@@ -112,6 +114,8 @@ pub struct Group {
     pub links: Vec<Link>,
     /// The virtual time.
     pub now: Now,
+    identity: ServerIdentity,
+    datagrams: Datagrams,
 }
 
 /// The handles of a connection at both ends.
@@ -128,28 +132,26 @@ impl Group {
     pub fn connect(count: u32, config: &Config) -> Result<Self, String> {
         let (server, identity) = server(config.clone(), Access::Open)?;
         let client = client(config.clone(), ClientConfig::many(), 6)?;
-        let mut group = Self { server, client, links: Vec::new(), now: at_ms(0) };
-        for _ in 0..count {
-            let link = group.connect_one(&identity)?;
-            group.links.push(link);
-        }
+        let (links, now, datagrams) = (Vec::new(), at_ms(0), Datagrams::default());
+        let mut group = Self { server, client, links, now, identity, datagrams };
+        (0..count).try_for_each(|_| group.join(false))?;
         Ok(group)
     }
 
-    fn connect_one(&mut self, identity: &ServerIdentity) -> Result<Link, String> {
-        let server = self.client.connect(self.now, server_address(), identity, None);
+    /// Establishes one more connection. The server's work is counted if `counts`.
+    pub fn join(&mut self, counts: bool) -> Result<(), String> {
+        let server = self.client.connect(self.now, server_address(), &self.identity, None);
         let server = server.map_err(|error| error.to_string())?;
         for _ in 0..CONNECT_MS {
-            self.settle();
+            while self.exchange(counts) {}
             while self.client.poll_event().is_some() {}
             while let Some(event) = self.server.poll_event() {
                 if let Event::Connected { peer: client, .. } = event {
-                    return Ok(Link { client, server });
+                    self.links.push(Link { client, server });
+                    return Ok(());
                 }
             }
             self.pass(MILLISECOND);
-            self.client.handle_timeout(self.now);
-            self.server.handle_timeout(self.now);
         }
         Err(format!("connection {} was not established", self.links.len()))
     }
@@ -159,105 +161,76 @@ impl Group {
         self.now.monotonic = self.now.monotonic.after(time);
     }
 
-    /// Delivers datagrams both ways without delay, until neither end has one to send.
-    pub fn settle(&mut self) {
-        loop {
-            let from_client = deliver(&mut self.client, &mut self.server, self.now, client_address());
-            let from_server = deliver(&mut self.server, &mut self.client, self.now, server_address());
-            if from_client + from_server == 0 {
-                return;
-            }
-        }
+    /// Runs the timers of both ends, and delivers the datagrams that the client has to send, and then those of the server. The server's
+    /// work is counted if `counts`. Returns whether there was a datagram.
+    pub fn exchange(&mut self, counts: bool) -> bool {
+        let Self { server, client, datagrams, now, .. } = self;
+        client.handle_timeout(*now);
+        datagrams.clear();
+        datagrams.take_all_from(client, *now);
+        let to_server = datagrams.count();
+        count_if(counts, || {
+            server.handle_datagrams(*now, datagrams.inbound(client_address()));
+            server.handle_timeout(*now);
+            datagrams.clear();
+            datagrams.take_all_from(server, *now);
+        });
+        client.handle_datagrams(*now, datagrams.inbound(server_address()));
+        to_server + datagrams.count() > 0
     }
 }
 
-/// Delivers the datagrams of one endpoint to another, one by one. Returns their number.
-fn deliver(
-    from: &mut Endpoint<SingleWorker>,
-    to: &mut Endpoint<SingleWorker>,
-    now: Now,
-    address: SocketAddr,
-) -> u32 {
-    let (mut count, mut memory) = (0, [0; DATAGRAM_BYTES]);
-    while let Some(transmit) = from.poll_transmit(now, &mut memory[..]) {
-        pass_datagram(to, now, address, &mut memory[..transmit.bytes]);
-        count += 1;
-    }
-    count
-}
-
-/// An endpoint whose peers are packet sealers. They send whatever a bench writes, and receive nothing.
-#[derive(Debug)]
-pub struct SealedPeers {
-    /// The endpoint.
-    pub endpoint: Endpoint<SingleWorker>,
-    /// The peers.
-    pub peers: Vec<SealedPeer>,
-    /// The virtual time.
-    pub now: Now,
-}
-
-/// A peer of a [`SealedPeers`].
+/// An endpoint whose only peer is a packet sealer. The peer sends whatever a bench writes, and receives nothing.
 #[derive(Debug)]
 pub struct SealedPeer {
+    /// The endpoint.
+    pub endpoint: Endpoint<SingleWorker>,
     /// The handle of the peer, at the endpoint.
     pub id: PeerId,
-    /// The address from which its packets come.
+    /// The address from which the peer's packets come.
     pub address: SocketAddr,
-    /// Seals its packets.
+    /// Seals the peer's packets.
     pub sealer: PacketSealer,
-    /// The length of the connection id in packets to it.
+    /// The virtual time.
+    pub now: Now,
+    /// The length of the connection id in packets to the peer.
     id_length: ConnectionIdLength,
-    /// The number of the newest packet to it.
+    /// The number of the newest packet to the peer.
     newest: Option<PacketNumber>,
 }
 
-impl SealedPeers {
-    /// A server with `count` clients, at most 250. Packets to a client carry its connection id, if there is one.
-    pub fn of_server(config: Config, count: u8, connection_id: Option<ConnectionId>) -> Result<Self, String> {
+impl SealedPeer {
+    /// A server with one client. Packets to the client carry its connection id, if there is one.
+    pub fn of_server(config: Config, connection_id: Option<ConnectionId>) -> Result<Self, String> {
         let offer = SuiteOffer::mandatory();
         let offer = if config.has_aes_gcm { offer.with(Suite::Aes128Gcm) } else { offer };
-        let (endpoint, identity) = server(config, Access::Open)?;
-        let mut sealed = Self { endpoint, peers: Vec::new(), now: at_ms(0) };
-        let parameters =
-            ClientParameters { connection_id, shared: parameters(&Config::default()), hello: b"" };
-        for number in 0..count {
-            let client = Connector::new(&identity.public_key, [number; 8], [number; 32], &parameters, offer);
-            let id_length = connection_id.map_or(ConnectionIdLength::Zero, |_| ConnectionIdLength::Eight);
-            sealed.connect(client, SocketAddr::from(([192, 0, 2, number], 50_000)), id_length)?;
-        }
-        Ok(sealed)
-    }
-
-    fn connect(
-        &mut self,
-        mut client: Connector,
-        address: SocketAddr,
-        id_length: ConnectionIdLength,
-    ) -> Result<(), String> {
+        let (mut endpoint, identity) = server(config, Access::Open)?;
+        let shared = parameters(&Config::default());
+        let parameters = ClientParameters { connection_id, shared, hello: b"" };
+        let mut client = Connector::new(&identity.public_key, [0; 8], [0; 32], &parameters, offer);
+        let (mut now, address) = (at_ms(0), client_address());
         let (mut sent, mut memory) = (client.resend(), [0; DATAGRAM_BYTES]);
         for _ in 0..CONNECT_MS {
             let Some(mut bytes) = sent.take() else { break };
-            pass_datagram(&mut self.endpoint, self.now, address, &mut bytes);
+            pass_datagram(&mut endpoint, now, address, &mut bytes);
             if client.is_connected() {
                 // The first packet of the connection has arrived.
                 break;
             }
-            while let Some(transmit) = self.endpoint.poll_transmit(self.now, &mut memory) {
+            while let Some(transmit) = endpoint.poll_transmit(now, &mut memory) {
                 sent = client.on_datagram(memory[..transmit.bytes].to_vec()).or(sent);
             }
-            self.pass(MILLISECOND);
+            now.monotonic = now.monotonic.after(MILLISECOND);
         }
         let mut connected = None;
-        while let Some(event) = self.endpoint.poll_event() {
+        while let Some(event) = endpoint.poll_event() {
             if let Event::Connected { peer, .. } = event {
                 connected = Some(peer);
             }
         }
-        let (id, sealer) =
-            connected.zip(client.into_sealer()).ok_or_else(|| format!("{address} is not connected"))?;
-        self.peers.push(SealedPeer { id, address, sealer, id_length, newest: None });
-        Ok(())
+        let (id, sealer) = connected.zip(client.into_sealer()).ok_or("the client is not connected")?;
+        let id_length = connection_id.map_or(ConnectionIdLength::Zero, |_| ConnectionIdLength::Eight);
+        Ok(Self { endpoint, id, address, sealer, now, id_length, newest: None })
     }
 
     /// A client, which may have many connections, with one server.
@@ -298,8 +271,7 @@ impl SealedPeers {
         }
         let (sealer, _) = server.into_halves();
         let id_length = ConnectionIdLength::Eight;
-        let peers = vec![SealedPeer { id, address, sealer, id_length, newest: None }];
-        Ok(Self { endpoint: client, peers, now })
+        Ok(Self { endpoint: client, id, address, sealer, now, id_length, newest: None })
     }
 
     /// Advances the virtual time. Timers do not run.
@@ -307,7 +279,7 @@ impl SealedPeers {
         self.now.monotonic = self.now.monotonic.after(time);
     }
 
-    /// Sends a message to the first peer.
+    /// Sends a message to the peer.
     ///
     /// # Panics
     ///
@@ -315,11 +287,11 @@ impl SealedPeers {
     pub fn send(&mut self, payload: &'static [u8], options: SendOptions) {
         let (payload, channel) = (Bytes::from_static(payload), ChannelId(0));
         self.endpoint
-            .send(self.now, self.peers[0].id, Message::new(channel, payload, options))
+            .send(self.now, self.id, Message::new(channel, payload, options))
             .expect("room for a message");
     }
 
-    /// Takes the next packet to the first peer. Returns its number and its length, or `None` when no packet may be sent now.
+    /// Takes the next packet to the peer. Returns its number and its length, or `None` when no packet may be sent now.
     ///
     /// # Panics
     ///
@@ -327,10 +299,9 @@ impl SealedPeers {
     pub fn take_packet(&mut self) -> Option<(PacketNumber, usize)> {
         let mut memory = [0; DATAGRAM_BYTES];
         let bytes = self.endpoint.poll_transmit(self.now, &mut memory)?.bytes;
-        let peer = &mut self.peers[0];
-        let header = TransportHeader::decode(&memory[..bytes], peer.id_length).expect("a packet");
-        let number = header.number.expand(peer.newest);
-        peer.newest = Some(number);
+        let header = TransportHeader::decode(&memory[..bytes], self.id_length).expect("a packet");
+        let number = header.number.expand(self.newest);
+        self.newest = Some(number);
         Some((number, bytes))
     }
 }
@@ -412,14 +383,6 @@ impl Datagrams {
             bytes: memory.get_mut(..*bytes).unwrap_or_default(),
         })
     }
-}
-
-/// Returns the next number of a sequence that repeats with its seed (Marsaglia 2003, xorshift64).
-pub const fn random(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub fn version() -> &'static str {
 }
 
 /// Builds the server as `program`, with the installed toolchain and the versions of `go.mod`.
-pub fn build(program: &Path) -> Result<(), String> {
+fn build(program: &Path) -> Result<(), String> {
     let built = Command::new("go")
         .args(["build", "-trimpath", "-o"])
         .arg(program)
@@ -66,14 +66,9 @@ pub fn build_for(extent: Extent) -> Result<PathBuf, String> {
 pub fn start(program: &Path, cores: Cores) -> Result<Child, String> {
     // A child process inherits the cores of the thread that starts it.
     host::pin_current_thread(cores.server).map_err(|error| error.to_string())?;
-    let child = Child::start_program("nbio's server", program, &["benchmark"]);
+    let child = Child::start_program("nbio's server", program, &[]);
     host::pin_current_thread(cores.load).map_err(|error| error.to_string())?;
     child
-}
-
-/// The arguments of a server for one core, with answers of this many bytes. With 0 an answer is as long as its message.
-pub fn for_one_core(answer_bytes: usize) -> [String; 2] {
-    ["one-core".to_owned(), answer_bytes.to_string()]
 }
 
 /// The size of the read buffer of a connection. It holds more than one message.
@@ -92,42 +87,20 @@ pub struct WebSockets {
     events: Events,
     /// Connections whose last message the kernel has not accepted completely.
     unsent: Vec<usize>,
-    /// The interval of pings without messages.
-    keep_alive: Option<Duration>,
-    sent_at: u64,
 }
 
 impl WebSockets {
-    /// Makes this number of connections, one after the other. Silent ones send pings in this interval, if there is one.
-    pub fn connect(server: SocketAddr, count: usize, keep_alive: Option<Duration>) -> Result<Self, String> {
+    /// Makes this number of connections, one after the other.
+    pub fn connect(server: SocketAddr, count: usize) -> Result<Self, String> {
         let poll = Poll::new().map_err(|error| fail(&error))?;
         let sockets = (0..count).map(|index| connect(server, &poll, index)).collect::<Result<_, _>>()?;
         let (events, unsent) = (Events::with_capacity(count.max(1)), Vec::new());
-        Ok(Self { sockets, poll, events, unsent, keep_alive, sent_at: u64::MAX })
-    }
-
-    fn send_message(&mut self, index: usize, message: Message) -> Result<bool, String> {
-        match self.sockets[index].write(message) {
-            Ok(()) => {}
-            Err(Error::WriteBufferFull(_)) => return Ok(false),
-            // The message is queued and leaves with a later flush.
-            Err(error) if is_blocked(&error) => {}
-            Err(error) => return Err(fail(&error)),
-        }
-        self.unsent.push(index);
-        Ok(true)
+        Ok(Self { sockets, poll, events, unsent })
     }
 }
 
 impl Client for WebSockets {
-    fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-        self.sent_at = self.sent_at.min(now);
-        if self.keep_alive.is_some_and(|every| u128::from(now - self.sent_at) >= every.as_nanos()) {
-            self.sent_at = now;
-            for index in 0..self.sockets.len() {
-                self.send_message(index, Message::Ping(Vec::new().into()))?;
-            }
-        }
+    fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
         match self.poll.poll(&mut self.events, Some(Duration::ZERO)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(fail(&error)),
             _ => {}
@@ -148,9 +121,16 @@ impl Client for WebSockets {
         Ok(())
     }
 
-    fn send(&mut self, now: u64, index: usize, _: u8, message: &[u8]) -> Result<bool, String> {
-        self.sent_at = now;
-        self.send_message(index, Message::binary(message.to_vec()))
+    fn send(&mut self, _: u64, index: usize, _: u8, message: &[u8]) -> Result<bool, String> {
+        match self.sockets[index].write(Message::binary(message.to_vec())) {
+            Ok(()) => {}
+            Err(Error::WriteBufferFull(_)) => return Ok(false),
+            // The message is queued and leaves with a later flush.
+            Err(error) if is_blocked(&error) => {}
+            Err(error) => return Err(fail(&error)),
+        }
+        self.unsent.push(index);
+        Ok(true)
     }
 
     fn flush(&mut self, _: u64) -> Result<(), String> {

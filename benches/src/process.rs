@@ -152,16 +152,8 @@ impl Child {
 
     /// Returns the next line as a value, see [`print_json`].
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
-        self.parse(&self.line()?)
-    }
-
-    /// Returns the next line within this time as a value, or `None` when there is no line yet.
-    pub fn read_within<T: DeserializeOwned>(&self, time: Duration) -> Result<Option<T>, String> {
-        self.line_within(time)?.map(|line| self.parse(&line)).transpose()
-    }
-
-    fn parse<T: DeserializeOwned>(&self, line: &str) -> Result<T, String> {
-        serde_json::from_str(line).map_err(|_| format!("{} printed what cannot be read: {line}", self.name))
+        let line = self.line()?;
+        serde_json::from_str(&line).map_err(|_| format!("{} printed what cannot be read: {line}", self.name))
     }
 
     /// Asks the child to end and returns its last line.

@@ -6,9 +6,8 @@ use crate::bench::given;
 use crate::host as machine;
 use crate::rounds::{Extent, Measured, Rounds, Spread, cell, median_cell};
 use drumfire_tools::host;
-use drumfire_tools::plot;
-use drumfire_tools::report::{Flags, Report, Versions};
-use drumfire_tools::table::{self, Align, TextTable};
+use drumfire_tools::report::{Report, Versions};
+use drumfire_tools::table::{Align, TextTable};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -94,10 +93,6 @@ pub struct Results {
     seed: Option<String>,
     figures: Vec<Figure>,
     runs: Vec<Value>,
-    /// The rates of single threads that were sampled together: a list per sample, with an entry per thread.
-    rates: Vec<Value>,
-    /// Further files: the ending of the name, and the content.
-    files: Vec<(String, String)>,
 }
 
 impl Results {
@@ -106,9 +101,9 @@ impl Results {
         let part = Some(only.join(AND)).filter(|part| !part.is_empty());
         let given = given();
         let command = with_arguments(&format!("cargo bench --bench {name}"), &given);
-        let (figures, runs, rates, files) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (figures, runs) = (Vec::new(), Vec::new());
         let (pinning, seed, folder) = (None, None, None);
-        Self { name, command, extent, part, size, folder, given, pinning, seed, figures, runs, rates, files }
+        Self { name, command, extent, part, size, folder, given, pinning, seed, figures, runs }
     }
 
     /// Replaces the command in reports and their folder, for a program that `cargo bench` does not start.
@@ -190,16 +185,6 @@ impl Results {
         Ok(())
     }
 
-    /// Adds the rates of single threads that were sampled together. `key` is part of the names of the file with comma-separated values
-    /// and of the box plot.
-    pub fn rates(&mut self, key: &'static str, name: &str, samples: &[Vec<u64>]) -> Result<(), String> {
-        self.rates.push(json!({ "name": name, "unit": "pps", "samples": samples }));
-        self.files.push((format!("{key}.csv"), table::csv(samples)));
-        let svg = plot::render(samples, &host::machine(), &Flags::new());
-        self.files.push((format!("{key}.svg"), svg.map_err(|error| error.to_string())?));
-        Ok(())
-    }
-
     /// The table of all figures.
     pub fn table(&self) -> String {
         let mut table = TextTable::new(&[
@@ -212,7 +197,7 @@ impl Results {
         table.render()
     }
 
-    /// Writes the results as JSON with the further files, and returns the path of the JSON.
+    /// Writes the results as JSON, and returns the path.
     pub fn write(&self) -> Result<PathBuf, String> {
         let folder = self.folder.clone().or_else(reports_folder);
         self.write_in(&folder.ok_or("the target folder cannot be found from this program's path")?)
@@ -225,15 +210,7 @@ impl Results {
         let part = self.part.as_ref().map(|part| part.replace(AND, "-"));
         let stem: Vec<String> =
             [self.name.to_owned()].into_iter().chain(part).chain(self.size.clone()).collect();
-        let stem = stem.join("-");
-        let write = |ending: &str, text: &str| {
-            let path = folder.join(format!("{stem}{ending}"));
-            let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, text));
-            written.map_err(|error| format!("{}: {error}", path.display())).map(|()| path)
-        };
-        for (ending, text) in &self.files {
-            write(&format!("-{ending}"), text)?;
-        }
+        let path = folder.join(format!("{}.json", stem.join("-")));
         let all = json!({
             "name": self.name,
             "command": self.command,
@@ -246,9 +223,12 @@ impl Results {
             "seed": self.seed,
             "figures": self.figures,
             "runs": self.runs,
-            "rates": self.rates,
+            // The reader of reports requires the field.
+            "rates": [],
         });
-        write(".json", &format!("{all:#}\n"))
+        let written =
+            std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, format!("{all:#}\n")));
+        written.map_err(|error| format!("{}: {error}", path.display())).map(|()| path)
     }
 }
 

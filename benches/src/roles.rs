@@ -86,8 +86,10 @@ pub struct EchoConfig {
     pub is_reliable: bool,
     /// The channel whose answers are always reliable and ordered.
     pub reliable_channel: Option<u16>,
-    /// Messages on this channel and further ones have no answer.
-    pub channels: u16,
+    /// How the task of the first connection treats its messages, with [`Interface::Async`].
+    pub first: FirstTask,
+    /// The memory of each connection for sending, and for receiving. `None` is the default.
+    pub memory_bytes: Option<usize>,
     /// The length of answers, which repeat their message, or 0 for the length of the message. A line of the input changes it.
     pub answer_bytes: usize,
     /// The size of each receive buffer.
@@ -105,7 +107,8 @@ impl EchoConfig {
             interval: None,
             is_reliable: false,
             reliable_channel: None,
-            channels: u16::MAX,
+            first: FirstTask::Answers,
+            memory_bytes: None,
             answer_bytes: 0,
             receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
         }
@@ -123,12 +126,16 @@ impl EchoConfig {
             Some(time) => config.wait(Wait::Gather(time)),
             None => config,
         };
+        let config = match self.memory_bytes {
+            Some(bytes) => config.memory_bytes(bytes, bytes),
+            None => config,
+        };
         let echo = Echo::new(self);
         match self.interface {
             Interface::Handler => serve_in_handler(config, echo),
             Interface::Poll => serve_by_polling(config, &echo),
             Interface::Inline => serve_by_polling(config.workers(Workers::Inline), &echo),
-            Interface::Async => serve_in_tasks(config, echo, FirstTask::Answers),
+            Interface::Async => serve_in_tasks(config, echo, self.first),
             Interface::HandOver => serve_on_other_thread(config, echo),
         }
     }
@@ -189,12 +196,11 @@ impl Echo {
         }
     }
 
-    /// Counts a message that came. Returns the options of its answer, if it has one.
-    pub(crate) fn on_received(&self, channel: ChannelId) -> Option<SendOptions> {
+    /// Counts a message that came. Returns the options of its answer.
+    pub(crate) fn on_received(&self, channel: ChannelId) -> SendOptions {
         self.received.fetch_add(1, Ordering::Relaxed);
         let is_reliable = self.config.is_reliable || self.config.reliable_channel == Some(channel.0);
-        let options = if is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() };
-        (channel.0 < self.config.channels).then_some(options)
+        if is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
     }
 
     /// Returns the answer to a message where it is not the message itself.
@@ -241,10 +247,9 @@ impl Handler for EchoHandler {
 
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
         let Self { echo, memory } = self;
-        if let Some(options) = echo.on_received(channel) {
-            let answer = context.copy(echo.answer(bytes, memory).unwrap_or(bytes));
-            echo.on_answer(context.send(peer, Message::new(channel, answer, options)).is_ok());
-        }
+        let options = echo.on_received(channel);
+        let answer = context.copy(echo.answer(bytes, memory).unwrap_or(bytes));
+        echo.on_answer(context.send(peer, Message::new(channel, answer, options)).is_ok());
     }
 
     fn on_event(&mut self, _: &mut Context<'_>, event: Event) {
@@ -304,7 +309,7 @@ fn answer_all(server: &mut Server, timeout: Duration, echo: &Echo, memory: &mut 
         count += 1;
         match event {
             Event::Message { peer, channel, payload } => {
-                let Some(options) = echo.on_received(channel) else { continue };
+                let options = echo.on_received(channel);
                 let answer = echo.answer(&payload, memory).map(Bytes::copy_from_slice);
                 let answer = Message::new(channel, answer.unwrap_or(payload), options);
                 echo.on_answer(server.send(peer, answer).is_ok());
@@ -326,7 +331,7 @@ impl Handler for HandOverHandler {
     type Note = ();
 
     fn on_message(&mut self, _: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-        let Some(options) = self.1.on_received(channel) else { return };
+        let options = self.1.on_received(channel);
         if self.0.try_send((peer, Message::new(channel, bytes.to_vec(), options))).is_err() {
             self.1.on_answer(false);
         }

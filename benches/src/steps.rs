@@ -1,15 +1,15 @@
-//! The steps of a packet's path between two endpoints in memory. A [`Meter`] measures some of them.
+//! The steps of a packet's path between two endpoints in memory, of which callgrind counts one.
 //!
 //! Packets come in batches, as from one receive call. The preparation of input is no step.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::{ChannelId, Config, DropReason, Endpoint, Inbound, Message, Now, PeerId, SingleWorker};
+use drumfire_proto::{ChannelId, Config, DropReason, Endpoint, Inbound, Message, Now, SingleWorker};
 use drumfire_puppet::PacketSealer;
 
 use crate::memory::{
-    BATCH, Datagrams, Group, SealedPeers, UNLIMITED, client_address, server_address, take_messages,
+    BATCH, Datagrams, Group, SealedPeer, UNLIMITED, client_address, server_address, take_messages,
 };
 
 /// The size of a packet, except for the few that are longer than usual.
@@ -23,11 +23,23 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// The virtual time within which an end may send again, in milliseconds.
 const MAY_SEND_WITHIN_MS: u32 = 1_000;
 
-/// A step that a [`Meter`] can measure.
+/// The name of [`counted_part`] in the patterns of callgrind.
+pub const COUNTED_PART: &str = "*counted_part*";
+
+/// Does work whose instructions count.
+#[inline(never)]
+pub fn counted_part<T>(work: impl FnOnce() -> T) -> T {
+    work()
+}
+
+/// Does work that counts only if `counts`.
+pub fn count_if<T>(counts: bool, work: impl FnOnce() -> T) -> T {
+    if counts { counted_part(work) } else { work() }
+}
+
+/// The step of a [`Stream`] that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The steps before the open: header, look-up, and replay window.
-    Find,
     /// The way from the packet to the event, and the acks that follow.
     Receive,
     /// Queueing a message.
@@ -40,80 +52,56 @@ pub enum Step {
     Ack,
 }
 
-/// Measures the steps that it is made for.
-pub trait Meter {
-    /// Whether this step is measured.
-    fn is_of(&self, step: Step) -> bool;
-
-    /// Does the work of a step that is measured.
-    fn measure<T>(&mut self, work: impl FnOnce() -> T) -> T;
-}
-
-/// Does the work of a step.
-fn run<T>(meter: &mut impl Meter, step: Step, work: impl FnOnce() -> T) -> T {
-    if meter.is_of(step) { meter.measure(work) } else { work() }
-}
-
 /// Returns the sizes of the batches that add up to `count`.
 pub fn batches(count: u64) -> impl Iterator<Item = usize> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     (0..count).step_by(BATCH).map(move |start| BATCH.min(count - start))
 }
 
-/// A packet with the address from which it comes.
-pub type SealedPacket = (SocketAddr, [u8; PACKET_BYTES]);
-
-/// Seals packets with one unreliable message each. The peers take turns.
+/// Seals packets with one unreliable message each.
 ///
 /// # Panics
 ///
 /// When packet numbers run out, which takes years.
-pub fn packets(sealed: &mut SealedPeers, count: usize) -> Vec<SealedPacket> {
+pub fn packets(peer: &mut SealedPeer, count: usize) -> Vec<[u8; PACKET_BYTES]> {
     let payload = [7; PACKET_BYTES];
     let length = PacketSealer::payload_bytes(PACKET_BYTES).expect("room for a message");
     let packet = || {
-        sealed.peers.rotate_left(1);
-        let (peer, mut packet) = (&mut sealed.peers[0], [0; PACKET_BYTES]);
+        let mut packet = [0; PACKET_BYTES];
         peer.sealer.seal(&mut packet, &payload[..length]).expect("numbers are left");
-        (peer.address, packet)
+        packet
     };
     std::iter::repeat_with(packet).take(count).collect()
 }
 
-/// Returns packets as they arrive.
-pub fn inbound(packets: &mut [SealedPacket]) -> impl Iterator<Item = Inbound<'_>> {
-    packets.iter_mut().map(|(from, bytes)| Inbound { from: (*from).into(), bytes })
+/// Returns packets as they arrive from the peer.
+pub fn inbound(packets: &mut [[u8; PACKET_BYTES]]) -> impl Iterator<Item = Inbound<'_>> {
+    packets.iter_mut().map(|bytes| Inbound { from: client_address().into(), bytes })
 }
 
-/// Receives `count` copies of packets that were opened before, see [`Step::Find`].
+/// Receives `count` copies of packets that were opened before. Header, look-up, and replay window count.
 ///
 /// # Panics
 ///
 /// When a copy is not refused as a duplicate.
-pub fn find(sealed: &mut SealedPeers, count: u64, meter: &mut impl Meter) {
-    let peers = sealed.peers.len();
-    // The replay window of a new connection is narrow. It must remember all copies, or they are too old instead of duplicates.
-    let copies = packets(sealed, BATCH * peers.min(16));
-    // After newer packets, no copy is of a connection's newest packet, which could start a migration.
-    for mut opened in [copies.clone(), packets(sealed, peers)] {
-        for batch in opened.chunks_mut(BATCH) {
-            sealed.pass(BATCH_INTERVAL);
-            sealed.endpoint.handle_datagrams(sealed.now, inbound(batch));
-            take_messages(&mut sealed.endpoint);
-        }
+pub fn find(peer: &mut SealedPeer, count: u64) {
+    let copies = packets(peer, BATCH);
+    // After a newer packet, no copy is of the newest packet, which could start a migration.
+    for mut opened in [copies.clone(), packets(peer, 1)] {
+        peer.pass(BATCH_INTERVAL);
+        peer.endpoint.handle_datagrams(peer.now, inbound(&mut opened));
+        take_messages(&mut peer.endpoint);
     }
-    for (place, batch) in batches(count).enumerate() {
-        let mut copies: Vec<_> =
-            copies.chunks(BATCH).cycle().nth(place % peers.min(16)).unwrap_or_default().to_vec();
-        sealed.pass(BATCH_INTERVAL);
-        let (server, now) = (&mut sealed.endpoint, sealed.now);
-        run(meter, Step::Find, || server.handle_datagrams(now, inbound(&mut copies[..batch])));
+    for batch in batches(count) {
+        let mut copies = copies.clone();
+        peer.pass(BATCH_INTERVAL);
+        counted_part(|| peer.endpoint.handle_datagrams(peer.now, inbound(&mut copies[..batch])));
     }
-    assert_eq!(sealed.endpoint.stats().dropped(DropReason::Duplicate), count, "every copy is a duplicate");
+    assert_eq!(peer.endpoint.stats().dropped(DropReason::Duplicate), count, "every copy is a duplicate");
 }
 
 /// All work of an endpoint for a batch of packets. Returns the number of messages that it delivered.
-pub fn receive<'a>(
+fn receive<'a>(
     endpoint: &mut Endpoint<SingleWorker>,
     now: Now,
     batch: impl Iterator<Item = Inbound<'a>>,
@@ -126,35 +114,28 @@ pub fn receive<'a>(
     delivered
 }
 
-/// Receives packets of unreliable messages, see [`Step::Receive`]. Returns the number of acks.
+/// Receives packets of unreliable messages, up to the event and the acks that follow.
 ///
 /// # Panics
 ///
 /// When a message is not delivered.
-pub fn receive_unreliable(sealed: &mut SealedPeers, count: u64, meter: &mut impl Meter) -> usize {
-    let (mut answers, mut acks, mut delivered) = (Datagrams::default(), 0, 0);
+pub fn receive_unreliable(peer: &mut SealedPeer, count: u64) {
+    let (mut answers, mut delivered) = (Datagrams::default(), 0);
     answers.reserve(2 * BATCH);
     for batch in batches(count) {
-        let mut packets = packets(sealed, batch);
-        sealed.pass(BATCH_INTERVAL);
+        let mut packets = packets(peer, batch);
+        peer.pass(BATCH_INTERVAL);
         answers.clear();
-        let (server, now) = (&mut sealed.endpoint, sealed.now);
-        delivered += run(meter, Step::Receive, || receive(server, now, inbound(&mut packets), &mut answers));
-        acks += answers.count();
+        let (server, now) = (&mut peer.endpoint, peer.now);
+        delivered += counted_part(|| receive(server, now, inbound(&mut packets), &mut answers));
     }
-    assert_eq!((delivered, sealed.endpoint.stats().dropped_count()), (count, 0), "delivered and dropped");
-    acks
+    assert_eq!((delivered, peer.endpoint.stats().dropped_count()), (count, 0), "delivered and dropped");
 }
 
 /// Two endpoints, of which one sends reliable messages to the other.
 pub struct Stream {
-    sender: Endpoint<SingleWorker>,
-    receiver: Endpoint<SingleWorker>,
-    /// The handle of the receiver, at the sender.
-    peer: PeerId,
-    /// The addresses of the sender and of the receiver.
-    addresses: [SocketAddr; 2],
-    now: Now,
+    group: Group,
+    is_to_server: bool,
     packets: Datagrams,
     answers: Datagrams,
     /// The number of messages in a packet, and the payload of each.
@@ -163,9 +144,6 @@ pub struct Stream {
     /// Messages that the application sent, and those that arrived.
     given: u64,
     delivered: u64,
-    /// Datagrams with acks, and the bytes of all packets.
-    acks: usize,
-    bytes: usize,
 }
 
 impl Stream {
@@ -174,65 +152,46 @@ impl Stream {
     /// # Panics
     ///
     /// When no connection is made.
-    pub fn new(is_to_server: bool, config: Config, (per_packet, payload): (u64, &'static [u8])) -> Self {
-        let group = Group::connect(1, &config.congestion(UNLIMITED)).expect("a connection");
-        let Group { server, client, links, now } = group;
-        let (sender, receiver, peer, addresses) = if is_to_server {
-            (client, server, links[0].server, [client_address(), server_address()])
-        } else {
-            (server, client, links[0].client, [server_address(), client_address()])
-        };
+    pub fn new(is_to_server: bool, (per_packet, payload): (u64, &'static [u8])) -> Self {
+        let group = Group::connect(1, &Config::default().congestion(UNLIMITED)).expect("a connection");
         let [mut packets, mut answers] = [Datagrams::default(), Datagrams::default()];
         packets.reserve(2 * BATCH);
         answers.reserve(2 * BATCH);
-        let (given, delivered, acks, bytes) = (0, 0, 0, 0);
-        Self {
-            sender,
-            receiver,
-            peer,
-            addresses,
-            now,
-            packets,
-            answers,
-            per_packet,
-            payload,
-            given,
-            delivered,
-            acks,
-            bytes,
-        }
+        Self { group, is_to_server, packets, answers, per_packet, payload, given: 0, delivered: 0 }
     }
 
-    /// Sends this number of packets. Returns the number of acks, and the bytes of all packets.
+    /// Sends this number of packets, of which this step counts.
     ///
     /// # Panics
     ///
     /// When a message is not delivered.
-    pub fn run(mut self, packets: u64, meter: &mut impl Meter) -> (usize, usize) {
+    pub fn run(mut self, packets: u64, step: Step) {
         for made in 1..=packets {
             for waited in 0.. {
-                if self.make_packet(meter) {
+                if self.make_packet(step) {
                     break;
                 }
                 assert!(waited < MAY_SEND_WITHIN_MS, "the sender may not send");
-                self.now.monotonic = self.now.monotonic.after(MILLISECOND);
-                self.deliver(meter);
+                self.group.pass(MILLISECOND);
+                self.deliver(step);
             }
             if made.is_multiple_of(BATCH as u64) || made == packets {
-                self.now.monotonic = self.now.monotonic.after(BATCH_INTERVAL);
-                self.deliver(meter);
+                self.group.pass(BATCH_INTERVAL);
+                self.deliver(step);
             }
         }
         let sent = packets * self.per_packet;
-        assert_eq!((self.sender.stats().messages_sent, self.delivered), (sent, sent));
-        assert_eq!(self.receiver.stats().dropped_count(), 0);
-        (self.acks, self.bytes)
+        let [(sender, _), (receiver, _)] = ends(&mut self.group, self.is_to_server);
+        assert_eq!((sender.stats().messages_sent, self.delivered), (sent, sent));
+        assert_eq!(receiver.stats().dropped_count(), 0);
     }
 
     /// Sends messages and makes their packet. Returns false when no packet may be sent now.
-    fn make_packet(&mut self, meter: &mut impl Meter) -> bool {
-        let Self { sender, packets, given, per_packet, payload, .. } = self;
-        let (now, peer) = (self.now, self.peer);
+    fn make_packet(&mut self, step: Step) -> bool {
+        let (link, now) = (self.group.links[0], self.group.now);
+        let peer = if self.is_to_server { link.server } else { link.client };
+        let Self { group, is_to_server, packets, given, per_packet, payload, .. } = self;
+        let [(sender, _), _] = ends(group, *is_to_server);
         // Messages that wait are sent before the next ones are given.
         let wanted = sender.stats().messages_sent + *per_packet;
         let mut give = |sender: &mut Endpoint<SingleWorker>| {
@@ -245,27 +204,34 @@ impl Stream {
             }
             true
         };
-        if meter.is_of(Step::Send) {
-            return meter.measure(|| give(sender) && packets.take_from(sender, now));
+        if step == Step::Send {
+            return counted_part(|| give(sender) && packets.take_from(sender, now));
         }
-        run(meter, Step::Queue, || give(sender)) && run(meter, Step::Seal, || packets.take_from(sender, now))
+        count_if(step == Step::Queue, || give(sender))
+            && count_if(step == Step::Seal, || packets.take_from(sender, now))
     }
 
     /// Delivers the packets, and the acks that the receiver sends.
-    fn deliver(&mut self, meter: &mut impl Meter) {
-        let Self { sender, receiver, addresses: [from, to], packets, answers, .. } = self;
-        let now = self.now;
-        self.bytes += packets.inbound(*from).map(|packet| packet.bytes.len()).sum::<usize>();
-        let inbound = packets.inbound(*from);
-        self.delivered += run(meter, Step::Receive, || receive(receiver, now, inbound, answers));
+    fn deliver(&mut self, step: Step) {
+        let now = self.group.now;
+        let Self { group, is_to_server, packets, answers, delivered, .. } = self;
+        let [(sender, from), (receiver, to)] = ends(group, *is_to_server);
+        let inbound = packets.inbound(from);
+        *delivered += count_if(step == Step::Receive, || receive(receiver, now, inbound, answers));
         packets.clear();
-        self.acks += answers.count();
-        let answered = answers.inbound(*to);
-        run(meter, Step::Ack, || {
+        let answered = answers.inbound(to);
+        count_if(step == Step::Ack, || {
             sender.handle_datagrams(now, answered);
             sender.handle_timeout(now);
             while sender.poll_event().is_some() {}
         });
         answers.clear();
     }
+}
+
+/// The sender and the receiver of a stream, each with its address.
+fn ends(group: &mut Group, is_to_server: bool) -> [(&mut Endpoint<SingleWorker>, SocketAddr); 2] {
+    let Group { server, client, .. } = group;
+    let (client, server) = ((client, client_address()), (server, server_address()));
+    if is_to_server { [client, server] } else { [server, client] }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::process::{Child, Counts, named_counts, print_json};
-use crate::roles::{Echo, EchoConfig, Interface, print_address};
+use crate::roles::{Echo, print_address};
 
 /// How the task of the first connection treats its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,10 +34,6 @@ pub fn take_from_stalled(server: &Child) -> Result<u64, String> {
 }
 
 /// Runs a server of this configuration whose tasks echo, until the end of its input. It prints its address, and returns its counts.
-pub fn serve_with_first(config: ServerConfig, first: FirstTask) -> Result<Counts, String> {
-    serve_in_tasks(config, Echo::new(EchoConfig::new(Interface::Async, 0)), first)
-}
-
 pub(crate) fn serve_in_tasks(config: ServerConfig, echo: Echo, first: FirstTask) -> Result<Counts, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.map_err(|error| format!("the executor: {error}"))?.block_on(run(config, echo, first))
@@ -85,7 +81,7 @@ async fn accept(server: Arc<Server>, tally: Arc<Echo>) {
 
 async fn answer(connection: Connection, tally: Arc<Echo>) {
     while let Ok((channel, payload)) = connection.recv().await {
-        let Some(options) = tally.on_received(channel) else { continue };
+        let options = tally.on_received(channel);
         tally.on_answer(connection.send(Message::new(channel, payload, options)).await.is_ok());
     }
 }

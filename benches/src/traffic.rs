@@ -81,8 +81,6 @@ impl Shape {
 /// How the client's thread uses its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polling {
-    /// It polls all the time, and sends one message of a schedule between two polls.
-    Single,
     /// It polls all the time, and sends all due messages of a schedule between two polls. A poll of many sockets takes long.
     Batch,
     /// It polls all the time, and at most one message leaves between two polls of a client. The outstanding messages of thousands of
@@ -109,8 +107,6 @@ pub struct Traffic {
     pub channels: u8,
     /// Whether messages are unreliable, so that a closed loop goes on without lost ones.
     pub may_lose: bool,
-    /// Whether a refused message of a closed loop is simply tried again. Otherwise each refusal counts.
-    pub may_refuse: bool,
     /// How the client's thread uses its core.
     pub polling: Polling,
     /// The client limits a schedule when more than one message in ten leaves later than this, in nanoseconds.
@@ -134,7 +130,6 @@ impl Traffic {
             answer_bytes: bytes,
             channels: 1,
             may_lose: true,
-            may_refuse: false,
             polling: Polling::Batch,
             late_ns: 50_000,
             per_second: None,
@@ -152,8 +147,6 @@ pub struct Generator<C> {
     out_of_client: Vec<u64>,
     /// Connections on which something came in the last poll.
     came: Vec<usize>,
-    /// Messages that came back on each connection.
-    back: Vec<u64>,
     /// The time at which the closed loop next looks for lost messages of each client.
     retry_at: Vec<u64>,
     /// The connection whose turn is next in a schedule.
@@ -165,7 +158,6 @@ pub struct Generator<C> {
     traffic: Traffic,
     tally: Tally,
     turns: Option<Turns>,
-    connect_times: Vec<(u64, u64)>,
 }
 
 /// Connects, runs the traffic, and prints the [`Window`] and the [`EchoCounts`] as one line each.
@@ -185,8 +177,7 @@ pub fn run_client<C: Client>(
 impl<C: Client> Generator<C> {
     /// Makes all connections. `client` begins the given number of connections that belong to one client.
     pub fn connect(traffic: Traffic, client: impl FnMut(usize) -> Result<C, String>) -> Result<Self, String> {
-        let (clients, connect_times) = traffic.connect(client)?;
-        Ok(Self { connect_times, ..Self::over(traffic, clients) })
+        Ok(Self::over(traffic, traffic.connect(client)?))
     }
 
     /// A generator over established connections.
@@ -197,7 +188,6 @@ impl<C: Client> Generator<C> {
             out: out.collect(),
             out_of_client: vec![0; clients.len()],
             came: Vec::with_capacity(traffic.connections),
-            back: vec![0; traffic.connections],
             retry_at: vec![0; clients.len()],
             turn: 0,
             rate: traffic.shape.rate(traffic.connections).unwrap_or(1),
@@ -205,7 +195,6 @@ impl<C: Client> Generator<C> {
             traffic,
             tally: Tally::default(),
             turns: None,
-            connect_times: Vec::new(),
             clients,
         }
     }
@@ -222,11 +211,6 @@ impl<C: Client> Generator<C> {
         self.out_of_client.fill(0);
     }
 
-    /// When the connections of each client were begun, and when all of them were established, on the host's clock in nanoseconds.
-    pub fn connect_times(&self) -> &[(u64, u64)] {
-        &self.connect_times
-    }
-
     /// The clients.
     pub fn clients(&mut self) -> &mut [C] {
         &mut self.clients
@@ -235,11 +219,6 @@ impl<C: Client> Generator<C> {
     /// The clients alone, with their connections open.
     pub fn into_clients(self) -> Vec<C> {
         self.clients
-    }
-
-    /// The number of messages that came back on each connection, over all windows.
-    pub fn back_by_connection(&self) -> &[u64] {
-        &self.back
     }
 
     /// Runs the traffic until the window ends. `poll` is called between two polls with the time.
@@ -329,10 +308,6 @@ impl<C: Client> Generator<C> {
                 let client = self.client_of(self.turn);
                 self.turn = (self.turn + 1) % self.out.len();
                 message += 1;
-                if self.traffic.polling == Polling::Single {
-                    self.clients[client].flush(now)?;
-                    break;
-                }
                 if self.client_of(self.turn) != client || due_of(message) > now {
                     self.clients[client].flush(now)?;
                 }
@@ -405,7 +380,7 @@ impl<C: Client> Generator<C> {
 
     /// Receives what came for one client.
     fn poll_client(&mut self, client: usize, now: u64) -> Result<(), String> {
-        let Self { clients, out, out_of_client, came, back, traffic, tally, .. } = self;
+        let Self { clients, out, out_of_client, came, traffic, tally, .. } = self;
         came.clear();
         let first = client * traffic.per_client;
         let out_count = &mut out_of_client[client];
@@ -420,7 +395,6 @@ impl<C: Client> Generator<C> {
             if let Some(due) = due {
                 tally.on_echo(now, now.saturating_sub(due));
                 came.push(connection);
-                back[connection] += 1;
                 *out_count -= 1;
             } else if !is_forgotten {
                 tally.counts.unexpected += 1;
@@ -441,17 +415,11 @@ impl<C: Client> Generator<C> {
             out.sent_at(now, due);
             self.out_of_client[client] += 1;
             self.tally.on_sent(now);
-        } else {
-            self.on_refused(now);
-        }
-        Ok(is_taken)
-    }
-
-    fn on_refused(&mut self, now: u64) {
-        let is_of_schedule = matches!(self.traffic.shape, Shape::Open { .. });
-        if !self.traffic.may_refuse || is_of_schedule && now >= self.tally.window.start {
+        } else if matches!(self.traffic.shape, Shape::Open { .. }) && now >= self.tally.window.start {
+            // A closed loop tries again.
             self.tally.counts.refused += 1;
         }
+        Ok(is_taken)
     }
 
     const fn client_of(&self, connection: usize) -> usize {
@@ -466,55 +434,32 @@ mod tests {
 
     use super::*;
 
-    /// Echoes nothing until it may, and then everything. It records the most messages between two polls.
+    /// Echoes nothing until it may, and then everything.
     #[derive(Default)]
     struct Late {
         held: Vec<Vec<u8>>,
-        since_look: u64,
-        most: Rc<Cell<u64>>,
         may_echo: Rc<Cell<bool>>,
     }
 
     impl Client for Late {
         fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-            self.most.set(self.most.get().max(std::mem::take(&mut self.since_look)));
             let count = if self.may_echo.get() { self.held.len() } else { 0 };
             self.held.drain(..count).for_each(|message| take(0, &message));
             Ok(())
         }
 
         fn send(&mut self, _: u64, _: usize, _: u8, message: &[u8]) -> Result<bool, String> {
-            self.since_look += 1;
             self.held.push(message.to_vec());
             Ok(true)
         }
-    }
-
-    /// A schedule of which dozens of messages are due after each pause.
-    fn traffic(polling: Polling) -> Traffic {
-        Traffic { polling, settle: Duration::ZERO, ..Traffic::echo(Shape::Open { rate: 500_000 }, 1, 64) }
-    }
-
-    /// Returns the most messages between two polls.
-    fn most_between_looks(polling: Polling) -> u64 {
-        let most = Rc::new(Cell::new(0));
-        // On a busy machine, the thread may not run at all in a window.
-        while most.get() == 0 {
-            let client = |_| Ok(Late { most: Rc::clone(&most), ..Late::default() });
-            let mut generator = Generator::connect(traffic(polling), client).expect("the client is ready");
-            let window = Window::beginning_at(clock::host_ns(), Duration::from_millis(100));
-            generator.run(window, |_| Ok(())).expect("the client takes all messages");
-            let counts = generator.settle().expect("the client takes all messages");
-            assert_eq!(counts.lost, counts.sent_in_all(), "no message comes back");
-        }
-        most.get()
     }
 
     #[test]
     fn messages_that_were_given_up_are_ignored() {
         let may_echo = Rc::new(Cell::new(false));
         let client = Late { may_echo: Rc::clone(&may_echo), ..Late::default() };
-        let traffic = Traffic { settle: Duration::from_secs(10), ..traffic(Polling::Batch) };
+        let traffic = Traffic::echo(Shape::Open { rate: 500_000 }, 1, 64);
+        let traffic = Traffic { settle: Duration::from_secs(10), ..traffic };
         let mut generator = Generator::over(traffic, vec![client]);
         let run = |generator: &mut Generator<Late>| {
             let window = Window::beginning_at(clock::host_ns(), Duration::from_millis(20));
@@ -525,26 +470,13 @@ mod tests {
         while run(&mut generator).sent == 0 {}
         generator.give_up();
         may_echo.set(true);
-        let (mut sent, mut unexpected) = (0, 0);
-        while generator.back_by_connection() == [0] {
+        let (mut echoed, mut unexpected) = (0, 0);
+        while echoed == 0 {
             let counts = run(&mut generator);
-            (sent, unexpected) = (sent + counts.sent, unexpected + counts.unexpected);
+            (echoed, unexpected) = (counts.echoed, unexpected + counts.unexpected);
         }
-        generator.settle().expect("the client takes all messages");
-        assert_eq!(
-            (generator.back_by_connection(), unexpected),
-            (&[sent][..], 0),
-            "only those sent since then"
-        );
-    }
-
-    #[test]
-    fn a_client_that_pauses_sends_all_due_messages() {
-        assert!(most_between_looks(Polling::Rest) > 1);
-    }
-
-    #[test]
-    fn a_client_that_polls_sends_one_message_between_polls() {
-        assert_eq!(most_between_looks(Polling::Single), 1);
+        let counts = generator.settle().expect("the client takes all messages");
+        assert_eq!((unexpected + counts.unexpected, counts.lost), (0, 0));
+        assert_eq!(counts.back_in_all(), counts.sent_in_all(), "only those sent since then");
     }
 }

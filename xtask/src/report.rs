@@ -19,8 +19,8 @@ use crate::run::{CommandLine, Stop, fail_with};
 use crate::workspace::Workspace;
 
 /// The reports that are expected, in the order of the page. Other reports follow them.
-const EXPECTED: [&str; 10] =
-    ["receiver", "pps", "peers_scale", "channels", "chat", "echo", "peers", "pipeline", "counts", "server"];
+const EXPECTED: [&str; 9] =
+    ["receiver", "pps", "peers_scale", "channels", "chat", "echo", "peers", "counts", "server"];
 /// The figures of complete runs, in a section for each bench.
 const NUMBERS: &str = "benches/docs/NUMBERS.md";
 const NUMBERS_HEAD: &str = "# Figures of complete runs

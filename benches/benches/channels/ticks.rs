@@ -1,21 +1,20 @@
-//! Ticks of a game server: time by peers and channels, a game with losses, and the memory of unused channels.
+//! Ticks of a game server: time by peers and channels, and a game with losses.
 
-use allocation_counter::measure as counted;
-use bytes::Bytes;
+use std::time::Duration;
+
 use drumfire_benches::{Arm, Bench, Goal};
-use drumfire_proto::SendOptions;
 
-use super::world::{LOSSY, SHORT, Share, TICK, World, to_each};
+use super::world::{LOSSY, SHORT, TICK, World};
 
 /// Rounds that count.
 const ROUNDS: u32 = 5;
 
 /// Ticks between two updates. There are 40 updates per second.
-pub(super) const UPDATE_TICKS: u64 = 25;
+const UPDATE_TICKS: u64 = 25;
 
 /// Channels of a player in a game, and those that get a message with every update.
-pub(super) const CHANNELS: u16 = 64;
-pub(super) const ACTIVE: u16 = 4;
+const CHANNELS: u16 = 64;
+const ACTIVE: u16 = 4;
 
 /// Channels created in the two cells that are compared.
 const CREATED: [u16; 2] = [1, 1_024];
@@ -52,9 +51,8 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
             Arm::new(format!("{peers} peers, {created} created, 1 active"), move || {
                 let mut ns_per_tick = 0.0;
                 for world in &mut worlds {
-                    world.take_share();
-                    (0..ticks).for_each(|_| world.tick(to_each(world.peers(), 0..1)));
-                    ns_per_tick += world.take_share().ns_per_tick() / 2.0;
+                    let took: Duration = (0..ticks).map(|_| world.tick(0..1)).sum();
+                    ns_per_tick += took.as_nanos() as f64 / ticks as f64 / 2.0;
                     world.drain()?;
                 }
                 Ok(ns_per_tick)
@@ -82,7 +80,7 @@ pub(super) fn updates(bench: &mut Bench) -> Result<(), String> {
     game.world.drain()?;
     for arm in &arms {
         // Ticks come in real time in a game.
-        let core = arm.spread(|share| Some(100.0 * share.ns_per_tick() / TICK.as_nanos() as f64));
+        let core = arm.spread(|took| Some(100.0 * took.div_duration_f64(TICK) / ticks as f64));
         let name = format!("{name}: share of a core");
         let note = arm.busy_or("with ciphers, without system calls");
         bench.results.spread(name, core, "%", Goal::AtMost(CORE_PERCENT), note);
@@ -98,68 +96,18 @@ pub(super) struct Game {
 }
 
 impl Game {
-    /// Runs this number of ticks. Every 25th is an update on the next four channels.
-    pub(super) fn play(&mut self, ticks: u64) -> Share {
-        self.world.take_share();
+    /// Runs this number of ticks. Every 25th is an update on the next four channels. Returns the server's time.
+    pub(super) fn play(&mut self, ticks: u64) -> Duration {
+        let mut took = Duration::ZERO;
         for tick in 0..ticks {
             let first = self.update * ACTIVE;
-            let is_update = tick % UPDATE_TICKS == 0;
-            let peers = if is_update { self.world.peers() } else { 0 };
-            self.world.tick(to_each(peers, first..first + ACTIVE));
-            if is_update {
+            if tick % UPDATE_TICKS == 0 {
+                took += self.world.tick(first..first + ACTIVE);
                 self.update = (self.update + 1) % (self.channels / ACTIVE);
+            } else {
+                took += self.world.tick(0..0);
             }
         }
-        self.world.take_share()
+        took
     }
-}
-
-const UNUSED_PEERS: u32 = 8;
-const UNUSED_CHANNELS: u16 = 1_024;
-
-/// Each mode, and the number of its messages that are sent before they are acknowledged. It is one where a newer message may replace
-/// an older one.
-const MODES: [(SendOptions, u16); 2] =
-    [(SendOptions::reliable_ordered(), 8), (SendOptions::reliable_sequenced(), 1)];
-
-/// Ticks for both ways and for the longest delay of an ack.
-const SETTLE_TICKS: u64 = 40;
-
-/// Ticks after which an idle connection has given its working memory back.
-const IDLE_TICKS: u64 = 20_000;
-
-/// Measures the memory of channels that are no longer used, at both ends, counted by the allocator.
-///
-/// Two worlds carry the same messages at the same times, the first on one channel of each mode and the second on 1,024. Then the
-/// connections are silent until they have given their working memory back. The difference belongs to the unused channels. The link's own
-/// memory is in both.
-pub(super) fn unused(bench: &mut Bench) -> Result<(), String> {
-    let [one, many] = [held(1)?, held(UNUSED_CHANNELS)?];
-    let unused = f64::from(UNUSED_PEERS) * MODES.len() as f64 * f64::from(UNUSED_CHANNELS - 1);
-    let name = format!(
-        "{UNUSED_PEERS} peers, {UNUSED_CHANNELS} channels drained: memory per unused channel, both ends"
-    );
-    let each = (many - one) as f64 / unused;
-    bench.results.figure(name, Some(each), "B", Goal::AtMost(0.0), "counted by the allocator");
-    Ok(())
-}
-
-/// Returns the bytes that both ends hold after this number of channels of each mode was used and drained.
-fn held(channels: u16) -> Result<i64, String> {
-    let mut world = World::new(UNUSED_PEERS, SHORT)?;
-    let mut drained = Ok(());
-    let counts = counted(|| {
-        for ((options, at_a_time), first) in MODES.into_iter().zip([0, channels]) {
-            for message in 0..UNUSED_CHANNELS {
-                let (channel, bytes) = (first + message % channels, Bytes::from_static(&[7; 16]));
-                world.tick((0..world.peers()).map(|peer| (peer, channel, bytes.clone(), options)));
-                if (message + 1).is_multiple_of(at_a_time) {
-                    world.be_silent(SETTLE_TICKS);
-                }
-            }
-        }
-        drained = world.drain();
-        world.be_silent(IDLE_TICKS);
-    });
-    drained.map(|()| counts.bytes_current)
 }

@@ -3,12 +3,12 @@
 //! Losses come from a seed, so a world repeats exactly. The parts choose the messages.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
-use bytes::Bytes;
-pub(super) use drumfire_benches::memory::random;
-use drumfire_benches::memory::{Datagrams, Group, client_address, server_address};
-use drumfire_proto::{ChannelId, Config, Event, SendOptions};
+use drumfire_benches::memory::{Datagrams, Group, client_address, server_address, take_messages};
+use drumfire_benches::split_mix;
+use drumfire_proto::{ChannelId, Config, Message};
 use drumfire_tools::clock;
 
 /// The time between two ticks.
@@ -17,8 +17,8 @@ pub(super) const TICK: Duration = Duration::from_millis(1);
 /// The seed of the losses.
 pub(super) const SEED: u64 = 7;
 
-/// The longest delay of an ack.
-const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
+/// The content of a message.
+const PAYLOAD: &[u8] = &[7; 16];
 
 /// Ticks within which all messages must arrive.
 const DRAIN_TICKS: u32 = 30_000;
@@ -27,9 +27,9 @@ const DRAIN_TICKS: u32 = 30_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
     /// The delay each way in ticks, at least 1.
-    pub(super) delay_ticks: usize,
+    delay_ticks: usize,
     /// Datagrams lost each way, per thousand.
-    pub(super) lost_per_mille: u64,
+    lost_per_mille: u64,
 }
 
 /// A path without losses, for parts that measure time or memory alone.
@@ -37,31 +37,6 @@ pub(super) const SHORT: Path = Path { delay_ticks: 2, lost_per_mille: 0 };
 
 /// The path of players on the internet.
 pub(super) const LOSSY: Path = Path { delay_ticks: 20, lost_per_mille: 10 };
-
-/// The server's work in some ticks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Share {
-    pub(super) took: Duration,
-    pub(super) ticks: u64,
-}
-
-impl Share {
-    pub(super) fn ns_per_tick(&self) -> f64 {
-        self.took.as_nanos() as f64 / self.ticks as f64
-    }
-}
-
-/// A message to a client: the index of its connection, the channel, the content, and the options.
-pub(super) type Message = (usize, u16, Bytes, SendOptions);
-
-/// Returns a reliable message of 16 B on each of these channels of `peers` connections.
-pub(super) fn to_each(peers: usize, channels: std::ops::Range<u16>) -> impl Iterator<Item = Message> {
-    (0..peers).flat_map(move |peer| {
-        let message =
-            move |channel| (peer, channel, Bytes::from_static(&[7; 16]), SendOptions::reliable_ordered());
-        channels.clone().map(message)
-    })
-}
 
 /// A server, a client with all connections, and the link between them.
 pub(super) struct World {
@@ -72,10 +47,8 @@ pub(super) struct World {
     /// the same tick, so none is allocated in the measured time.
     down: VecDeque<Datagrams>,
     up: VecDeque<Datagrams>,
-    /// The work since [`Self::take_share`] was called.
-    share: Share,
-    pub(super) sent: u64,
-    pub(super) delivered: u64,
+    sent: u64,
+    delivered: u64,
 }
 
 impl World {
@@ -87,7 +60,6 @@ impl World {
             seed: SEED,
             down: empty(),
             up: empty(),
-            share: Share::default(),
             sent: 0,
             delivered: 0,
         };
@@ -95,91 +67,52 @@ impl World {
         Ok(world)
     }
 
-    pub(super) fn peers(&self) -> usize {
-        self.group.links.len()
-    }
-
-    /// Changes the losses each way.
-    pub(super) const fn lose(&mut self, per_mille: u64) {
-        self.path.lost_per_mille = per_mille;
-    }
-
-    /// Returns the sum of round trip and probe timeout (RFC 9002 section 6.2), the longest of all connections.
-    pub(super) fn round_trip_and_probe(&mut self) -> Duration {
-        let Group { server, links, now, .. } = &mut self.group;
-        let times = links
-            .iter()
-            .filter_map(|link| server.peer_stats(*now, link.client))
-            .map(|stats| 2 * stats.round_trip + (4 * stats.jitter).max(TICK) + ACK_DELAY_MAX);
-        times.max().unwrap_or_default()
-    }
-
-    /// Returns the work since the last call.
-    pub(super) fn take_share(&mut self) -> Share {
-        std::mem::take(&mut self.share)
-    }
-
     /// Sends a message on each of this number of channels of every connection, one per tick, and waits for the acks.
     pub(super) fn create(&mut self, channels: u16) -> Result<(), String> {
         for channel in 0..channels {
-            self.tick(to_each(self.peers(), channel..channel + 1));
+            self.tick(channel..channel + 1);
         }
         self.drain()
     }
 
-    /// Runs one tick: due datagrams arrive, the server sends these messages, and the client replies.
-    pub(super) fn tick(&mut self, messages: impl Iterator<Item = Message>) {
-        self.tick_and_hear(messages, |_, _| {});
-    }
-
-    /// Runs one tick. `heard` receives the messages that arrive, with the index of their connection at the client.
-    pub(super) fn tick_and_hear(
-        &mut self,
-        messages: impl Iterator<Item = Message>,
-        mut heard: impl FnMut(u32, &[u8]),
-    ) {
+    /// Runs one tick: due datagrams arrive, the server sends a reliable message on each of these channels of every connection, and the
+    /// client replies. Returns the server's time.
+    pub(super) fn tick(&mut self, channels: Range<u16>) -> Duration {
         self.group.pass(TICK);
         let mut datagrams = self.up.pop_front().unwrap_or_default();
-        let Group { server, client, links, now } = &mut self.group;
+        let Group { server, client, links, now, .. } = &mut self.group;
         let start = clock::now();
         server.handle_datagrams(*now, datagrams.inbound(client_address()));
         server.handle_timeout(*now);
         while server.poll_event().is_some() {}
-        for (peer, channel, bytes, options) in messages {
-            let sent = server.send(
-                *now,
-                links[peer].client,
-                drumfire_proto::Message::new(ChannelId(channel), bytes, options),
-            );
-            sent.expect("room for a message");
-            self.sent += 1;
+        for link in &*links {
+            for channel in channels.clone().map(ChannelId) {
+                let sent = server.send(*now, link.client, Message::reliable_ordered(channel, PAYLOAD));
+                sent.expect("room for a message");
+                self.sent += 1;
+            }
         }
         datagrams.clear();
         datagrams.take_all_from(server, *now);
-        self.share.took += start.elapsed();
-        self.share.ticks += 1;
+        let took = start.elapsed();
 
         self.down.push_back(datagrams);
         let mut datagrams = self.down.pop_front().unwrap_or_default();
         lose(&mut datagrams, &mut self.seed, self.path);
         client.handle_datagrams(*now, datagrams.inbound(server_address()));
         client.handle_timeout(*now);
-        while let Some(event) = client.poll_event() {
-            if let Event::Message { peer, payload, .. } = event {
-                self.delivered += 1;
-                heard(peer.slot(), payload);
-            }
-        }
+        self.delivered += take_messages(client);
         datagrams.clear();
         datagrams.take_all_from(client, *now);
         lose(&mut datagrams, &mut self.seed, self.path);
         self.up.push_back(datagrams);
+        took
     }
 
     /// Runs ticks without messages.
     pub(super) fn be_silent(&mut self, ticks: u64) {
         for _ in 0..ticks {
-            self.tick(std::iter::empty());
+            self.tick(0..0);
         }
     }
 
@@ -201,5 +134,5 @@ impl World {
 
 /// Removes the datagrams that are lost.
 fn lose(datagrams: &mut Datagrams, seed: &mut u64, path: Path) {
-    datagrams.retain(|| path.lost_per_mille == 0 || random(seed) % 1_000 >= path.lost_per_mille);
+    datagrams.retain(|| path.lost_per_mille == 0 || split_mix(seed) % 1_000 >= path.lost_per_mille);
 }

@@ -1,11 +1,11 @@
-//! The status line in the journal's format, the table, and the figures with their goals.
+//! The status line in the journal's format, the table, the figures with their goals, and the ladder.
 
 use drumfire_benches::{
-    ArmTable, Bench, Goal, Measured, Pick, Results, Spread, busy_note, median_cell, micros,
+    ArmTable, Bench, Extent, Goal, Measured, Pick, Plan, Results, busy_note, median_cell,
 };
 
-use crate::Mode;
-use crate::round::Sample;
+use crate::round::{ENDED, Sample};
+use crate::{Load, Mode, measure};
 
 /// The goal for deliveries per CPU second over those of the baseline: at least this.
 const OVER_TCP: f64 = 5.0;
@@ -18,25 +18,17 @@ const P99: Pick = |latency| latency.p99;
 /// The bytes of one Mb in the status line, which has the journal's unit.
 const MEGABYTE: f64 = 1e6;
 
-/// The status line of the interval between two samples. `percent` is the CPU time of server and clients.
-///
-/// The journal's fields come first: clients, total and rate of bytes, messages and broadcasts per second, total and rate of drops. The
-/// bench adds the total and the rate of offered messages, the messages that were not sent, and the CPU of both processes.
-pub(crate) fn status(from: &Sample, to: &Sample, [server, clients]: [f64; 2]) -> String {
-    let rate = |name: &str| to.rate(from, name);
-    let dropped = to.dropped().saturating_sub(from.dropped()) as f64 / to.seconds_since(from);
+/// The status line of the interval between two samples: clients, total and rate of bytes, messages and broadcasts per second, total and
+/// rate of drops. A broadcast is a message that a client sent. A drop is a message that is missing between two of its sender.
+pub(crate) fn status(clients: u32, from: &Sample, to: &Sample) -> String {
     format!(
-        "c[{:4}] s\u{3a3}[{:8.2}Mb] ss[{:5.2}Mb] ms[{:7.0}] bs[{:7.2}] d\u{3a3}[{}] ds[{dropped:.2}] | \
-         o\u{3a3}[{}] os[{:.2}] skip\u{3a3}[{}] cpu[{server:.0}% {clients:.0}%]",
-        to.of("members"),
-        to.of("heard bytes") as f64 / MEGABYTE,
-        rate("heard bytes") / MEGABYTE,
-        rate("heard"),
-        to.rate(from, "broadcasts"),
-        to.dropped(),
-        to.of("said") + to.of("not said"),
-        rate("said") + rate("not said"),
-        to.of("not said"),
+        "c[{clients:4}] s\u{3a3}[{:8.2}Mb] ss[{:5.2}Mb] ms[{:7.0}] bs[{:7.2}] d\u{3a3}[{}] ds[{:.2}]",
+        to.tally.heard_bytes as f64 / MEGABYTE,
+        to.rate(from, |tally| tally.heard_bytes) / MEGABYTE,
+        to.rate(from, |tally| tally.heard),
+        to.rate(from, |tally| tally.said),
+        to.tally.gaps,
+        to.rate(from, |tally| tally.gaps),
     )
 }
 
@@ -56,44 +48,110 @@ pub(crate) fn show(bench: &mut Bench, part: &str, measured: &[Measured]) -> Resu
 
 /// Adds the figures of a part that compares servers.
 pub(crate) fn servers(part: &str, measured: &[Measured], results: &mut Results) {
-    let is_tcp = |arm: &Measured| arm.name == Mode::Tcp.name();
+    let tcp = measured.iter().find(|arm| arm.name == Mode::Tcp.name());
     for arm in measured {
-        let mut figure = |what: &str, value, unit, goal| {
-            let name = format!("{part}: {}: {what}", arm.name);
-            results.spread(name, value, unit, goal, arm.busy_or(""));
+        let is_tcp = arm.name == Mode::Tcp.name();
+        let mut figure = |what: &str, value, unit, goal, note: &str| {
+            results.spread(format!("{part}: {}: {what}", arm.name), value, unit, goal, note);
         };
-        let none = if is_tcp(arm) { Goal::Shown } else { Goal::AtMost(0.0) };
-        figure("deliveries", arm.value("deliveries"), "/s", Goal::Shown);
-        figure("dropped", arm.value("dropped"), "", none);
-        figure("skipped or refused at the clients", arm.value("not said"), "", none);
-        figure("p99", arm.millis(P99), "ms", Goal::Shown);
-    }
-    let Some(tcp) = measured.iter().find(|arm| is_tcp(arm)) else { return };
-    let share = tcp.value("% of offered").map_or(0.0, |share| share.median);
-    for arm in measured.iter().filter(|arm| !is_tcp(arm)) {
-        // Rounds that followed each other are compared.
-        let ratio = tcp.over(arm, |report| report.cpu_ns_per_packet);
-        let note =
-            format!("stretch 20; TCP delivered {share:.0} % of what was offered; {}", busy_note([arm, tcp]));
-        let name = format!("{part}: {}: deliveries per CPU second over TCP's", arm.name);
-        results.spread(name, ratio, "times", Goal::AtLeast(OVER_TCP), &note);
+        let none = if is_tcp { Goal::Shown } else { Goal::AtMost(0.0) };
+        let busy = arm.busy_or("");
+        figure("deliveries", arm.value("deliveries"), "/s", Goal::Shown, busy);
+        figure("dropped", arm.value("dropped"), "", none, busy);
+        figure("skipped or refused at the clients", arm.value("not said"), "", none, busy);
+        figure("p99", arm.millis(P99), "ms", Goal::Shown, busy);
+        if let Some(tcp) = tcp.filter(|_| !is_tcp) {
+            // Rounds that followed each other are compared.
+            let ratio = tcp.over(arm, |report| report.cpu_ns_per_packet);
+            let share = median_cell(tcp.value("% of offered"), 0);
+            let note = format!("TCP delivered {share} % of what was offered; {}", busy_note([arm, tcp]));
+            let what = "deliveries per CPU second over TCP's";
+            figure(what, ratio, "times", Goal::AtLeast(OVER_TCP), &note);
+        }
     }
 }
 
-/// Adds the figures of what a client that stops reading costs the others.
+/// Adds the figure of what a client that stops reading costs the others.
 pub(crate) fn stall(measured: &[Measured], results: &mut Results) {
     let [without, with] = measured else { return };
-    let note = |with: Option<Spread>, without: Option<Spread>| {
-        let [with, without] = [with, without].map(|spread| median_cell(spread, 2));
-        format!("{with} ms with it, {without} ms without; {}", busy_note(measured))
-    };
-    let pairs = without.rounds.iter().zip(&with.rounds);
-    let more = pairs.filter_map(|(without, with)| Some((micros(with, P99)? - micros(without, P99)?) / 1e3));
+    let [high, low] = [with, without].map(|arm| arm.millis(P99));
+    let more = high.zip(low).map(|(high, low)| high.median - low.median);
+    let [high, low] = [high, low].map(|spread| median_cell(spread, 2));
+    let note = format!("{high} ms with it, {low} ms without; {}", busy_note(measured));
     let name = "stall: one client stops reading: p99 of the others, more by";
-    let words = note(with.millis(P99), without.millis(P99));
-    results.spread(name, Spread::of(more), "ms", Goal::AtMost(STALL_MS), &words);
-    let means = [with, without].map(|arm| arm.value("slowest mean ms"));
-    let more = means[0].zip(means[1]).map(|(with, without)| with.median - without.median);
-    let name = "stall: one client stops reading: the slowest other client's mean, more by";
-    results.figure(name, more, "ms", Goal::AtMost(STALL_MS), &note(means[0], means[1]));
+    results.figure(name, more, "ms", Goal::AtMost(STALL_MS), &note);
+}
+
+const CLIENTS: [u32; 5] = [256, 512, 1_024, 2_048, 4_096];
+
+/// Rates in percent of the journal's.
+const SPEEDS: [u32; 6] = [150, 200, 300, 400, 600, 800];
+
+/// The goal for deliveries per second at the last step: at least this.
+const DELIVERIES: f64 = 10e6;
+
+/// A server with a longer p99 does not keep up. It gathers for a fifth of this time.
+const LATE_MS: f64 = 250.0;
+
+/// First more clients, then a higher rate, until a counter shows that the server no longer keeps up. Each step runs once, because a
+/// ladder takes long. A step that other work on the machine disturbed is marked.
+pub(crate) fn climb(bench: &mut Bench) -> Result<(), String> {
+    let is_quick = bench.extent() == Extent::Quick;
+    let (clients, speeds) = if is_quick { (&[16, 32][..], &[200][..]) } else { (&CLIENTS[..], &SPEEDS[..]) };
+    let cores = bench.pin_load()?;
+    for mode in if is_quick { &Mode::ALL[..1] } else { &Mode::ALL[..2] } {
+        let load = Load::of(bench, *mode);
+        let more: Vec<Load> = clients.iter().map(|clients| Load { clients: *clients, ..load }).collect();
+        let faster = speeds.iter().map(|speed| Load { speed: *speed, ..load }).collect();
+        for (direction, loads) in [("clients up", more), ("rate up", faster)] {
+            let name = format!("ladder: {}: {direction}", mode.name());
+            println!("  {name}");
+            let (mut steps, mut broken) = (Vec::new(), None);
+            for load in loads {
+                let place = format!("{} clients, {} %", load.clients, load.speed);
+                steps.extend(measure(cores, Plan::once(), [(place, load)]));
+                broken = steps.last().and_then(broken_by);
+                if broken.is_some() {
+                    break;
+                }
+            }
+            // A server that loses connections no longer keeps up. Any other failure is one of the bench.
+            steps.iter_mut().for_each(|step| drop(step.failure.take_if(|line| line.contains(ENDED))));
+            show(bench, &name, &steps)?;
+            ladder(&name, &steps, broken, &mut bench.results);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the first counter that shows that a message was not heard in time, if any.
+fn broken_by(step: &Measured) -> Option<String> {
+    let Some(report) = step.rounds.first() else { return step.failure.clone() };
+    let dropped = report.books.drops.iter().find(|(_, count)| **count > 0);
+    let late = step.millis(P99).filter(|p99| p99.median > LATE_MS);
+    let late = late.map(|p99| format!("latency: p99 is {:.0} ms", p99.median));
+    dropped.map(|(name, count)| format!("{name}: {count}")).or(late)
+}
+
+fn ladder(name: &str, steps: &[Measured], broken: Option<String>, results: &mut Results) {
+    let mut figure = |what: &str, value, goal, note: &str| {
+        let note = format!("{note}; {}", busy_note(steps));
+        let name = format!("{name}: {what}, deliveries");
+        results.figure(name, value, "/s", goal, note.trim_end_matches("; "));
+    };
+    let deliveries = |step: &Measured| Some(step.value("deliveries")?.median);
+    let held = steps.iter().rfind(|step| broken_by(step).is_none() && !step.rounds.is_empty());
+    let place = held.map_or("none", |step| step.name.as_str());
+    figure("the last that held", held.and_then(deliveries), Goal::Shown, place);
+    // Where nothing broke, the last step is not the end of the ladder.
+    let (goal, note) = match steps.last().zip(broken) {
+        None => (Goal::Shown, "nothing gave way".to_owned()),
+        Some((step, counter)) => {
+            let clients = median_cell(step.value("clients %"), 0);
+            let note = format!("{}: {counter}; the clients' process at {clients} %", step.name);
+            (Goal::AtLeast(DELIVERIES), note)
+        }
+    };
+    let most = steps.iter().filter_map(deliveries).reduce(f64::max);
+    figure("at the break", most, goal, &note);
 }

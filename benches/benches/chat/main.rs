@@ -19,11 +19,8 @@
 #![forbid(unsafe_code)]
 
 mod format;
-mod ladder;
 mod round;
 mod server;
-mod speakers;
-mod tcp;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -110,18 +107,18 @@ fn main() -> ExitCode {
         })
         .from(Extent::Default),
         part("stall", stall),
-        part("ladder", ladder::climb),
+        part("ladder", format::climb),
         // The run is too long to be repeated. A disturbed one is marked.
         part("long", |bench| {
             let long = |load| Load { interval_ns: LONG_INTERVAL_NS, window: LONG, ..load };
-            compare(bench, &[Mode::Ordered, Mode::Unreliable], Plan::once(), long)
+            compare(bench, &Mode::ALL[..2], Plan::once(), long)
         })
         .from(Extent::Full),
     ];
     let program = Program {
-        roles: &[(server::SERVER, server::run), (tcp::BASELINE, tcp::run)],
+        roles: &[(server::SERVER, server::run)],
         prepare: |bench| {
-            let seed = speakers::SEED;
+            let seed = round::SEED;
             bench.results.seeded(&format!("{seed}: when each client speaks, and how much it says"));
         },
         ..Program::new("chat", &parts)
@@ -131,20 +128,20 @@ fn main() -> ExitCode {
 
 /// Compares modes with this variant of the nominal load.
 fn compare(bench: &mut Bench, modes: &[Mode], plan: Plan, variant: fn(Load) -> Load) -> Result<(), String> {
-    let loads: Vec<Load> = modes.iter().map(|mode| variant(Load::of(bench, *mode))).collect();
-    let named = loads.iter().map(|load| (load.mode.name().to_owned(), *load));
-    let measured = measure(bench.pin_load()?, plan, named);
+    let cores = bench.pin_load()?;
+    let loads = modes.iter().map(|mode| (mode.name().to_owned(), variant(Load::of(bench, *mode))));
+    let measured = measure(cores, plan, loads);
     format::show(bench, bench.part(), &measured)?;
-    let clients = loads.first().map_or(0, |load| load.clients);
-    format::servers(&format!("{}, {clients} clients", bench.part()), &measured, &mut bench.results);
+    let part = format!("{}, {} clients", bench.part(), variant(Load::of(bench, Mode::Ordered)).clients);
+    format::servers(&part, &measured, &mut bench.results);
     Ok(())
 }
 
 fn stall(bench: &mut Bench) -> Result<(), String> {
-    let load = Load::of(bench, Mode::Ordered);
+    let (cores, load) = (bench.pin_load()?, Load::of(bench, Mode::Ordered));
     let stalled = Load { has_stalled: true, ..load };
     let loads = [("all read".to_owned(), load), ("one stalled".to_owned(), stalled)];
-    let measured = measure(bench.pin_load()?, bench.plan(), loads);
+    let measured = measure(cores, bench.plan(), loads);
     format::show(bench, bench.part(), &measured)?;
     format::stall(&measured, &mut bench.results);
     Ok(())

@@ -1,11 +1,10 @@
 //! The tables, in the columns of nbio's benchmark for its loads, and the figures with their goals.
 
 use drumfire_benches::traffic::Shape;
-use drumfire_benches::{ArmTable, Bench, Goal, Measured, Results, Spread, median_cell, ratio_note};
+use drumfire_benches::{ArmTable, Bench, Goal, Measured, Results, Spread, ratio_note};
 use drumfire_crypto::Suite;
 
-use crate::round::CONNECT_TIMES;
-use crate::subject::{Io, Subject, default_suite};
+use crate::subject::{Subject, default_suite};
 
 /// The goal for delivered messages over those of plain UDP: at least this.
 const DELIVERED_AES: f64 = 0.8;
@@ -29,8 +28,7 @@ const OF_RATE: &str = "Duration|EchoEER|Offered|skipped for want of room|skipped
 const OF_BOTH: &str = "CPU Min|CPU Avg|CPU Max|MEM Min|MEM Avg|MEM Max";
 
 /// The columns that nbio's benchmark does not have.
-const MORE: &str = "undelivered|client's CPU";
-const MORE_OF_RATE: &str = "Min|Avg|Max|TP50|TP75|TP90|TP95|TP99|TP99.9";
+const MORE: &str = "TP50|TP99|TP99.9|undelivered|client's CPU";
 
 /// The subjects of a part with their rounds.
 pub(crate) struct Rows {
@@ -66,7 +64,7 @@ fn text(name: &str, spread: Option<Spread>) -> String {
         _ if name.starts_with("MEM") => format!("{value:.2}M"),
         "Usage" | "Duration" => format!("{value:.2}s"),
         "EER" | "EchoEER" => format!("{value:.2}"),
-        _ if name.contains("CPU ") || name.ends_with("CPU") => format!("{value:.2}"),
+        _ if name.contains("CPU") => format!("{value:.2}"),
         _ => format!("{value:.0}"),
     }
 }
@@ -77,13 +75,8 @@ fn median(arm: &Measured, name: &str) -> Option<f64> {
 
 /// Shows the tables of a load, and adds its figures.
 pub(crate) fn show(rows: &Rows, bench: &mut Bench) {
-    let tables = if matches!(rows.shape, Shape::Closed { .. }) {
-        connections(rows);
-        [[OF_ECHO, OF_BOTH].join("|"), MORE.to_owned()]
-    } else {
-        [[OF_RATE, OF_BOTH].join("|"), [MORE_OF_RATE, MORE].join("|")]
-    };
-    for names in &tables {
+    let columns = if matches!(rows.shape, Shape::Closed { .. }) { OF_ECHO } else { OF_RATE };
+    for names in [[columns, OF_BOTH].join("|").as_str(), MORE] {
         let mut table = ArmTable::new("Framework", &rows.measured);
         for name in names.split('|') {
             table = table.column(name, |arm| text(name, arm.value(name)));
@@ -98,34 +91,14 @@ pub(crate) fn show(rows: &Rows, bench: &mut Bench) {
         }
     }
     for (subject, arm) in rows.iter() {
-        if let Subject::Drumfire(io, suite) = subject {
-            goals(rows, (io, suite), arm, results);
+        if let Subject::Drumfire(suite) = subject {
+            goals(rows, suite, arm, results);
         }
     }
 }
 
-/// Shows how connections were made, in the columns of nbio's benchmark. A time is that of all connections of a socket. Plain datagrams
-/// need no connection, drumfire's clients begin at a fixed rate, and nbio's begin one after the other.
-fn connections(rows: &Rows) {
-    let millis = |arm: &Measured, name| median_cell(arm.value(name), 2) + "ms";
-    let table = ArmTable::new("Connections", &rows.measured)
-        .column("TPS", |arm| median_cell(arm.value("connect TPS"), 0))
-        .column("Avg", |arm| millis(arm, "connect Avg"));
-    CONNECT_TIMES
-        .into_iter()
-        .fold(table, |table, (name, _)| {
-            table.column(name.trim_start_matches("connect "), |arm| millis(arm, name))
-        })
-        .column("Usage", |arm| median_cell(arm.value("connect Usage"), 2) + "s")
-        .column("Total", |arm| median_cell(arm.value("Conns"), 0))
-        .column("Success", |arm| median_cell(arm.value("Conns"), 0))
-        // A connection that cannot be made ends the part.
-        .column("Failed", |_| "0".to_owned())
-        .print_with_limits();
-}
-
 /// Adds the figures of one row with their goals.
-fn goals(rows: &Rows, (io, suite): (Io, Suite), ours: &Measured, results: &mut Results) {
+fn goals(rows: &Rows, suite: Suite, ours: &Measured, results: &mut Results) {
     let (raw, nbio) = (rows.of(Subject::Raw), rows.of(Subject::Nbio));
     let named = |what: &str| format!("{}: {what}, {}", rows.name, ours.name);
     let ratio = |other: Option<&Measured>, what| Some(median(ours, what)? / median(other?, what)?);
@@ -145,9 +118,7 @@ fn goals(rows: &Rows, (io, suite): (Io, Suite), ours: &Measured, results: &mut R
         };
         results.figure(named(what), value, "x", goal, &note(raw));
     }
-    // The row with the default suite that answers as nbio's server does.
-    let has_goal = io == Io::Gathered && suite == default_suite();
-    let goal = if has_goal { Goal::AtLeast(OVER_NBIO) } else { Goal::Shown };
+    let goal = if suite == default_suite() { Goal::AtLeast(OVER_NBIO) } else { Goal::Shown };
     let note = rows.missing.clone().unwrap_or_else(|| note(nbio));
     results.figure(named("EER over nbio"), ratio(nbio, "EER"), "x", goal, &note);
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Client, Generator, Polling, Shape, Traffic};
 use drumfire_benches::{
-    Child, Cores, Counts, DropWatch, EchoRound, Outcome, PER_SOCKET, RAMP_PER_SECOND, Tally, UsageWatch,
-    Values, Window, close, close_books, count, resident_bytes,
+    Child, Cores, DropWatch, EchoRound, Outcome, PER_SOCKET, RAMP_PER_SECOND, UsageWatch, Values, Window,
+    close, close_books, count, resident_bytes,
 };
 use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
 
@@ -25,17 +25,6 @@ const LAST_PATIENCE: Duration = Duration::from_secs(20);
 const BYTES: usize = 1_024;
 
 const MIB: f64 = 1_048_576.0;
-
-/// The quantiles of the times in which connections were made, by the names of their values.
-pub(crate) const CONNECT_TIMES: [(&str, f64); 7] = [
-    ("connect Min", 0.0),
-    ("connect TP50", 0.5),
-    ("connect TP75", 0.75),
-    ("connect TP90", 0.9),
-    ("connect TP95", 0.95),
-    ("connect TP99", 0.99),
-    ("connect Max", 1.0),
-];
 
 /// The quantiles of the times of messages, by the names of their values.
 const TIMES: [(&str, f64); 8] = [
@@ -128,7 +117,11 @@ pub(crate) fn run(
     round.counts = generator.settle()?;
     let mut values = Values::from(sampler.values(round.usage.server.core_share() * 100.0));
     let (served, drops) = (server.finish_counts()?, dropped.count());
-    close_echo(subject, &round, &served)?;
+    round.counts.check(&served, subject == Subject::Raw)?;
+    close([
+        ("refused at the client", round.counts.refused, 0..=0),
+        ("refused at the server", count(&served, "refused"), 0..=0),
+    ])?;
     if served.contains_key("socket received") {
         let sent = generator.clients().iter().flat_map(Client::stats).map(|stats| stats.sent.datagrams).sum();
         close_books(sent, &served, drops)?;
@@ -138,38 +131,8 @@ pub(crate) fn run(
     let latency = generator.tally().latency();
     values.insert("Avg", latency.mean() / 1e3);
     values.extend(TIMES.map(|(name, share)| (name, latency.value_at_quantile(share) as f64 / 1e3)));
-    values.extend(connect_values(connections, generator.connect_times()));
-
     let lost = [(KERNEL_RECEIVE_QUEUE, round.counts.lost.min(drops))];
     Ok((round.report([subject != Subject::Nbio, true], &lost)?, values))
-}
-
-/// Fails for faults that no named drop excuses.
-fn close_echo(subject: Subject, round: &EchoRound, served: &Counts) -> Result<(), String> {
-    round.counts.check(served, subject == Subject::Raw)?;
-    close([
-        ("refused at the client", round.counts.refused, 0..=0),
-        ("refused at the server", count(served, "refused"), 0..=0),
-    ])
-}
-
-/// The rate and the times in which connections were made. A time is that of all connections of a socket.
-fn connect_values(connections: u32, times: &[(u64, u64)]) -> Values {
-    let begun = times.iter().map(|(begun, _)| *begun).min().unwrap_or(0);
-    let end = times.iter().map(|(_, established)| *established).max().unwrap_or(begun);
-    let seconds = (end.saturating_sub(begun) as f64 / 1e9).max(1e-9);
-    let mut tally = Tally::new(Window { start: 0, end: u64::MAX });
-    for (begun, established) in times {
-        tally.on_echo(*established, established - begun);
-    }
-    let latency = tally.latency();
-    let mut values = Values::from([
-        ("connect TPS", f64::from(connections) / seconds),
-        ("connect Avg", latency.mean() / 1e6),
-        ("connect Usage", seconds),
-    ]);
-    values.extend(CONNECT_TIMES.map(|(name, share)| (name, latency.value_at_quantile(share) as f64 / 1e6)));
-    values
 }
 
 /// The columns of messages.

@@ -1,5 +1,5 @@
-//! The subjects of the comparison: plain UDP, drumfire in several configurations, and nbio. Each has a server process and
-//! clients on this thread.
+//! The subjects of the comparison: plain UDP, drumfire with each cipher, and nbio. Each has a server process and clients on this
+//! thread.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,7 +17,7 @@ use drumfire_crypto::Suite;
 /// Datagrams of each connection that clients receive or send in one pass.
 const DATAGRAMS_EACH: usize = 4;
 
-/// The time for which [`Io::Gathered`] lets datagrams gather.
+/// The time for which datagrams gather at drumfire's server.
 const GATHERED: Duration = Duration::from_millis(1);
 
 /// One subject of the comparison.
@@ -25,28 +25,11 @@ const GATHERED: Duration = Duration::from_millis(1);
 pub(crate) enum Subject {
     /// Plain UDP through mio, one datagram per call and not encrypted: the floor of all figures.
     Raw,
-    /// drumfire at both ends. Messages arrive and are in order, as with TCP.
-    Drumfire(Io, Suite),
+    /// drumfire at both ends. Messages arrive and are in order, as with TCP. A handler answers on the one worker, as nbio's answers in the
+    /// loop that reads.
+    Drumfire(Suite),
     /// nbio with WebSockets over TCP, not encrypted.
     Nbio,
-}
-
-/// The thread that does the server's I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Io {
-    /// The application's thread, which is notified of each datagram, as the floor is.
-    Inline,
-    /// One worker, on which the application's handler answers. Datagrams gather for a millisecond.
-    Gathered,
-}
-
-impl Io {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Inline => "inline",
-            Self::Gathered => "handler, gathered 1 ms",
-        }
-    }
 }
 
 /// The suite that both ends select by default.
@@ -55,14 +38,12 @@ pub(crate) fn default_suite() -> Suite {
 }
 
 impl Subject {
-    /// All subjects. A handler answers in the loop that reads, as nbio's does.
+    /// All subjects.
     pub(crate) fn all() -> Vec<Self> {
-        let (default, slow) = (default_suite(), Suite::ChaCha20Poly1305);
-        let mut all =
-            vec![Self::Raw, Self::Drumfire(Io::Gathered, default), Self::Drumfire(Io::Gathered, slow)];
-        all.dedup();
-        all.extend([Self::Drumfire(Io::Inline, default), Self::Nbio]);
-        all
+        let mut suites = vec![default_suite(), Suite::ChaCha20Poly1305];
+        suites.dedup();
+        let ours = suites.into_iter().map(Self::Drumfire);
+        [Self::Raw].into_iter().chain(ours).chain([Self::Nbio]).collect()
     }
 
     /// The name in figures and tables.
@@ -70,12 +51,12 @@ impl Subject {
         match self {
             Self::Raw => "raw mio, not encrypted".to_owned(),
             Self::Nbio => format!("nbio {} non-blocking, not encrypted", nbio::version()),
-            Self::Drumfire(io, suite) => {
+            Self::Drumfire(suite) => {
                 let suite = match suite {
                     Suite::Aes128Gcm => "AES-128-GCM",
                     Suite::ChaCha20Poly1305 => "ChaCha20",
                 };
-                format!("reliable, {}, {suite}", io.name())
+                format!("reliable, handler, gathered 1 ms, {suite}")
             }
         }
     }
@@ -88,13 +69,10 @@ impl Subject {
                 Child::role(PLAIN, Some(cores.server), &plain)
             }
             Self::Nbio => nbio::start(nbio.ok_or("nbio's server was not built")?, cores),
-            Self::Drumfire(io, _) => {
-                let (interface, gather) = match io {
-                    Io::Inline => (Interface::Inline, None),
-                    Io::Gathered => (Interface::Handler, Some(GATHERED)),
-                };
-                let config = EchoConfig::new(interface, connections);
-                Child::role(ECHO, Some(cores.server), &EchoConfig { gather, is_reliable: true, ..config })
+            Self::Drumfire(_) => {
+                let config = EchoConfig::new(Interface::Handler, connections);
+                let config = EchoConfig { gather: Some(GATHERED), is_reliable: true, ..config };
+                Child::role(ECHO, Some(cores.server), &config)
             }
         }
     }
@@ -103,8 +81,8 @@ impl Subject {
     pub(crate) fn connect(self, server: SocketAddr, count: usize) -> Result<Box<dyn Client>, String> {
         Ok(match self {
             Self::Raw => Box::new(PlainDatagrams::connect(server, PER_SOCKET, DATAGRAMS_EACH)?),
-            Self::Nbio => Box::new(nbio::WebSockets::connect(server, count, None)?),
-            Self::Drumfire(_, suite) => {
+            Self::Nbio => Box::new(nbio::WebSockets::connect(server, count)?),
+            Self::Drumfire(suite) => {
                 let settings = ClientSettings::new((server, key().public())).with_suite(suite)?;
                 let options = SendOptions::reliable_ordered();
                 let settings = ClientSettings { options, each: DATAGRAMS_EACH, ..settings };

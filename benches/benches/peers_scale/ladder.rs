@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Generator, KEEP_ALIVE_NS, at_intervals};
 use drumfire_benches::{
-    Arm, Bench, Child, Goal, Measured, PLAIN_BYTES_MAX, PlainDatagrams, SocketCounters, count, interleave,
-    median_cell, ratio_note,
+    Arm, Bench, Child, ClientPool, Goal, Measured, PLAIN, PLAIN_BYTES_MAX, Pace, PlainDatagrams, Reply,
+    SocketCounters, count, interleave, median_cell, ratio_note,
 };
+use drumfire_tools::report::ThreadReport;
 
-use crate::world::{
-    BATCH, MESSAGE_BYTES, PER_DROP, PER_SECOND, WARM_UP, World, program_percent, start_plain, ticking,
-    traffic,
-};
+use crate::world::{BATCH, MESSAGE_BYTES, RECEIVE_BUFFER_BYTES, World, ticking, traffic};
 
 /// The goal for the CPU over that of a plain server that gathers for the same time, with the clients and answers of [`OVER_PLAIN_AT`].
 const OVER_PLAIN: f64 = 1.4;
@@ -36,6 +34,12 @@ const DATAGRAMS_EACH: usize = 16;
 /// Bytes of the number that a plain datagram has in place of a message.
 const NUMBER_BYTES: usize = 8;
 
+/// The load runs this long before it is counted.
+const WARM_UP: Duration = Duration::from_millis(200);
+
+/// Messages that are lost with one drop of the kernel, at most: a train of 64 datagrams with several messages each.
+const PER_DROP: u64 = 64 * 4;
+
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let cores = bench.pin_load()?;
     let (steps, rates, counted): (&[u32], &[u32], _) = bench.extent().pick(
@@ -44,9 +48,10 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         (&STEPS[..], &[1_000, 100], Duration::from_secs(2)),
     );
     for &rate in rates {
-        let slots = steps[steps.len() - 1];
-        let world = World::start(ticking(rate, slots), Some(cores.server), PER_SECOND)?;
-        let plain = start_plain(rate, cores.server)?;
+        let (slots, interval) = (steps[steps.len() - 1], Duration::from_secs(1) / rate);
+        let world = World::start(ticking(interval, slots), cores.server)?;
+        let plain = (Pace::Every(interval), Reply::Asked, RECEIVE_BUFFER_BYTES);
+        let plain = Child::role(PLAIN, Some(cores.server), &plain)?;
         let plain_address = plain.address()?;
         Ladder { rate, slots, world, plain, plain_address }.climb(bench, steps, counted)?;
     }
@@ -68,14 +73,14 @@ impl Ladder {
             self.step(bench, clients, counted)?;
         }
         self.refuse(bench, bench.extent().pick(BATCH / 10, BATCH, BATCH))?;
-        let ended = self.world.ended();
-        let served = self.world.close()?;
+        let dropped = self.world.close()?;
         let plain = self.plain.finish_counts()?;
-        let left = count(&served, "left") + ended;
-        bench.results.none_of(format!("ladder: {} Hz: clients that were dropped", self.rate), left);
-        match (left, count(&plain, "refused")) {
+        bench.results.none_of(format!("ladder: {} Hz: clients that were dropped", self.rate), dropped);
+        match (dropped, count(&plain, "refused")) {
             (0, 0) => Ok(()),
-            (left, refused) => Err(format!("{left} clients were dropped, {refused} plain answers refused")),
+            (dropped, refused) => {
+                Err(format!("{dropped} clients were dropped, {refused} plain answers refused"))
+            }
         }
     }
 
@@ -85,20 +90,24 @@ impl Ladder {
         let sockets = (clients as usize).div_ceil(PER_PLAIN_SOCKET);
         let plain = |_| PlainDatagrams::connect(self.plain_address, PER_PLAIN_SOCKET, DATAGRAMS_EACH);
         let plain = (0..sockets).map(plain).collect::<Result<_, _>>()?;
-        let mut plain_traffic = traffic(clients as usize, PER_PLAIN_SOCKET, PER_SECOND, NUMBER_BYTES);
-        plain_traffic.bytes = NUMBER_BYTES;
+        let mut plain_traffic = traffic(clients, PER_PLAIN_SOCKET);
+        (plain_traffic.bytes, plain_traffic.answer_bytes) = (NUMBER_BYTES, NUMBER_BYTES);
         let plain_load = RefCell::new(Generator::over(plain_traffic, plain));
         let (world, counters) = (RefCell::new(&mut self.world), Cell::new(SocketCounters::default()));
         let mut arms = Vec::new();
         for down_bytes in DOWN_BYTES {
             let (world, plain_load, counters) = (&world, &plain_load, &counters);
-            let (plain, answer_bytes) = (&self.plain, usize::from(down_bytes));
+            let plain = &self.plain;
             arms.push(Arm::new(format!("{clients} clients, {down_bytes} B down"), move || {
                 let world = &mut **world.borrow_mut();
-                world.answer_with(answer_bytes)?;
-                let before = world.counters();
-                let outcome = world.round(counted, |_| Ok(()))?;
-                counters.set(world.counters().since(before));
+                world.answer_with(down_bytes.into())?;
+                let sum = |clients: &[ClientPool]| -> SocketCounters {
+                    clients.iter().map(ClientPool::counters).sum()
+                };
+                let before = sum(world.load.clients());
+                let judged = (true, PER_DROP);
+                let outcome = world.load.measure(&world.server, (WARM_UP, counted), judged, |_| Ok(()))?;
+                counters.set(sum(world.load.clients()).since(before));
                 Ok(outcome)
             }));
             arms.push(Arm::new(format!("{clients} plain, {down_bytes} B down"), move || {
@@ -115,11 +124,11 @@ impl Ladder {
     /// Connects a batch for which there is no room. Each client must be refused because the server is full.
     fn refuse(&mut self, bench: &mut Bench, count: u32) -> Result<(), String> {
         let Self { rate, slots, world, .. } = self;
-        let batch = world.connect_batch(count)?;
-        let told = batch.failed.get("refused: Full").copied().unwrap_or(0);
+        let failed = world.connect_batch(count)?;
+        let full = failed.get("refused: Full").copied().unwrap_or(0);
         let name = format!("ladder: {rate} Hz: told that the server is full, of {count} beyond {slots}");
-        bench.results.figure(name, Some(told as f64), "", Goal::AtLeast(f64::from(count)), "");
-        if told == u64::from(count) { Ok(()) } else { Err(format!("{count} beyond the limit: {batch:?}")) }
+        bench.results.figure(name, Some(full as f64), "", Goal::AtLeast(f64::from(count)), "");
+        if full == u64::from(count) { Ok(()) } else { Err(format!("{count} beyond the limit: {failed:?}")) }
     }
 }
 
@@ -130,6 +139,14 @@ fn imitate(client: &mut PlainDatagrams, counters: SocketCounters) {
     };
     let down_bytes = mean(counters.received_bytes, counters.received);
     client.ask(mean(counters.sent_bytes, counters.sent), u16::try_from(down_bytes).unwrap_or(u16::MAX));
+}
+
+/// The share of the server's CPU time that it spent in the program, in percent. The kernel counts it in ticks of 10 ms, so only the
+/// sum over all rounds says something.
+fn program_percent(arm: &Measured) -> f64 {
+    let threads = || arm.rounds.iter().flat_map(|report| &report.threads);
+    let user: f64 = threads().filter_map(|thread| thread.cpu_user_s).sum();
+    user / threads().filter_map(ThreadReport::cpu_s).sum::<f64>() * 100.0
 }
 
 /// Prints a step of the ladder in prose, as in the report on ENet, and adds its figures. Each arm is followed by that of as many plain

@@ -7,7 +7,7 @@ use drumfire_tools::clock;
 use drumfire_tools::report::RUN_DELAY_LIMIT;
 use drumfire_tools::table::thousands;
 
-use crate::world::{World, ticking};
+use crate::world::ticking;
 
 const SLOTS: [u32; 3] = [64, 8_192, 65_536];
 
@@ -53,11 +53,11 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 
 /// Measures a server without clients.
 fn without_clients(slots: u32, rate: u32, window: Duration, cores: Cores) -> Result<Usage, String> {
-    let world = World::start(ticking(rate, slots), Some(cores.server), 0)?;
+    let (server, _) = ticking(Duration::from_secs(1) / rate, slots).start(Some(cores.server))?;
     clock::pause(QUIET);
-    let watch = UsageWatch::begin(world.server.id());
+    let watch = UsageWatch::begin(server.id());
     clock::pause(window);
     let used = watch.used()?;
-    world.server.finish_counts()?;
+    server.finish_counts()?;
     Ok(used)
 }

@@ -5,9 +5,8 @@ use std::path::Path;
 use drumfire_benches::{
     Arm, ArmTable, Bench, CLoop, Goal, Measured, Pick, Values, busy_note, cell, median_cell,
 };
-use drumfire_socket::{Parker, Poller, Wait};
+use drumfire_socket::Wait;
 use drumfire_tools::choices::{Drain, SendMode};
-use drumfire_tools::host::{self, ThreadClock};
 use drumfire_tools::report::Report;
 
 use super::{RECEIVE_BUFFER_BYTES, Setup, sender_cell};
@@ -16,11 +15,8 @@ const FLOWS: u32 = 1_000;
 const SIZE: u32 = 128;
 const RATE: u64 = 250_000;
 
-/// The number of pauses over which their cost is averaged.
-const NAPS: u32 = 3_000;
-
 /// The share of the rate that a run must deliver. Below it the loads are not equal.
-pub(super) const DELIVERED: f64 = 0.98;
+const DELIVERED: f64 = 0.98;
 
 /// The value of receive calls per packet.
 const CALLS: &str = "calls per packet";
@@ -48,7 +44,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         let mut run = run();
         (run.receiver.drain, run.receiver.wait) = (drain, wait);
         arms.push(Arm::new(name, move || {
-            let outcome = run.outcome(|_| {})?;
+            let outcome = run.outcome()?;
             let calls = outcome.receive_calls as f64 / outcome.report.books.received.max(1) as f64;
             Ok((outcome.report, Values::from([(CALLS, calls)])))
         }));
@@ -63,26 +59,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         .print_with_limits();
     bench.results.rounds("drain", &measured)?;
     figures(&measured, bench);
-    let idle = host::idle().unwrap_or_default();
-    let name = "drain: CPU of one nap of 130 us with nothing to do";
-    bench.results.figure(name, nap_cpu_us(core), "us", Goal::Shown, &idle);
     Ok(())
-}
-
-/// Returns the CPU time of one pause of the gathering wait, which no batch makes cheaper.
-fn nap_cpu_us(core: usize) -> Option<f64> {
-    let thread = std::thread::spawn(move || {
-        host::pin_current_thread(core).ok()?;
-        let mut poller = Poller::new().ok()?;
-        let thread = host::current_thread_id()?;
-        let before = ThreadClock::sample(thread)?;
-        for _ in 0..NAPS {
-            poller.sleep(Wait::GATHER);
-        }
-        let used = ThreadClock::sample(thread)?.since(&before);
-        Some(used.run_ns as f64 / 1e3 / f64::from(NAPS))
-    });
-    thread.join().ok().flatten()
 }
 
 const P90: Pick = |latency| latency.p90;

@@ -4,22 +4,18 @@
 //! | --- | --- |
 //! | `drain` | CPU per packet of a plain C loop, the reference drain, and batches that gather, at the same load |
 //! | `pipeline` | what parsing, opening, and delivering add to a bare receive |
-//! | `steering` | how evenly flows spread over threads, by tag and by the kernel's hash |
-//! | `rates` | the rate of each of six threads, run by run |
-//! | `books` | the books of a receive buffer that overflows, and of a flood of empty datagrams |
-//! | `ladder` | drains by sizes by threads by send modes, as fast as possible, and what trains gain |
+//! | `trains` | packets per second of trains and of single datagrams, as fast as possible |
 //!
 //! The receiver is in this process and the sender in a process of its own. CPU is that of the receiver's threads. The books close in every
-//! run: a packet that is neither received nor in a named drop ends the bench.
+//! run: a packet that is neither received nor in a named drop ends the bench. Books under overload are those of `cargo xtask chaos C3` and
+//! `C4`. How evenly flows spread over threads is the subject of tests (`connections_are_spread_evenly_over_the_threads`), and
+//! `receiver --plot` shows the rate of each thread.
 #![forbid(unsafe_code)]
 
-mod books;
 mod drain;
-mod ladder;
 mod pipeline;
-mod steering;
+mod trains;
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -30,17 +26,10 @@ use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
 use drumfire_tools::cli::Traffic;
 use drumfire_tools::host;
 use drumfire_tools::receiver::{BoundReceiver, Observer, Outcome, Plan as Receiver};
-use drumfire_tools::report::Report;
 
 fn main() -> ExitCode {
-    let parts = [
-        part("drain", drain::measure),
-        part("pipeline", pipeline::measure),
-        part("steering", steering::measure),
-        part("rates", ladder::rates),
-        part("books", books::measure),
-        part("ladder", ladder::measure),
-    ];
+    let parts =
+        [part("drain", drain::measure), part("pipeline", pipeline::measure), part("trains", trains::measure)];
     let prepare = |bench: &mut Bench| bench.results.pinned_as(&Setup::of(bench).pinning());
     Program { prepare, roles: &[(SENDER, send)], ..Program::new("pps", &parts) }.main()
 }
@@ -74,10 +63,7 @@ impl Setup {
         match *self.cores.as_slice() {
             [] => "no thread to a core".to_owned(),
             [only] => format!("receiver and sender to core {only}, which is the only one"),
-            [receiver, sender, ..] => format!(
-                "receiver to core {receiver} and sender to core {sender}; in ladder and rates each thread to a core of its own, or \
-                 none with too few cores; none in steering"
-            ),
+            [receiver, sender, ..] => format!("receiver to core {receiver} and sender to core {sender}"),
         }
     }
 
@@ -95,11 +81,6 @@ impl Setup {
         Run { receiver, traffic }
     }
 
-    /// Whether this number of threads and a sender have a core each. Otherwise a rate is no throughput.
-    fn has_cores_for(&self, threads: u32) -> bool {
-        (threads as usize) < self.cores.len()
-    }
-
     fn interleave(&self, arms: Vec<Arm<'_>>) -> Result<Vec<Measured>, String> {
         interleave(arms, self.rounds)
     }
@@ -113,19 +94,14 @@ struct Run {
 
 impl Run {
     fn arm(self, name: impl Into<String>) -> Arm<'static> {
-        Arm::new(name, move || Ok((self.report()?, Values::new())))
+        Arm::new(name, move || Ok((self.outcome()?.report, Values::new())))
     }
 
-    fn report(&self) -> Result<Report, String> {
-        Ok(self.outcome(|_| {})?.report)
-    }
-
-    /// Runs receiver and sender. `on_ready` is called with the receiver's address when it is bound.
-    fn outcome(&self, on_ready: impl FnOnce(SocketAddr)) -> Result<Outcome, String> {
+    /// Runs receiver and sender.
+    fn outcome(&self) -> Result<Outcome, String> {
         let receiver =
             BoundReceiver::open(self.receiver.clone()).map_err(|error| format!("the receiver: {error}"))?;
         let sender = start_sender(receiver.address(), &self.traffic)?;
-        on_ready(receiver.address());
         // The sender prints a line at its end, after it has the books of the receiver.
         let is_stopped = || sender.line_within(Duration::ZERO).is_err();
         let mut observer = Observer { on_second: &mut |_| {}, on_note: &mut |_| {}, is_stopped: &is_stopped };
@@ -138,9 +114,4 @@ impl Run {
 /// The share of a core that the sending threads used, in percent, for a table.
 fn sender_cell(arm: &Measured) -> String {
     cell(arm.spread(|report| Some(report.sender_cores()? * 100.0)), 0)
-}
-
-/// A table cell without a value.
-fn dash() -> String {
-    "-".to_owned()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use drumfire_benches::{Arm, ArmTable, Bench, Goal, Measured, busy_note, cell};
 use drumfire_tools::choices::{Gro, SendMode, Stage, Suite};
 
-use super::{Setup, dash, sender_cell};
+use super::{Setup, sender_cell};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
@@ -85,11 +85,11 @@ fn print_stages(stages: &[StageArm], measured: &[Measured]) {
     ArmTable::new("stage", measured)
         .column("received Mpps", |arm| cell(arm.spread(|report| Some(report.pps / 1e6)), 2))
         .column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0))
-        .column("stage adds ns", |arm| added(arm).map_or_else(dash, |added| format!("{added:.0}")))
+        .column("stage adds ns", |arm| added(arm).map_or_else(String::new, |added| format!("{added:.0}")))
         // The rate for which a core has time, over that of the raw stage.
         .column("% of raw", |arm| {
             let share = raw.zip(arm.cpu_ns()).map(|(raw, arm)| raw.median / arm.median * 100.0);
-            share.map_or_else(dash, |share| format!("{share:.0}"))
+            share.map_or_else(String::new, |share| format!("{share:.0}"))
         })
         .column("sender % of a core", sender_cell)
         .print_with_limits();

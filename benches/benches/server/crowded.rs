@@ -42,7 +42,7 @@ impl Side {
         let (server, to) = EchoConfig::new(Interface::Poll, clients).start(Some(core))?;
         let mut pool = ClientPool::bind(ClientSettings::new(to), SOCKETS, clients)?;
         pool.connect_all(clients)?;
-        let traffic = Traffic::echo(Shape::Open { rate: 1 }, pool.peers(), MESSAGE_BYTES);
+        let traffic = Traffic::echo(Shape::Open { rate: 1 }, clients as usize, MESSAGE_BYTES);
         let mut generator = Generator::over(traffic, vec![pool]);
         generator.change(per_second, MESSAGE_BYTES);
         Ok(RefCell::new(Self { server, generator }))
@@ -51,7 +51,7 @@ impl Side {
     /// Ends the server and closes its books.
     fn close(self) -> Result<(), String> {
         let mut pools = self.generator.into_clients();
-        let served = close_server(self.server, &mut pools.iter_mut().collect::<Vec<_>>())?;
+        let served = close_server(self.server, &mut pools)?;
         close([("clients that left", count(&served, "left"), 0..=0)])
     }
 }

@@ -92,7 +92,7 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     results.spread(format!("{part}: CPU over a plain receiver's"), ratio, "x", Goal::AtMost(CPU_GOAL), "");
     let goal = if part == FEW.0 { Goal::AtMost(SHARE_GOAL) } else { Goal::Shown };
     results.spread(format!("{part}: server"), share, "% of a core", goal, "");
-    close_server(server, &mut [&mut pool])?;
+    close_server(server, std::slice::from_mut(&mut pool))?;
     plain.finish_counts()?;
     Ok(())
 }
@@ -118,9 +118,9 @@ impl Mirror {
         let until = clock::now() + time;
         while clock::now() < until {
             let mut came = false;
-            for index in 0..pool.sockets() {
+            for index in 0..self.sockets.len() {
                 let before = pool.counters_of(index);
-                came |= pool.poll_socket(index, |_| {});
+                came |= pool.poll_socket(index);
                 self.follow(index, pool.counters_of(index).since(before))?;
             }
             if pool.ended() > 0 {

@@ -30,9 +30,7 @@ fn main() -> ExitCode {
         part("neighbours", neighbours::run).with_sections(&["stalled", "abuser", "spender"]),
         part("faces", faces::run).with_sections(&["steady", "full"]),
     ];
-    let program = Program {
-        roles: &[(roles::ECHO, roles::echo), (PLAIN, plain), (neighbours::SERVER, neighbours::serve)],
-        ..Program::new("server", &parts)
-    };
+    let program =
+        Program { roles: &[(roles::ECHO, roles::echo), (PLAIN, plain)], ..Program::new("server", &parts) };
     program.main()
 }

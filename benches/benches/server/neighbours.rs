@@ -15,11 +15,11 @@
 use std::time::Duration;
 
 use drumfire::WhenFull;
-use drumfire_benches::roles::config;
+use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Child, Cores, CostlySender, Counts, FirstTask, Flood, FloodConfig, Goal, HEARD, Measured,
-    Outcome, Pick, Results, arguments, count, interleave, ratio_note, serve_with_first, take_from_stalled,
+    Arm, Bench, Cores, FirstTask, Flood, FloodConfig, Goal, HEARD, Measured, Outcome, Pick, Results, Target,
+    count, interleave, ratio_note, take_from_stalled,
 };
 
 use crate::round::{Round, load};
@@ -83,25 +83,18 @@ impl Neighbor {
         }
     }
 
-    /// The flood that it sends, if it sends one.
-    const fn flood(self) -> Option<FloodConfig> {
+    /// Connects it to a server, if there is one.
+    fn connect(self, to: Target) -> Result<Option<Flood>, String> {
         let (is_reliable, when_full) = match self {
-            Self::Quiet | Self::CostlySender => return None,
+            Self::Quiet => return Ok(None),
+            Self::CostlySender => return Flood::connect_costly(to, PER_SECOND).map(Some),
             Self::Stalled(when_full) => (true, when_full),
             Self::Abuser => (false, WhenFull::Block),
         };
         let (message_bytes, memory_bytes) = (MESSAGE_BYTES, MEMORY_BYTES);
-        Some(FloodConfig { per_second: PER_SECOND, message_bytes, is_reliable, when_full, memory_bytes })
+        let config = FloodConfig { message_bytes, is_reliable, when_full, memory_bytes };
+        Flood::connect(to, PER_SECOND, config).map(Some)
     }
-}
-
-/// The role of the server.
-pub(crate) const SERVER: &str = "async-server";
-
-/// Runs the server. The argument is the [`FirstTask`].
-pub(crate) fn serve(args: &str) -> Result<Counts, String> {
-    let config = config(1, CONNECTIONS_MAX).memory_bytes(MEMORY_BYTES, MEMORY_BYTES);
-    serve_with_first(config, arguments(args)?)
 }
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
@@ -124,36 +117,31 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn round(cores: Cores, counted: Duration, neighbor: Neighbor) -> Result<Outcome, String> {
-    let (server, to) = Child::server(SERVER, Some(cores.server), &neighbor.task())?;
+    let config = EchoConfig::new(Interface::Async, CONNECTIONS_MAX);
+    let config = EchoConfig { first: neighbor.task(), memory_bytes: Some(MEMORY_BYTES), ..config };
+    let (server, to) = config.start(Some(cores.server))?;
     // The neighbor connects before the players: the server takes the first connection for it.
-    let mut flood = neighbor.flood().map(|config| Flood::connect(to, config)).transpose()?;
-    let mut spender =
-        (neighbor == Neighbor::CostlySender).then(|| CostlySender::connect(to, PER_SECOND)).transpose()?;
+    let mut flood = neighbor.connect(to)?;
     let round = Round::run(PLAYERS, counted, (&server, to), |window, now| {
-        flood.as_mut().map_or(Ok(()), |flood| flood.poll(window, now))?;
-        spender.as_mut().map_or(Ok(()), |spender| spender.poll(window, now))
+        flood.as_mut().map_or(Ok(()), |flood| flood.poll(window, now))
     })?;
     let (counts, mut values) = (&round.echo.counts, round.echo.values());
     // All messages of the players, and those that did not come back or found no room.
     values.insert("sent", (counts.sent_in_all() + counts.refused) as f64);
     values.insert("lost", (counts.lost + counts.refused) as f64);
-    if let (Some(flood), Neighbor::Stalled(_)) = (&mut flood, neighbor) {
+    let is_stalled = matches!(neighbor, Neighbor::Stalled(_));
+    if let Some(flood) = flood.as_mut().filter(|_| is_stalled) {
         values.insert("kept bytes", take_from_stalled(&server)? as f64);
         flood.settle();
     }
-    let sent = flood.as_ref().map(Flood::sent).or(spender.as_ref().map(CostlySender::sent));
-    let in_window =
-        flood.as_ref().map(Flood::sent_in_window).or(spender.as_ref().map(CostlySender::sent_in_window));
-    let (report, served) = round.finish(server, sent.unwrap_or(0), false)?;
-    if let Some(sent) = in_window {
-        values.insert(RATE, sent as f64 / counted.as_secs_f64());
-    }
-    if let Some(flood) = &flood {
+    let (report, served) = round.finish(server, flood.as_ref().map_or(0, Flood::sent), false)?;
+    if let Some(flood) = &mut flood {
+        values.insert(RATE, flood.sent_in_window() as f64 / counted.as_secs_f64());
         values.insert("memory bytes", flood.memory_most_bytes() as f64);
-        match neighbor {
-            Neighbor::Stalled(_) => flood.close(count(&served, HEARD))?,
-            _ if flood.is_over() => return Err("the abuser was dropped".to_owned()),
-            _ => {}
+        if is_stalled {
+            flood.close(count(&served, HEARD))?;
+        } else if flood.is_over() {
+            return Err("the abuser was dropped".to_owned());
         }
     }
     Ok((report, values))

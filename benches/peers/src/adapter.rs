@@ -69,8 +69,6 @@ pub(crate) struct Library {
     pub(crate) has_one_thread: bool,
     /// The same for its client.
     pub(crate) client_has_one_thread: bool,
-    /// Whether it uses UDP, so that the relay can lose its datagrams.
-    pub(crate) is_udp: bool,
     /// Whether a message is lost only with its datagram, and never by a decision of the library.
     pub(crate) loses_only_datagrams: bool,
     /// Whether it has connections, which can be idle.
@@ -108,7 +106,6 @@ impl Library {
             connections_max: usize::MAX,
             has_one_thread: true,
             client_has_one_thread: true,
-            is_udp: true,
             loses_only_datagrams: false,
             has_connections: true,
             build: None,
@@ -162,7 +159,6 @@ pub(crate) fn all() -> Vec<Library> {
         optional!("quinn", quinn, "quinn"),
         optional!("gns", gns, "GameNetworkingSockets"),
         optional!("kcp", kcp, "tokio_kcp"),
-        libraries::nbio::libraries(),
     ]
     .concat()
 }

@@ -8,7 +8,6 @@ use drumfire_tools::report::Report;
 
 use crate::loads::Load;
 use crate::round::Row;
-use crate::why_missing;
 
 /// A library with AES-128 and with ChaCha20. An empty name stands for a cipher that is not compared.
 type Names = [&'static str; 2];
@@ -87,7 +86,7 @@ struct Outcome<'a> {
 
 /// Adds all figures of a load.
 pub(crate) fn figures(load: Load, rows: &[Row], measured: &[Measured], results: &mut Results) {
-    let outcomes: Vec<Outcome<'_>> = rows.iter().map(|row| Outcome::of(load, row, measured)).collect();
+    let outcomes: Vec<Outcome<'_>> = rows.iter().map(|row| Outcome::of(row, measured)).collect();
     for outcome in &outcomes {
         if load.shape == Shape::Idle {
             outcome.add_idle(results);
@@ -110,12 +109,12 @@ pub(crate) fn figures(load: Load, rows: &[Row], measured: &[Measured], results: 
 }
 
 impl<'a> Outcome<'a> {
-    fn of(load: Load, row: &'a Row, measured: &'a [Measured]) -> Self {
+    fn of(row: &'a Row, measured: &'a [Measured]) -> Self {
         let name = row.name();
         let failed = |arm: &Measured, line| format!("failed after {} rounds: {line}", arm.rounds.len());
         let measured = match measured.iter().find(|arm| arm.name == name) {
             Some(arm) => arm.failure.as_ref().map_or(Ok(arm), |line| Err(failed(arm, line))),
-            None => Err(format!("missing: {}", why_missing(load, row.tested).unwrap_or_default())),
+            None => Err(format!("missing: {}", row.tested.missing.as_deref().unwrap_or_default())),
         };
         Self { row, measured }
     }
@@ -199,7 +198,7 @@ mod tests {
         for (load, _, _, ours, others, _) in RATIOS {
             let load = Load::named(load).expect("a load");
             let rows = rows(load);
-            let outcomes: Vec<Outcome<'_>> = rows.iter().map(|row| Outcome::of(load, row, &[])).collect();
+            let outcomes: Vec<Outcome<'_>> = rows.iter().map(|row| Outcome::of(row, &[])).collect();
             for name in ours.into_iter().chain(others).filter(|name| !name.is_empty()) {
                 assert!(outcome_of(name, true, &outcomes).is_some(), "{}: {name}", load.name);
             }

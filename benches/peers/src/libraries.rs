@@ -7,7 +7,6 @@ pub(crate) mod enet;
 pub(crate) mod gns;
 #[cfg(feature = "kcp")]
 pub(crate) mod kcp;
-pub(crate) mod nbio;
 #[cfg(feature = "quinn")]
 pub(crate) mod quinn;
 pub(crate) mod raw;

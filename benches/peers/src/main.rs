@@ -68,11 +68,11 @@ fn run(bench: &mut Bench) -> Result<(), String> {
     let rows: Vec<Row> =
         adapter::built().iter().flat_map(|library| rows_of(load, library, &rounds)).collect();
     let cores = bench.pin_load()?;
-    let is_missing = |row: &&Row| why_missing(load, row.tested).is_some();
+    let is_missing = |row: &&Row| row.tested.missing.is_some();
     let arms = rows.iter().filter(|row| !is_missing(row));
     let arms = arms.map(|row| Arm::new(row.name(), move || round::run(cores, row, &rounds)));
     let measured = interleave_all(arms.collect(), rounds.plan);
-    show(load, &rows, &measured);
+    show(&rows, &measured);
     for arm in &measured {
         let failed = if arm.failure.is_some() { ", failed later" } else { "" };
         for report in &arm.rounds {
@@ -84,12 +84,6 @@ fn run(bench: &mut Bench) -> Result<(), String> {
     }
     goals::figures(load, &rows, &measured, &mut bench.results);
     Ok(())
-}
-
-/// Returns why a library has no part in a load.
-fn why_missing(load: Load, library: &Library) -> Option<String> {
-    let is_tcp = load.is_relayed && !library.is_udp;
-    library.missing.clone().or_else(|| is_tcp.then(|| "TCP does not go through the relay".to_owned()))
 }
 
 /// Returns the rows of a library: one for each way of delivery.
@@ -118,7 +112,7 @@ fn rows_of(load: Load, library: &'static Library, rounds: &loads::Rounds) -> Vec
 }
 
 /// Prints the table of a load, and why libraries are not in it.
-fn show(load: Load, rows: &[Row], measured: &[Measured]) {
+fn show(rows: &[Row], measured: &[Measured]) {
     let text = |arm: &Measured, of: fn(&Row) -> String| {
         rows.iter().find(|row| row.name() == arm.name).map_or_else(String::new, of)
     };
@@ -133,7 +127,7 @@ fn show(load: Load, rows: &[Row], measured: &[Measured]) {
         println!("  {}: failed after {} rounds", arm.name, arm.rounds.len());
     }
     for row in rows {
-        if let Some(why) = why_missing(load, row.tested) {
+        if let Some(why) = &row.tested.missing {
             println!("  {}: missing: {why}", row.tested.name);
         }
     }
@@ -154,8 +148,6 @@ mod tests {
             for Library { family, .. } in libraries.iter().filter(|library| library.has_connections) {
                 assert!(rows.iter().any(|row| row.tested.family == *family), "{}: {family}", load.name);
             }
-            let tcp = rows.iter().find(|row| row.tested.family == "nbio").expect("found above");
-            assert_eq!(why_missing(load, tcp.tested).is_some(), load.is_relayed, "{}", load.name);
         }
     }
 }

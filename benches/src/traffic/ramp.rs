@@ -12,21 +12,17 @@ const CONNECTING_MAX: usize = 64;
 /// The interval in which established connections are polled while others connect.
 const UPKEEP_NS: u64 = 100_000_000;
 
-/// Clients, and the times at which the connections of each were begun and at which all of them were established. Times are nanoseconds of
-/// the host's clock.
-type Connected<C> = (Vec<C>, Vec<(u64, u64)>);
-
 impl Traffic {
     /// Makes all connections. `client` begins the given number of connections that belong to one client.
-    pub(super) fn connect<C: Client>(
+    pub fn connect<C: Client>(
         &self,
         mut client: impl FnMut(usize) -> Result<C, String>,
-    ) -> Result<Connected<C>, String> {
+    ) -> Result<Vec<C>, String> {
         let Self { connections, per_client, per_second, patience, .. } = *self;
         let ramp = Duration::from_secs(per_second.map_or(0, |rate| connections as u64 / rate.max(1)));
         let deadline = clock::now() + ramp + patience;
         let interval = per_second.map_or(0, |rate| per_client as u64 * 1_000_000_000 / rate.max(1));
-        let (mut clients, mut times) = (Vec::<C>::new(), Vec::<(u64, Option<u64>)>::new());
+        let mut clients = Vec::<C>::new();
         let (mut begun, mut ready, mut due, mut upkeep) = (0, 0, 0, clock::host_ns());
         while begun < connections || ready < clients.len() {
             let now = clock::host_ns();
@@ -34,7 +30,6 @@ impl Traffic {
             if begun < connections && has_room && now >= due {
                 let some = per_client.min(connections - begun);
                 clients.push(client(some)?);
-                times.push((now, None));
                 begun += some;
                 // Lost time is not made up for, because a server refuses connections that come too fast.
                 due = now + interval;
@@ -43,15 +38,12 @@ impl Traffic {
             if from == 0 {
                 upkeep = now + UPKEEP_NS;
             }
-            for (client, (_, established)) in clients.iter_mut().zip(&mut times).skip(from) {
+            for client in &mut clients[from..] {
                 let now = clock::host_ns();
                 client.receive(now, &mut |_, _| {})?;
                 client.flush(now)?;
-                if client.is_ready() {
-                    established.get_or_insert_with(clock::host_ns);
-                }
             }
-            ready += times[ready..].iter().take_while(|(_, established)| established.is_some()).count();
+            ready += clients[ready..].iter().take_while(|client| client.is_ready()).count();
             if clock::now() > deadline {
                 return Err(format!("{connections} connections were not made in time"));
             }
@@ -59,7 +51,6 @@ impl Traffic {
                 clock::pause(REST);
             }
         }
-        let times = times.into_iter().map(|(begun, established)| (begun, established.unwrap_or(begun)));
-        Ok((clients, times.collect()))
+        Ok(clients)
     }
 }

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use drumfire_tools::clock;
-use drumfire_tools::host;
-use drumfire_tools::report::{Accounting, IN_LOST_DATAGRAMS, Report, ThreadReport};
+use drumfire_tools::report::{Accounting, IN_LOST_DATAGRAMS, Report};
 
 use super::{Client, Generator, Polling, Shape, Traffic, Turns};
-use crate::host::{DropWatch, WindowUsage, WindowWatch};
+use crate::host::{DropWatch, WindowUsage, WindowWatch, report_of};
 use crate::process::Child;
 use crate::rounds::{Outcome, Values};
 use crate::tally::{EchoCounts, Window};
@@ -53,17 +52,9 @@ impl EchoRound {
         }
         let books = Accounting::new(counts.out_at_start + counts.sent, counts.echoed);
         let books = books.dropped(OUTSTANDING, counts.late);
-        let cpu = Some(self.usage.server.cpu_over(window.length()));
-        let thread = ThreadReport { received: counts.echoed, ..ThreadReport::default() };
-        let report = Report {
-            machine: host::machine(),
-            window_s: window.length().as_secs_f64(),
-            books: lost.iter().fold(books, |books, (name, count)| books.dropped(name, *count)),
-            threads: vec![thread.with_cpu(cpu)],
-            latency_ns: counts.latency,
-            ..Report::default()
-        };
-        let mut report = report.derived();
+        let books = lost.iter().fold(books, |books, (name, count)| books.dropped(name, *count));
+        let cpu = self.usage.server.cpu_over(window.length());
+        let mut report = report_of(cpu, window.length(), books, counts.latency);
         report.limited_by = self.is_client_limit().then(|| "client".to_owned());
         self.usage.note_in(&mut report, has_one_thread);
         Ok(report)
@@ -102,8 +93,8 @@ impl EchoRound {
             (Shape::Open { .. }, _) => counts.delay.is_some_and(|delay| delay.p90 > traffic.late_ns),
             // Its path has delays and losses, which limit a closed loop.
             (Shape::Closed { .. }, Polling::Rest) => false,
-            (Shape::Closed { .. }, Polling::Single) => !is_full || self.idle_share() < IDLE_LEAST,
-            (Shape::Closed { .. }, _) => !is_full,
+            (Shape::Closed { .. }, Polling::Batch) => !is_full || self.idle_share() < IDLE_LEAST,
+            (Shape::Closed { .. }, Polling::Turns) => !is_full,
         }
     }
 }
@@ -183,10 +174,9 @@ mod tests {
 
     #[test]
     fn a_closed_loop_is_limited_by_a_client_that_is_never_idle() {
-        let single = |shape| Traffic { polling: Polling::Single, ..Traffic::echo(shape, 1, 64) };
         let is_limited = |shape, idle_polls, core_share| {
             let counts = EchoCounts { polls: 100, idle_polls, ..EchoCounts::default() };
-            round(counts, single(shape), core_share).is_client_limit()
+            round(counts, Traffic::echo(shape, 1, 64), core_share).is_client_limit()
         };
         let closed = Shape::Closed { outstanding: 1 };
         assert!(!is_limited(closed, 5, 0.9) && is_limited(closed, 5, 0.89) && is_limited(closed, 4, 1.0));
