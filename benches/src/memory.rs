@@ -291,18 +291,18 @@ impl SealedPeer {
             .expect("room for a message");
     }
 
-    /// Takes the next packet to the peer. Returns its number and its length, or `None` when no packet may be sent now.
+    /// Takes the next packet to the peer. Returns its number, or `None` when no packet may be sent now.
     ///
     /// # Panics
     ///
     /// When the datagram is no packet of a connection.
-    pub fn take_packet(&mut self) -> Option<(PacketNumber, usize)> {
+    pub fn take_packet(&mut self) -> Option<PacketNumber> {
         let mut memory = [0; DATAGRAM_BYTES];
         let bytes = self.endpoint.poll_transmit(self.now, &mut memory)?.bytes;
         let header = TransportHeader::decode(&memory[..bytes], self.id_length).expect("a packet");
         let number = header.number.expand(self.newest);
         self.newest = Some(number);
-        Some((number, bytes))
+        Some(number)
     }
 }
 

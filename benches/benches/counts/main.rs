@@ -7,7 +7,7 @@
 //!
 //! `cargo xtask bench --gate` compares the counts with `benches/counts.toml`. Some stages have a limit here as well: the cost of a
 //! datagram without keys, and the cost of a packet full of one kind of frame. `--quick` makes a tenth of the calls and leaves out a stage
-//! that takes long to prepare. `--only STAGE` runs one stage.
+//! that takes long to prepare.
 #![forbid(unsafe_code)]
 
 mod packets;
@@ -17,9 +17,10 @@ use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
 
 use drumfire_benches::hellos::Flaw;
-use drumfire_benches::steps::{self, COUNTED_PART, Step, Stream};
+use drumfire_benches::steps::{COUNTED_PART, Step, Stream, find, receive_unreliable};
 use drumfire_benches::{Bench, Counts, Extent, Goal, Program, ROLE_FLAG, UNPINNED, arguments, part};
 use drumfire_crypto::Suite;
+use drumfire_proto::Config;
 
 use packets::{DATAGRAM_BYTES, ONE_MESSAGE, PACKETS, Packet, WAITED_FOR, WAITING};
 use stages::{PAYLOAD, sealed};
@@ -45,10 +46,8 @@ const fn stage(name: &'static str, calls: u64, run: fn(u64)) -> Stage {
     Stage { name, work: Work::Calls(calls, run), goal: Goal::Shown }
 }
 
-impl Stage {
-    const fn at_most(self, most: f64) -> Self {
-        Self { goal: Goal::AtMost(most), ..self }
-    }
+const fn limited(name: &'static str, calls: u64, most: f64, run: fn(u64)) -> Stage {
+    Stage { goal: Goal::AtMost(most), ..stage(name, calls, run) }
 }
 
 /// The stage that takes long to prepare. One run is enough, because its first call is like any other.
@@ -57,11 +56,11 @@ const LONG_PREPARED: &str = "tick, 8,192 idle connections";
 /// The stages in the order of a packet's path. The limits are those of a datagram from a sender without keys.
 static STAGES: [Stage; 29] = [
     stage("parse", 1_024, stages::parse),
-    stage("look-up and replay window", 1_024, |count| steps::find(&mut sealed(), count)),
+    stage("look-up and replay window", 1_024, |count| find(&mut sealed(Config::default()), count)),
     stage("open, ChaCha20-Poly1305", 1_024, |count| stages::open(Suite::ChaCha20Poly1305, count)),
     stage("open, AES-128-GCM", 1_024, |count| stages::open(Suite::Aes128Gcm, count)),
     stage("event hand-over", 1_024, stages::take_events),
-    stage("receive, unreliable", 2_048, |count| steps::receive_unreliable(&mut sealed(), count)),
+    stage("receive, unreliable", 2_048, |count| receive_unreliable(&mut sealed(Config::default()), count)),
     stage("receive, reliable ordered", 2_048, |count| Stream::new(true, ONE).run(count, Step::Receive)),
     stage("hear an ack of 1 packet", 512, |count| stages::receive_acks(count, 1)),
     stage("hear an ack of 32 packets", 64, |count| stages::receive_acks(count, 32)),
@@ -76,14 +75,13 @@ static STAGES: [Stage; 29] = [
     stage("keep-alive exchange", 256, stages::keep_alive),
     stage(LONG_PREPARED, 1_000, stages::tick),
     stage("handshake", 20, stages::handshake),
-    stage("Hello without a cookie", 256, |count| stages::refuse(Flaw::NoCookie, count)).at_most(3_000.0),
-    stage("Hello with a bad cookie", 256, |count| stages::refuse(Flaw::BadCookie, count)).at_most(3_000.0),
-    stage("Hello with a bad token", 256, |count| stages::refuse(Flaw::BadToken, count)).at_most(15_000.0),
-    stage("Hello with a bad MAC", 256, |count| stages::refuse(Flaw::BadMac, count)).at_most(40_000.0),
-    stage("packet with a forged id", 1_024, stages::forged_id).at_most(500.0),
+    limited("Hello without a cookie", 256, 3_000.0, |count| stages::refuse(Flaw::NoCookie, count)),
+    limited("Hello with a bad cookie", 256, 3_000.0, |count| stages::refuse(Flaw::BadCookie, count)),
+    limited("Hello with a bad token", 256, 15_000.0, |count| stages::refuse(Flaw::BadToken, count)),
+    limited("Hello with a bad MAC", 256, 40_000.0, |count| stages::refuse(Flaw::BadMac, count)),
+    limited("packet with a forged id", 1_024, 500.0, stages::forged_id),
     stage("ack of 32 ranges, 2,048 in flight", 4, |count| stages::widest_acks(count, 2_048, 2)),
-    stage("ack of 32 ranges, 4,096 in flight", 4, |count| stages::widest_acks(count, 4_096, 2))
-        .at_most(150_000.0),
+    limited("ack of 32 ranges, 4,096 in flight", 4, 150_000.0, |count| stages::widest_acks(count, 4_096, 2)),
     stage("ack that leaves 2,048 lost", 2, |count| stages::widest_acks(count, 2_048, 64)),
     stage("ack that leaves 4,096 lost", 2, |count| stages::widest_acks(count, 4_096, 128)),
 ];
@@ -115,21 +113,15 @@ const PACKET_RATIO: f64 = 20.0;
 /// The delivery of a message that waited over a packet with a message of 64 B, at most.
 const DELIVERED_RATIO: f64 = 1.0;
 
-fn all_stages() -> impl Iterator<Item = &'static Stage> {
-    STAGES.iter().chain(&PACKETS)
-}
-
 fn main() -> ExitCode {
-    let names: Vec<_> = all_stages().map(|stage| stage.name).collect();
-    let parts = [part("counts", run).with_sections(names.leak())];
-    Program { roles: &[(COUNTED, run_counted)], ..Program::new("counts", &parts) }.main()
+    Program { roles: &[(COUNTED, run_counted)], ..Program::new("counts", &[part("counts", run)]) }.main()
 }
 
 /// Runs under valgrind. The arguments are the name of a stage, and its number of calls or the size of its packet.
 fn run_counted(args: &str) -> Result<Counts, String> {
     let (name, number): (String, u64) = arguments(args)?;
-    let stage = all_stages().find(|stage| stage.name == name).ok_or_else(|| format!("no stage {name}"))?;
-    match &stage.work {
+    let stage = STAGES.iter().chain(&PACKETS).find(|stage| stage.name == name);
+    match &stage.ok_or_else(|| format!("no stage {name}"))?.work {
         Work::Calls(_, run) => run(number),
         Work::Packet(packet) => packets::receive(packet, number),
     }
@@ -145,12 +137,8 @@ fn run(bench: &mut Bench) -> Result<(), String> {
     println!("counted by {}", String::from_utf8_lossy(&version.stdout).trim());
     let is_quick = bench.extent() == Extent::Quick;
     let mut counts = BTreeMap::new();
-    for stage in all_stages() {
-        if !bench.wants(stage.name) {
-            continue;
-        }
+    for stage in STAGES.iter().chain(&PACKETS) {
         if is_quick && stage.name == LONG_PREPARED {
-            bench.results.figure(stage.name, None, "instructions", stage.goal, "not in a quick run");
             continue;
         }
         let each = count(stage, is_quick)? as f64;

@@ -12,7 +12,7 @@ use drumfire_benches::steps::count_if;
 use drumfire_proto::{ChannelId, Config, Inbound};
 use drumfire_puppet::DrawnFrame::{self, *};
 use drumfire_wire::limits::ACK_RANGES_SENT;
-use drumfire_wire::{AckRange, ConnectionId, Delivery, EncodeError, MessageId, PacketNumber, Skip};
+use drumfire_wire::{ConnectionId, Delivery, EncodeError, MessageId, PacketNumber, Skip};
 
 use crate::stages::{ranges, send_values};
 use crate::{Stage, Work};
@@ -20,18 +20,10 @@ use crate::{Stage, Work};
 /// The packet with which the others are compared.
 pub(crate) const ONE_MESSAGE: &str = "packet with one message of 64 B";
 
-/// The virtual time between two packets.
-const INTERVAL: Duration = Duration::from_micros(10);
-
 /// The size of datagrams that every path carries, and the size of the largest datagrams.
-pub(crate) const DATAGRAM_BYTES: [usize; 2] = [1_200, DATAGRAM_MAX_BYTES];
+pub(crate) const DATAGRAM_BYTES: [usize; 2] = [1_200, 1_472];
 
-const DATAGRAM_MAX_BYTES: usize = 1_472;
-
-/// Packets in flight when acks are counted.
-const IN_FLIGHT: u64 = 2_048;
-
-/// The number of these packets that were acknowledged before: two for each range of an ack.
+/// The number of packets that were acknowledged before: two for each range of an ack.
 const ACKNOWLEDGED: usize = 2 * ACK_RANGES_SENT;
 
 /// The packet that delivers messages of earlier packets, and their number. There is credit for a few more. The cost of each is compared
@@ -108,7 +100,7 @@ pub(crate) static PACKETS: [Stage; 30] = [
         _ => message(0, Delivery::Unreliable, 0),
     }),
     full("packet of an ack and timestamps", acknowledge_all, |facts, at| match at {
-        0 => ack(ranges(&facts.numbers[ACKNOWLEDGED - 1..ACKNOWLEDGED])),
+        0 => ack(&facts.numbers[ACKNOWLEDGED - 1..ACKNOWLEDGED]),
         at => Timestamp(at),
     }),
     full("packet of credits", fresh, |_, at| Credit(at + 1)),
@@ -153,14 +145,13 @@ fn skip(id: u64, after: Option<u64>) -> DrawnFrame {
     DrawnFrame::Skip(Skip { channel, id: MessageId(id), after: after.map(MessageId), bytes: 0 })
 }
 
-fn ack(ranges: Vec<AckRange>) -> DrawnFrame {
-    Ack { delay: Duration::ZERO, ranges }
+fn ack(numbers: &[PacketNumber]) -> DrawnFrame {
+    Ack { delay: Duration::ZERO, ranges: ranges(numbers) }
 }
 
 /// An ack of as many ranges as possible, of packets that were acknowledged before.
 fn ack_again(facts: &Facts) -> DrawnFrame {
-    let numbers = facts.numbers[..ACKNOWLEDGED].iter().step_by(2).rev();
-    ack(numbers.filter_map(|number| AckRange::new(*number, *number)).collect())
+    ack(&facts.numbers[..ACKNOWLEDGED].iter().step_by(2).copied().collect::<Vec<_>>())
 }
 
 /// Returns a number that has room in a field.
@@ -203,7 +194,7 @@ impl Receiver {
         is_counted: bool,
     ) {
         let SealedPeer { endpoint, sealer, address, now, .. } = &mut self.sealed;
-        let (mut memory, mut answer) = ([0; DATAGRAM_MAX_BYTES], [0; DATAGRAM_MAX_BYTES]);
+        let (mut memory, mut answer) = ([0; DATAGRAM_BYTES[1]], [0; DATAGRAM_BYTES[1]]);
         let sealed = sealer.seal_frames(&mut memory[..datagram_bytes], 0, |writer| {
             match frames.try_for_each(|frame| frame.write(writer)) {
                 Ok(()) | Err(EncodeError::NoRoom { .. }) => Some(()),
@@ -211,7 +202,7 @@ impl Receiver {
             }
         });
         let bytes = &mut memory[..sealed.expect("frames and keys")];
-        now.monotonic = now.monotonic.after(INTERVAL);
+        now.monotonic = now.monotonic.after(Duration::from_micros(10));
         count_if(is_counted, || {
             endpoint.handle_datagrams(*now, [Inbound { from: (*address).into(), bytes }]);
             endpoint.handle_timeout(*now);
@@ -225,7 +216,7 @@ impl Receiver {
         // Nothing is allocated here, because the state of the allocator is part of the counts.
         for from in numbers.clone().step_by(per_packet) {
             let to = numbers.end.min(from + per_packet as u64);
-            self.receive((from..to).map(frame), DATAGRAM_MAX_BYTES, false);
+            self.receive((from..to).map(frame), DATAGRAM_BYTES[1], false);
         }
         self
     }
@@ -282,9 +273,9 @@ fn make_loose() -> Receiver {
 /// Many packets are in flight, each with a value. The first of them are acknowledged.
 fn acknowledge_all() -> Receiver {
     let mut receiver = fresh();
-    receiver.facts.numbers = send_values(&mut receiver.sealed, 0..IN_FLIGHT);
-    let ranges = ranges(&receiver.facts.numbers[..ACKNOWLEDGED]);
-    receiver.receive([ack(ranges)].into_iter(), DATAGRAM_MAX_BYTES, false);
+    receiver.facts.numbers = send_values(&mut receiver.sealed, 0..2_048);
+    let acked = ack(&receiver.facts.numbers[..ACKNOWLEDGED]);
+    receiver.receive([acked].into_iter(), DATAGRAM_BYTES[1], false);
     receiver
 }
 
