@@ -201,33 +201,37 @@ fn a_value_has_at_most_1024_bytes() {
 
 #[test]
 fn after_a_burst_of_loss_the_newest_values_arrive_soon() {
-    let mut world = World::new(5, Link { delay: Duration::from_millis(25), ..CLEAN });
-    let (client, _) = world.connected();
-    let update = |world: &mut World, round: u32, share: u32| {
-        for key in (0..500_u32).filter(|key| (key + round).is_multiple_of(share)) {
-            let bytes = [round.to_be_bytes(), key.to_be_bytes()].concat();
-            world.send(CLIENT, client, 1, &bytes, SendOptions::reliable_latest(key.into())).unwrap();
+    // Bursts of 50 ms to a second.
+    for lost in [2, 8, 20, 40] {
+        let mut world = World::new(5, Link { delay: Duration::from_millis(25), ..CLEAN });
+        let (client, _) = world.connected();
+        let update = |world: &mut World, round: u32, share: u32| {
+            for key in (0..500_u32).filter(|key| (key + round).is_multiple_of(share)) {
+                let bytes = [round.to_be_bytes(), key.to_be_bytes()].concat();
+                world.send(CLIENT, client, 1, &bytes, SendOptions::reliable_latest(key.into())).unwrap();
+            }
+            world.run(Duration::from_millis(25));
+        };
+        // Returns whether the newest value before this round has arrived, or a newer one, for each key.
+        let has_all = |world: &mut World, before: u32| {
+            let mut newest = [0; 500];
+            for (_, bytes) in world.messages(SERVER) {
+                let [round, key] =
+                    [&bytes[..4], &bytes[4..]].map(|part| u32::from_be_bytes(part.try_into().unwrap()));
+                newest[key as usize] = round;
+            }
+            let last = |key: u32| (0..before).rev().find(|round| (key + round).is_multiple_of(10)).unwrap();
+            (0_u32..).zip(newest).all(|(key, round)| round >= last(key))
+        };
+        update(&mut world, 0, 1);
+        let (calm, end) = (10 + lost, 20 + lost);
+        for round in 1..end {
+            world.link.loss = if (10..calm).contains(&round) { 100 } else { 0 };
+            update(&mut world, round, 10);
         }
-        world.run(Duration::from_millis(25));
-    };
-    update(&mut world, 0, 1);
-    for round in 1..40 {
-        // Half a second of it is lost.
-        world.link.loss = if (10..30).contains(&round) { 100 } else { 0 };
-        update(&mut world, round, 10);
-    }
-    world.link.loss = 0;
-    let before = world.messages(SERVER).len();
-    world.run(Duration::from_millis(250));
-    let mut newest = [0; 500];
-    for (_, bytes) in world.messages(SERVER) {
-        let [round, key] =
-            [&bytes[..4], &bytes[4..]].map(|part| u32::from_be_bytes(part.try_into().unwrap()));
-        newest[key as usize] = round;
-    }
-    for (key, round) in (0_u32..).zip(newest) {
-        let last = (0..40).rev().find(|round| (key + round).is_multiple_of(10)).unwrap();
-        assert_eq!(round, last, "key {key}, {before} came before");
+        assert!(has_all(&mut world, calm), "250 ms after {lost} lost rounds");
+        world.run(Duration::from_millis(250));
+        assert!(has_all(&mut world, end), "250 ms after the last round, with {lost} lost rounds");
     }
 }
 
