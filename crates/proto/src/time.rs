@@ -114,7 +114,8 @@ impl Millis {
     /// Returns the moment this much after another, or the last moment on overflow.
     #[inline]
     pub(crate) fn after(self, moment: Moment) -> Moment {
-        moment.after(self.to_duration())
+        // The way through a `Duration` costs two divisions by constants.
+        Moment(moment.0.saturating_add(u64::from(self.0).saturating_mul(1_000_000)))
     }
 }
 

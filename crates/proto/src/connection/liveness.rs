@@ -98,7 +98,7 @@ impl Liveness {
         // A keep-alive that waits to be sent needs no timer, and memory is released once.
         let keep_alive = (self.is_client && !self.is_ping_pending).then(|| self.keep_alive_at());
         let idle = (!self.is_shrunk).then(|| self.idle_at());
-        keep_alive.into_iter().chain(idle).min()
+        keep_alive.map_or(idle, |keep_alive| Some(idle.map_or(keep_alive, |idle| idle.min(keep_alive))))
     }
 
     /// Returns whether a keep-alive is due, once per keep-alive.
