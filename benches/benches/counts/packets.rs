@@ -23,6 +23,9 @@ pub(crate) const ONE_MESSAGE: &str = "packet with one message of 64 B";
 /// The size of datagrams that every path carries, and the size of the largest datagrams.
 pub(crate) const DATAGRAM_BYTES: [usize; 2] = [1_200, 1_472];
 
+/// The longest header of a packet, and the tag.
+const HEADER_AND_TAG_BYTES: usize = 1 + 8 + 4 + 16;
+
 /// The number of packets that were acknowledged before: two for each range of an ack.
 const ACKNOWLEDGED: usize = 2 * ACK_RANGES_SENT;
 
@@ -56,7 +59,7 @@ const fn single(name: &'static str, receiver: fn() -> Receiver, frame: Draw) -> 
 /// All packets. The one with which the others are compared comes first.
 pub(crate) static PACKETS: [Stage; 30] = [
     single(ONE_MESSAGE, fresh, |_, _| message(0, Delivery::Unreliable, 64)),
-    full("packet of padding", fresh, |_, _| Padding { bytes: 1 }),
+    single("packet of padding", fresh, |facts, _| Padding { bytes: facts.room_bytes }),
     full("packet of pings", fresh, |_, _| Ping),
     full("packet of pings and padding", fresh, |_, at| if at % 2 == 0 { Ping } else { Padding { bytes: 1 } }),
     full("packet of ack requests", fresh, |_, _| AckRequest),
@@ -172,6 +175,8 @@ struct Facts {
     next: u64,
     /// Packets of the receiver in flight.
     numbers: Vec<PacketNumber>,
+    /// Bytes that the frames of the packet have at least, after its header and its tag.
+    room_bytes: usize,
 }
 
 impl Receiver {
@@ -283,7 +288,8 @@ fn acknowledge_all() -> Receiver {
 pub(crate) fn receive(packet: &Packet, datagram_bytes: u64) {
     let mut receiver = (packet.receiver)();
     let dropped = receiver.sealed.endpoint.stats().dropped_count();
-    let facts = std::mem::take(&mut receiver.facts);
+    let mut facts = std::mem::take(&mut receiver.facts);
+    facts.room_bytes = small::<usize>(datagram_bytes) - HEADER_AND_TAG_BYTES;
     let frames = (0..).map(|at| (packet.frame)(&facts, at)).take(packet.most);
     receiver.receive(frames, small(datagram_bytes), true);
     assert_eq!(receiver.sealed.endpoint.stats().dropped_count(), dropped, "the packet is received");
