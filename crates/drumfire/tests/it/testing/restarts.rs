@@ -283,7 +283,7 @@ fn a_full_server_is_retried_after_the_requested_time() {
     for player in 0..2 {
         let token =
             world.issue(&TokenRequest::new(PlayerId(player), world.server.local_addr(), public), &key);
-        world.join_with(&token.unwrap(), &config()).unwrap();
+        world.join_with(token.unwrap(), &config()).unwrap();
         world.advance(2 * SECOND);
     }
     let heard = events(&mut world, 1);
