@@ -353,9 +353,9 @@ pub const GRANULARITY: Duration = Duration::from_millis(1);
 /// A packet is lost when one with a number this much larger was acknowledged (RFC 9002 section 6.1.1).
 pub const PACKET_THRESHOLD: u64 = 3;
 
-/// The time without an ack for which probe timeouts do not double. RFC 9002 section 6.2.1 doubles from the first one
-/// on, so that the wait after a radio outage is as long again as the outage. A player who walks from one access point to
-/// the next has such an outage of up to a second.
+/// The time without an ack for which probe timeouts do not double while reliable messages are in flight. RFC 9002 section
+/// 6.2.1 doubles from the first one on, so that the wait after a radio outage is as long again as the outage. A player who
+/// walks from one access point to the next has such an outage of up to a second.
 pub const BACK_OFF_AFTER: Duration = Duration::from_millis(1_100);
 
 /// The number of consecutive probe timeouts that do not double, at most. A path that is gone for eight seconds then takes at

@@ -150,7 +150,12 @@ impl InFlightPackets {
 
     /// How long to wait after the last probe, when the wait before the first one was `first`.
     fn backed_off(&self, first: Duration) -> Duration {
-        let even = nanos(BACK_OFF_AFTER).checked_div(nanos(first)).unwrap_or(u64::MAX);
+        // Pings and unreliable messages lose nothing by a later probe. If their waits stayed equal too, all quiet connections of
+        // a server that is overloaded for a moment would probe it ten times per second, and keep it overloaded.
+        let even = match self.in_flight.urgency() {
+            AckUrgency::High => nanos(BACK_OFF_AFTER).checked_div(nanos(first)).unwrap_or(u64::MAX),
+            AckUrgency::Low | AckUrgency::Late | AckUrgency::None => 0,
+        };
         let even = saturated(even, PROBES_BEFORE_BACK_OFF).min(PROBES_BEFORE_BACK_OFF);
         let doublings = self.probe_count.saturating_sub(even).min(PROBE_DOUBLINGS_MAX);
         const { assert!(PROBE_DOUBLINGS_MAX < u32::BITS, "a wait that is doubled too often starts over") };

@@ -255,6 +255,21 @@ fn check_probe_waits(round_trip: u64, constant_count: usize) {
 }
 
 #[test]
+fn probes_without_reliable_data_double_from_the_first_one() {
+    let mut loss = Loss::default();
+    send(&mut loss, 0..1);
+    ack(&mut loss, 10, &[(0, 0)], 1).unwrap();
+    loss.on_sent(SentPacket { carried: 0, is_repeated: false, urgency: AckUrgency::Low, ..sent(20) });
+    let (first, mut last) = (loss.probe_timeout(), ms(20));
+    for doublings in 0..10 {
+        let due = loss.deadline().unwrap();
+        assert_eq!(due.since(last), (first * (1 << doublings)).min(Duration::from_millis(700)));
+        assert_eq!(loss.on_timeout(due, |_, _, _| unreachable!()), TimerOutcome::Probe);
+        last = due;
+    }
+}
+
+#[test]
 fn acks_of_other_packets_do_not_postpone_a_probe() {
     let mut loss = Loss::default();
     send(&mut loss, 0..4);
