@@ -28,7 +28,7 @@ const WARM_UP: Duration = Duration::from_millis(300);
 const WINDOW: Duration = Duration::from_millis(1_200);
 
 /// The interval in which the sockets of the other side are emptied, so that they do not overflow, and its acknowledgments and probes are
-/// sent. Without these, its connections end when busy rounds are repeated.
+/// sent. Rounds are repeated while the machine is busy, and a silent side would then reach its timeouts.
 const OTHER_EVERY_NS: u64 = 50_000_000;
 
 /// A server and its clients.
