@@ -41,8 +41,9 @@ pub unsafe extern "C" fn drumfire_client_connect(
         let (config, client) = (required("config", config)?, output("client", client)?);
         // SAFETY: the caller guarantees it
         let text = |name: &str, pointer| unsafe { pointers::text(name, pointer, DRUMFIRE_TEXT_MAX_BYTES) };
+        let reservation = table::reserve()?;
         let (inner, peer) = connect::connect(config, text)?;
-        client.write(table::insert(BufferedClient::new(inner, peer))?);
+        client.write(reservation.insert(BufferedClient::new(inner, peer)));
         Ok(())
     })
 }

@@ -89,7 +89,7 @@ mod tests {
         let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut client = Client::new(ClientConfig::default()).unwrap();
         let peer = client.connect((address, ServerKey::dev().public())).unwrap();
-        table::insert(BufferedClient::new(client, peer)).unwrap()
+        table::reserve().unwrap().insert(BufferedClient::new(client, peer))
     }
 
     #[test]

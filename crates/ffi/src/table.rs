@@ -17,10 +17,12 @@ pub struct DrumfireClient(pub u64);
 /// A client that is shared between the table and the calls in progress.
 type SharedClient = Arc<Mutex<BufferedClient>>;
 
-static TABLE: Mutex<Table> = Mutex::new(Table { slots: Vec::new(), inserted_count: 0 });
+static TABLE: Mutex<Table> = Mutex::new(Table { slots: Vec::new(), reserved_count: 0, inserted_count: 0 });
 
 struct Table {
     slots: Vec<Option<Entry>>,
+    /// The number of slots that are promised to clients that connect now.
+    reserved_count: usize,
     /// The number of clients that were ever inserted. It wraps.
     inserted_count: u32,
 }
@@ -32,17 +34,34 @@ struct Entry {
     client: SharedClient,
 }
 
-/// Inserts a client, which belongs to the calling thread from now on.
+/// A promise that the table has room for one more client. Dropping it gives the room back.
+pub(crate) struct Reservation(());
+
+/// Reserves room for a client, so that no client is refused after it has sent its first packet.
 ///
 /// # Errors
 /// Returns `TooManyClients` if the table is full.
-pub(crate) fn insert(client: BufferedClient) -> Result<DrumfireClient, Failure> {
-    let owner = std::thread::current().id();
-    let entry = Entry { generation: 0, owner, client: Arc::new(Mutex::new(client)) };
-    table().insert(entry).ok_or_else(|| {
-        let text = format!("there are {DRUMFIRE_CLIENTS_MAX} clients: free one");
-        Failure::new(DrumfireStatus::TooManyClients, text)
-    })
+pub(crate) fn reserve() -> Result<Reservation, Failure> {
+    if table().reserve() {
+        return Ok(Reservation(()));
+    }
+    let text = format!("there are {DRUMFIRE_CLIENTS_MAX} clients: free one");
+    Err(Failure::new(DrumfireStatus::TooManyClients, text))
+}
+
+impl Reservation {
+    /// Inserts a client, which belongs to the calling thread from now on.
+    pub(crate) fn insert(self, client: BufferedClient) -> DrumfireClient {
+        let owner = std::thread::current().id();
+        let entry = Entry { generation: 0, owner, client: Arc::new(Mutex::new(client)) };
+        table().insert(entry)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        table().reserved_count -= 1;
+    }
 }
 
 /// Returns the client of this handle if the calling thread owns it.
@@ -82,21 +101,26 @@ fn bad_handle() -> Failure {
 }
 
 impl Table {
-    fn insert(&mut self, entry: Entry) -> Option<DrumfireClient> {
-        let slot = match self.slots.iter().position(Option::is_none) {
-            Some(slot) => slot,
-            None if self.slots.len() < DRUMFIRE_CLIENTS_MAX as usize => {
-                self.slots.push(None);
-                self.slots.len() - 1
-            }
-            None => return None,
-        };
+    /// Reserves a slot. Returns false if all slots are used or reserved.
+    fn reserve(&mut self) -> bool {
+        let used_count = self.slots.iter().flatten().count();
+        let has_room = used_count + self.reserved_count < DRUMFIRE_CLIENTS_MAX as usize;
+        self.reserved_count += usize::from(has_room);
+        has_room
+    }
+
+    /// Inserts a client for which a slot is reserved.
+    fn insert(&mut self, entry: Entry) -> DrumfireClient {
+        let slot = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
         self.inserted_count = self.inserted_count.wrapping_add(1);
         // Scatters the generations, so that small numbers and addresses are not valid handles. Multiplying by an odd
         // number is a bijection, so no generation repeats before the counter wraps.
         let generation = self.inserted_count.wrapping_mul(0x9e37_79b1);
-        *self.slots.get_mut(slot)? = Some(Entry { generation, ..entry });
-        Some(DrumfireClient(u64::from(generation) << 32 | (slot as u64 + 1)))
+        self.slots[slot] = Some(Entry { generation, ..entry });
+        DrumfireClient(u64::from(generation) << 32 | (slot as u64 + 1))
     }
 
     /// Returns the slot of this handle if the client still exists.
@@ -122,20 +146,20 @@ mod tests {
 
     #[test]
     fn a_slot_is_reused_with_another_handle() {
-        let mut table = Table { slots: Vec::new(), inserted_count: 0 };
-        let first = table.insert(entry()).unwrap();
+        let mut table = Table { slots: Vec::new(), reserved_count: 0, inserted_count: 0 };
+        let first = table.insert(entry());
         assert_eq!(table.slot(first), Some(0));
         table.slots[0] = None;
         assert_eq!(table.slot(first), None);
-        let second = table.insert(entry()).unwrap();
+        let second = table.insert(entry());
         assert_eq!((table.slot(first), table.slot(second)), (None, Some(0)));
         assert_ne!(first, second);
     }
 
     #[test]
     fn numbers_that_were_never_issued_are_not_handles() {
-        let mut table = Table { slots: Vec::new(), inserted_count: 0 };
-        let handle = table.insert(entry()).unwrap().0;
+        let mut table = Table { slots: Vec::new(), reserved_count: 0, inserted_count: 0 };
+        let handle = table.insert(entry()).0;
         let address = std::ptr::from_ref(&handle).addr() as u64;
         for invalid in
             [0, 1, 2, 1 << 32, u64::MAX, handle + 1, handle ^ (1 << 32), handle & !0xffff_ffff, address]
@@ -146,14 +170,22 @@ mod tests {
 
     #[test]
     fn a_full_table_accepts_a_client_after_one_leaves() {
-        let mut table = Table { slots: Vec::new(), inserted_count: u32::MAX - 1 };
+        let mut table = Table { slots: Vec::new(), reserved_count: 0, inserted_count: u32::MAX - 1 };
         let shared = entry();
         let another = || Entry { client: Arc::clone(&shared.client), ..shared };
-        let handles: Vec<_> =
-            (0..DRUMFIRE_CLIENTS_MAX).map(|_| table.insert(another()).expect("room")).collect();
-        assert_eq!(table.insert(another()), None);
+        let connect = |table: &mut Table| {
+            assert!(table.reserve());
+            let handle = table.insert(another());
+            table.reserved_count -= 1;
+            handle
+        };
+        let handles: Vec<_> = (1..DRUMFIRE_CLIENTS_MAX).map(|_| connect(&mut table)).collect();
+        assert!(table.reserve() && !table.reserve(), "the last place is promised to a client that connects");
+        table.reserved_count = 0;
+        connect(&mut table);
+        assert!(!table.reserve());
         table.slots[3] = None;
-        assert_eq!(table.insert(another()).map(|handle| handle.0 & 0xffff_ffff), Some(4));
+        assert_eq!(connect(&mut table).0 & 0xffff_ffff, 4);
         assert!(handles.iter().all(|handle| handle.0 != 0));
     }
 }
