@@ -13,7 +13,7 @@ pub(crate) struct BufferedClient {
     pub(crate) inner: Client,
     /// The id of the connection, also after its end.
     pub(crate) peer: PeerId,
-    /// The state of the connection as of the last event.
+    /// The state of the connection as of the last event that the application took.
     pub(crate) state: DrumfireState,
     /// An event that did not fit the buffer of `receive_into`. It is the next event.
     deferred: Option<Event>,
@@ -39,7 +39,10 @@ impl BufferedClient {
     /// Returns the next event. Its bytes are valid until the next call of a receive function or of `poll`.
     pub(crate) fn receive(&mut self) -> DrumfireEvent {
         let (mut event, bytes) = match self.next() {
-            Some(event) => to_c_event(&event),
+            Some(event) => {
+                self.on_taken(&event);
+                to_c_event(&event)
+            }
             None => (DrumfireEvent::new(DrumfireEventKind::None), Bytes::new()),
         };
         self.borrowed = bytes;
@@ -64,8 +67,9 @@ impl BufferedClient {
         let (mut event, bytes) = to_c_event(&next);
         event.bytes_count = bytes.len();
         let copied = copy(&bytes);
-        if copied.is_err() {
-            self.deferred = Some(next);
+        match copied {
+            Ok(()) => self.on_taken(&next),
+            Err(_) => self.deferred = Some(next),
         }
         (event, copied)
     }
@@ -75,19 +79,20 @@ impl BufferedClient {
             return Some(event);
         }
         loop {
-            let event = self.inner.next_event()?;
-            match &event {
-                Event::Connected { .. } => self.state = DrumfireState::Connected,
-                Event::Reconnecting { .. } => self.state = DrumfireState::Reconnecting,
-                Event::ConnectFailed { .. } | Event::Disconnected { .. } => {
-                    self.state = DrumfireState::Closed;
-                }
-                _ => {}
-            }
-            match event {
+            match self.inner.next_event()? {
                 Event::Stats { stats, .. } => self.path_stats = Some(stats),
                 event => return Some(event),
             }
+        }
+    }
+
+    /// Updates the state for an event that the application has taken.
+    const fn on_taken(&mut self, event: &Event) {
+        match event {
+            Event::Connected { .. } => self.state = DrumfireState::Connected,
+            Event::Reconnecting { .. } => self.state = DrumfireState::Reconnecting,
+            Event::ConnectFailed { .. } | Event::Disconnected { .. } => self.state = DrumfireState::Closed,
+            _ => {}
         }
     }
 }

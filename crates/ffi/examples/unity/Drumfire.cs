@@ -64,6 +64,8 @@ namespace Drumfire
             if (bytes.Length != 0)
             {
                 Marshal.Copy(native.Bytes, bytes, 0, bytes.Length);
+                // The finalizer frees the bytes. It must not run before they are copied.
+                GC.KeepAlive(this);
             }
             taken = new Event(ref native, bytes, bytes.Length);
             return taken.Kind != EventKind.None;
