@@ -52,6 +52,7 @@ impl ControlSocket {
             listener,
             _socket_file: socket_file,
             clients: [const { None }; CLIENTS_MAX],
+            is_accept_due: false,
             start: now(),
             source,
         };
@@ -90,6 +91,8 @@ struct ControlSession<S> {
     listener: Listener,
     _socket_file: SocketFile,
     clients: [Option<Client>; CLIENTS_MAX],
+    /// A client waits that could not be accepted, for instance because the process is out of descriptors. No event reports it again.
+    is_accept_due: bool,
     start: Instant,
     source: S,
 }
@@ -123,13 +126,16 @@ impl<S: Source> ControlSession<S> {
             for token in events.iter().map(mio::event::Event::token) {
                 match token {
                     WAKER => return,
-                    LISTENER => self.accept(now, &mut is_ready),
+                    LISTENER => self.is_accept_due = true,
                     Token(at) => {
                         if let Some(is_ready) = is_ready.get_mut(at) {
                             *is_ready = true;
                         }
                     }
                 }
+            }
+            if self.is_accept_due {
+                self.accept(now, &mut is_ready);
             }
             for (at, is_ready) in is_ready.iter_mut().enumerate().filter(|(_, is_ready)| **is_ready) {
                 *is_ready = self.serve(at, now);
@@ -143,8 +149,23 @@ impl<S: Source> ControlSession<S> {
     }
 
     fn accept(&mut self, now: Instant, is_ready: &mut [bool; CLIENTS_MAX]) {
-        // A connection that failed before it was accepted is skipped.
-        while let Ok((mut stream, _)) = self.listener.accept() {
+        loop {
+            let mut stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                // A connection that failed before it was accepted is skipped.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
+                    ) =>
+                {
+                    continue;
+                }
+                Err(error) => {
+                    self.is_accept_due = error.kind() != io::ErrorKind::WouldBlock;
+                    return;
+                }
+            };
             let free = self.clients.iter().position(Option::is_none);
             let Some(at) = free else {
                 let busy = format!("{CLIENTS_MAX} other clients are connected: end one of them");
@@ -191,15 +212,16 @@ impl Client {
             if has_answered {
                 return Ok(true);
             }
-            if let Some(end) = self.incoming.iter().position(|byte| *byte == b'\n') {
+            let end = self.incoming.iter().position(|byte| *byte == b'\n');
+            if end.unwrap_or(self.incoming.len()) > REQUEST_BYTES_MAX {
+                let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
+                (self.outgoing, self.is_ending) = (line(Answer::Error { text }), true);
+            } else if let Some(end) = end {
                 let request: Vec<u8> = self.incoming.drain(..=end).collect();
                 let answer = answer(&request[..end]);
                 self.is_ending = answer.is_err();
                 self.outgoing = line(answer.unwrap_or_else(|error| error));
                 has_answered = true;
-            } else if self.incoming.len() > REQUEST_BYTES_MAX {
-                let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
-                (self.outgoing, self.is_ending) = (line(Answer::Error { text }), true);
             } else if !self.read(now)? {
                 return Ok(false);
             }

@@ -230,9 +230,11 @@ fn an_invalid_request_gets_an_error_and_ends_the_connection() {
         let line = only_line(stream);
         assert!(line.contains(r#""answer":"error""#) && line.contains(expected), "{sent}: {line}");
     }
-    let mut stream = game.raw();
-    let _ = stream.write_all(&vec![b'x'; REQUEST_BYTES_MAX + 1]);
-    assert!(only_line(stream).contains("at most 4096 bytes"));
+    for end in ["", "\n"] {
+        let mut stream = game.raw();
+        let _ = stream.write_all(&[&[b'x'; REQUEST_BYTES_MAX + 1], end.as_bytes()].concat());
+        assert!(only_line(stream).contains("at most 4096 bytes"));
+    }
     assert_eq!(snapshot(&mut game.open(), 1).workers.len(), 1, "other clients are served");
 }
 
