@@ -55,16 +55,19 @@ impl ControlBuffer {
     /// Writes one control message at `offset` and returns its length in bytes with padding.
     fn put<T: Copy>(&mut self, offset: usize, (level, kind): (libc::c_int, libc::c_int), value: T) -> usize {
         let cmsg_len = (HEADER_BYTES + size_of::<T>()) as _;
-        let header = libc::cmsghdr { cmsg_len, cmsg_level: level, cmsg_type: kind };
         let bytes = space(size_of::<T>());
         // The buffer has room for all messages that `write` adds.
         let Some(target) = self.0.get_mut(offset..offset + bytes) else { return 0 };
         target.fill(0);
         let (head, body) = target.split_at_mut(HEADER_BYTES);
+        let head = head.as_mut_ptr().cast::<libc::cmsghdr>();
+        // The fields are written one by one, because musl has another one, for padding.
         // SAFETY: both targets are borrowed and at least as long as the value that is written there. The values are
         // plain data, and the writes need no alignment.
         unsafe {
-            head.as_mut_ptr().cast::<libc::cmsghdr>().write_unaligned(header);
+            (&raw mut (*head).cmsg_len).write_unaligned(cmsg_len);
+            (&raw mut (*head).cmsg_level).write_unaligned(level);
+            (&raw mut (*head).cmsg_type).write_unaligned(kind);
             body.as_mut_ptr().cast::<T>().write_unaligned(value);
         }
         bytes
