@@ -480,6 +480,10 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         if K::HAS_SOCKET {
             // The registration can fail. It comes first, so that the old socket then remains in use with its state.
             self.parker.replace(&mut self.io, socket)?;
+            // A kernel that refuses it here hands over single datagrams, which are read in the same way.
+            if self.receiver.is_gro_on() {
+                self.io.enable_gro();
+            }
             self.kernel_drops.on_replaced();
             self.receive_backoff.on_replaced();
             if let Some(links) = &mut self.links {
