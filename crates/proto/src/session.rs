@@ -108,7 +108,13 @@ impl PacketProtection {
     pub(crate) fn is_copy_of_newest(&mut self, header: &TransportHeader, datagram: &mut [u8]) -> bool {
         let number = header.number.expand(self.largest()).0;
         let Some((aad, sealed)) = datagram.split_at_mut_checked(header.encoded_bytes()) else { return false };
-        self.is_newest(number) && self.opener.open(number, header.key_phase, aad, sealed).is_ok()
+        // Only the epoch of the newest packet counts: the previous one until a packet of the current one was opened. A
+        // packet that is sealed again in another epoch would change the keys of one direction only.
+        let is_previous = self.opener.has_previous() && !self.opener.has_opened_current();
+        let has_same_keys = (header.key_phase != self.key_phase()) == is_previous;
+        has_same_keys
+            && self.is_newest(number)
+            && self.opener.open(number, header.key_phase, aad, sealed).is_ok()
     }
 
     pub(crate) fn largest(&self) -> Option<PacketNumber> {
@@ -299,6 +305,30 @@ mod tests {
         }
         assert_eq!(open(&mut server, &datagram), Ok((0, b"nine byte".to_vec())));
         assert_eq!(open(&mut server, &datagram), Err(Refusal::Drop(DropReason::Duplicate)));
+    }
+
+    #[test]
+    fn a_number_that_is_sealed_again_in_the_next_epoch_is_no_copy_and_changes_no_keys() {
+        let is_copy = |session: &mut PacketProtection, datagram: &[u8]| {
+            let header = TransportHeader::decode(datagram, ConnectionIdLength::Zero).unwrap();
+            session.is_copy_of_newest(&header, &mut datagram.to_vec())
+        };
+        // Two clients with the same keys are one that seals a number twice.
+        let ((mut client, mut server), (mut twin, _)) = (pair(), pair());
+        let mut entropy = Entropy::from_seed(Secret::new([5; 32]));
+        let (genuine, ..) = packet(&mut client, &mut entropy);
+        assert!(twin.change_keys(Moment::ORIGIN));
+        let (forged, ..) = packet(&mut twin, &mut entropy);
+
+        open(&mut server, &genuine).unwrap();
+        assert!(!is_copy(&mut server, &forged));
+        assert!(!server.key_phase() && is_copy(&mut server, &genuine));
+        server.assert_invariants();
+
+        // After a change by this end, the newest packet of the peer is of the previous epoch, and its copy still opens.
+        assert!(server.change_keys(Moment::ORIGIN));
+        assert!(is_copy(&mut server, &genuine) && !is_copy(&mut server, &forged));
+        server.assert_invariants();
     }
 
     #[test]
