@@ -167,9 +167,8 @@ pub(super) fn write_fragment<B: BufMut>(
     if bytes < rest.len().min(FRAGMENT_MIN_BYTES) {
         return None;
     }
-    let written = writer.fragment(&cut(bytes)?);
-    debug_assert!(written.is_ok(), "a fragment of {bytes} bytes was measured to fit: {written:?}");
-    written.ok()?;
+    // The bytes fit, but the packet may have as many frames as it can have.
+    writer.fragment(&cut(bytes)?).ok()?;
     begin.checked_add(u32::try_from(bytes).ok()?)
 }
 
@@ -221,6 +220,18 @@ mod tests {
         let mut writer = FrameWriter::new(&mut memory[..]);
         assert_eq!(write_fragment(&mut writer, &whole, 5, 990, 1_000), Some(1_000));
         assert_eq!(write_fragment(&mut writer, &whole, 5, 999, 1_000), None);
+    }
+
+    #[test]
+    fn a_packet_that_is_full_of_frames_takes_no_fragment() {
+        let payload = [7; 5_000];
+        let whole = Message { channel: ChannelId(1), delivery: Delivery::Unreliable, payload: &payload };
+        let mut memory = [0; 1_200];
+        let mut writer = FrameWriter::new(&mut memory[..]);
+        while writer.ping().is_ok() {}
+        let left = writer.remaining_bytes();
+        assert_eq!(write_fragment(&mut writer, &whole, 5, 0, 5_000), None);
+        assert!(left > 1_000 && writer.remaining_bytes() == left, "{left} bytes left");
     }
 
     #[test]
