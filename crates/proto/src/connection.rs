@@ -316,6 +316,7 @@ impl Connection {
         if let Some(active) = &mut self.active {
             active.mtu.on_path_changed();
         }
+        self.loss.ignore_sent_before(now);
         self.fall_back(now);
         self.change_id(now)
     }
@@ -333,6 +334,7 @@ impl Connection {
         // Only the id of the previous path is kept for late packets. An older one is retired now.
         if let Some(sequence) = retired {
             self.control.push(Control::RetireConnectionId(sequence));
+            self.has_id_changes = true;
         }
         // The first packet with the new id shows the server the client's new address.
         self.is_ping_due = true;
@@ -352,6 +354,9 @@ impl Connection {
         if let Some(active) = self.active.as_mut().filter(|_| !is_same_host) {
             active.rate.on_path_changed(now);
             active.mtu.on_path_changed();
+        }
+        // An idle connection has no estimates, but it remembers the size.
+        if !is_same_host {
             self.fall_back(now);
         }
         // A response proved that the new address receives, so data in flight is repeated there now.
@@ -361,10 +366,10 @@ impl Connection {
         }
     }
 
-    /// Prepares a probe, which repeats the messages of the oldest packet in flight (RFC 9002 section 6.2.4).
+    /// Prepares a probe, which repeats messages in flight (RFC 9002 section 6.2.4).
     fn prepare_probe(&mut self) {
         self.is_probe_due = true;
-        for id in self.loss.oldest_carried() {
+        for id in self.loss.carried_for_probe() {
             if is_control(id) {
                 self.control.repeat(id);
             } else {

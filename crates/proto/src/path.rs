@@ -125,6 +125,12 @@ impl Candidate {
     const fn allowance_bytes(&self) -> usize {
         self.received_bytes.saturating_mul(AMPLIFICATION).saturating_sub(self.sent_bytes)
     }
+
+    /// The size of the next datagram to the candidate, at most. Nothing is known about the size that this path carries,
+    /// and a challenge that it drops would delay the move.
+    fn room_bytes(&self) -> usize {
+        self.allowance_bytes().min(Path::START_BYTES.into())
+    }
 }
 
 impl Search {
@@ -192,6 +198,10 @@ impl Path {
             if let Some(search) = &mut self.search {
                 if is_newest {
                     search.leading = None;
+                    // The challenge or its response may be lost, and without a response the search does not end.
+                    if !search.prefers_known {
+                        search.known.renew(now, entropy);
+                    }
                 }
                 search.challenge_all(now, entropy);
             }
@@ -402,14 +412,14 @@ impl Search {
             let is_bare = moved.is_none_or(|moved| moved.route != candidate.route);
             return Destination {
                 route: candidate.route,
-                room_bytes: Some(candidate.allowance_bytes()),
+                room_bytes: Some(candidate.room_bytes()),
                 challenge: candidate.challenge.data,
                 is_bare,
             };
         }
         moved.map_or(plain, |candidate| Destination {
             route: candidate.route,
-            room_bytes: Some(candidate.allowance_bytes()),
+            room_bytes: Some(candidate.room_bytes()),
             ..plain
         })
     }

@@ -189,6 +189,10 @@ impl<P: Placement> Endpoint<P> {
         // address.
         let has_changed =
             self.connections.get_mut(peer).is_some_and(|connection| connection.change_path(now));
+        // An id that was retired must not be looked up any more.
+        if self.connections.get_mut(peer).is_some_and(Connection::has_id_changes) {
+            self.update_ids(peer);
+        }
         self.reschedule(peer);
         has_changed
     }

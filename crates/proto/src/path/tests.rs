@@ -82,6 +82,38 @@ fn a_candidate_gets_three_times_the_bytes_it_sent() {
 }
 
 #[test]
+fn a_candidate_gets_datagrams_of_the_size_that_every_path_carries() {
+    let mut test_path = TestPath::new();
+    test_path.path.datagram_max_bytes = 1_472;
+    test_path.receive(0, 2, 1_472, true);
+    let to_known = test_path.path.destination(ms(0), || SETTLING);
+    assert_eq!((to_known.route, to_known.room_bytes), (address(1), None));
+    test_path.path.on_sent(ms(0), &to_known, 100);
+    // The challenge, then data.
+    for has_challenge in [true, false] {
+        let to = test_path.path.destination(ms(0), || SETTLING);
+        assert_eq!((to.route, to.challenge.is_some()), (address(2), has_challenge));
+        assert_eq!(to.room_bytes, Some(1_200));
+        test_path.path.on_sent(ms(0), &to, 1_200);
+    }
+}
+
+#[test]
+fn a_known_address_whose_response_was_lost_is_challenged_again() {
+    let mut test_path = TestPath::new();
+    test_path.receive(0, 2, 100, true);
+    test_path.send(0);
+    test_path.receive(1, 1, 100, true);
+    assert_eq!(test_path.send(1).0, [], "the response may be on its way");
+    test_path.receive(1_000, 1, 100, true);
+    let (challenges, _) = test_path.send(1_000);
+    assert_eq!(challenges.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [address(1)]);
+    respond_from_known(&mut test_path, &challenges);
+    test_path.receive(6_000, 1, 100, true);
+    assert!(!test_path.path.is_searching());
+}
+
+#[test]
 fn without_a_response_data_returns_after_three_probe_timeouts() {
     let mut test_path = TestPath::new();
     test_path.receive(0, 2, 1_000, true);

@@ -464,6 +464,24 @@ fn a_client_that_changes_its_path_falls_back_to_small_datagrams() {
 }
 
 #[test]
+fn an_idle_server_falls_back_to_small_datagrams_when_its_client_moves() {
+    let mut world = World::new(48, CLEAN);
+    world.carries = [Some(1_472); 2];
+    let (client, server) = world.connected();
+    for _ in 0..10 {
+        send_many(&mut world, SERVER, server, 100);
+        world.run(Duration::from_millis(100));
+    }
+    // Both ends release the memory of their estimates.
+    world.run(Duration::from_secs(6));
+    world.client_address = OTHER_HOST.parse().unwrap();
+    world.send(CLIENT, client, 1, b"here", SendOptions::unreliable()).unwrap();
+    world.run(Duration::from_millis(100));
+    assert_eq!(world.ends[SERVER].address(server), Some(world.client_address));
+    assert!(send_many(&mut world, SERVER, server, 100) <= 1, "no more than a probe is larger");
+}
+
+#[test]
 fn the_round_trip_of_another_host_starts_over() {
     for (address, is_other_host) in [(OTHER_HOST.parse().unwrap(), true), (new_address(1), false)] {
         let mut world = World::new(47, CLEAN);
