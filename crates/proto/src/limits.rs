@@ -364,9 +364,15 @@ pub const BACK_OFF_AFTER: Duration = Duration::from_millis(1_100);
 /// [`BACK_OFF_AFTER`], because both cannot hold.
 pub const PROBES_BEFORE_BACK_OFF: u32 = 17;
 
-/// The longest probe timeout. It gives a connection more than twenty tries in ten seconds. On a path that loses every
-/// third packet in each direction, an ack then arrives before the timeout.
+/// The longest probe timeout while reliable messages are in flight, on a path whose own delay is not longer. It gives a
+/// connection more than twenty tries in ten seconds. On a path that loses every third packet in each direction, an ack then
+/// arrives before the timeout.
 pub const PROBE_INTERVAL_MAX: Duration = Duration::from_millis(700);
+
+/// The longest probe timeout without reliable messages in flight, on a path whose own delay is not longer. A server that
+/// cannot keep up loses the acks of all its connections. If 100,000 of them probed every 700 ms, their probes alone would
+/// be more than a core handles, and it would never recover.
+pub const QUIET_PROBE_INTERVAL_MAX: Duration = Duration::from_millis(2_800);
 
 /// The most doublings of the probe timeout, so that no shift overflows.
 pub const PROBE_DOUBLINGS_MAX: u32 = 10;

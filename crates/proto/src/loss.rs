@@ -14,7 +14,7 @@ use crate::acks::{AckUrgency, reliable_ack_delay};
 use crate::convert::saturated;
 use crate::limits::{
     ACK_DELAY_LATE, ACK_DELAY_MAX, KEY_CHANGE_PROBES, PERSISTENT_PROBES, PROBE_INTERVAL_MAX,
-    PROBES_BEFORE_SILENCE, ROUND_TRIP_MAX,
+    PROBES_BEFORE_SILENCE, QUIET_PROBE_INTERVAL_MAX, ROUND_TRIP_MAX,
 };
 use crate::rtt::RoundTrip;
 use crate::time::Moment;
@@ -290,16 +290,23 @@ impl Loss {
         // The peer delays an ack by the content of its packet, so the probe waits for as long as the peer may (the
         // `max_ack_delay` of RFC 9002 section 6.2.1). With reliable data in flight, only such packets count.
         let smoothed = self.round_trip.smoothed();
-        let ack_delay = match packets.in_flight.urgency() {
+        let urgency = packets.in_flight.urgency();
+        let ack_delay = match urgency {
             // The ack of the first probe must not be overtaken by a second one.
             AckUrgency::High if packets.probe_count > 0 => ACK_DELAY_MAX,
             AckUrgency::High => reliable_ack_delay(smoothed),
             AckUrgency::Low | AckUrgency::None => smoothed.max(ACK_DELAY_MAX),
-            AckUrgency::Late => smoothed.max(ACK_DELAY_LATE),
+            // Nothing is repeated, so the wait also covers a peer whose timers are late because it is busy. A probe would
+            // make it even busier.
+            AckUrgency::Late => smoothed.max(ACK_DELAY_LATE).saturating_mul(2),
+        };
+        let longest = match urgency {
+            AckUrgency::High => PROBE_INTERVAL_MAX,
+            AckUrgency::Low | AckUrgency::Late | AckUrgency::None => QUIET_PROBE_INTERVAL_MAX,
         };
         // On a path that is slower than the cap, the path's own delay is the cap. The variation of the round trip is
         // left out: after one long sample, few probes would fit before the connection times out.
-        let longest = PROBE_INTERVAL_MAX.max(smoothed.saturating_add(ack_delay));
+        let longest = longest.max(smoothed.saturating_add(ack_delay));
         Some(packets.probe_at(self.round_trip.probe_timeout(ack_delay), longest))
     }
 
@@ -328,6 +335,11 @@ impl Loss {
     pub(crate) fn on_path_changed(&mut self, now: Moment) {
         // The timeouts of a fast path would repeat everything on a slow one, and those of a slow path would wait too long.
         self.round_trip = RoundTrip::default();
+        self.ignore_sent_before(now);
+    }
+
+    /// Packets that were sent before now say nothing about the path that is used from now on.
+    pub(crate) fn ignore_sent_before(&mut self, now: Moment) {
         if let Some(packets) = &mut self.packets {
             packets.sampled_from = now;
         }
@@ -341,9 +353,14 @@ impl Loss {
         }
     }
 
-    /// The messages of the oldest packet in flight that has any. A probe repeats them.
-    pub(crate) fn oldest_carried(&self) -> impl Iterator<Item = MessageId> {
-        self.packets.iter().filter_map(|packets| packets.oldest_carried()).flatten()
+    /// The messages that a probe repeats: those of the oldest packet in flight that has any, and after the first probe
+    /// also those of the newest one.
+    pub(crate) fn carried_for_probe(&self) -> impl Iterator<Item = MessageId> {
+        // A value or a fragment is repeated under another id. The last probe has it, and the oldest packet no longer
+        // does.
+        let newest = self.packets.iter().filter(|packets| packets.probe_count != 1);
+        let oldest = self.packets.iter().filter_map(|packets| packets.oldest_carried()).flatten();
+        oldest.chain(newest.filter_map(|packets| packets.newest_carried()).flatten())
     }
 
     /// The time that a change of keys or paths needs to take effect on both ends (RFC 9001 section 6.5 uses three

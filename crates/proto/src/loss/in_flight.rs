@@ -137,6 +137,11 @@ impl InFlightPackets {
         Some(self.carried.as_ref()?.of(oldest))
     }
 
+    pub(super) fn newest_carried(&self) -> Option<impl Iterator<Item = MessageId>> {
+        let newest = self.ring.iter().rev().find(|entry| !entry.is_settled && entry.packet.is_repeated)?;
+        Some(self.carried.as_ref()?.of(newest))
+    }
+
     /// When to send a probe. `first` is the wait before the first probe, `longest` the limit for any probe.
     pub(super) fn probe_at(&self, first: Duration, longest: Duration) -> Moment {
         // Without unanswered probes, which is the rule, nothing is backed off.
@@ -257,7 +262,8 @@ impl InFlightPackets {
                 lost.mtu_probe = Some(packet.number);
                 continue;
             }
-            lost.large_count = lost.large_count.saturating_add((packet.bytes > Path::START_BYTES).into());
+            let is_large = packet.bytes > Path::START_BYTES && packet.at >= self.sampled_from;
+            lost.large_count = lost.large_count.saturating_add(is_large.into());
             lost.first = if lost.count == 0 { packet.number } else { lost.first };
             lost.last = packet.number;
             lost.count = lost.count.saturating_add(1);

@@ -236,6 +236,35 @@ fn after_a_burst_of_loss_the_newest_values_arrive_soon() {
 }
 
 #[test]
+fn every_probe_repeats_the_value_or_fragment_that_is_in_flight() {
+    let delay = Duration::from_millis(25);
+    for (bytes, options) in [
+        (vec![7; 10], SendOptions::reliable_latest(1)),
+        (vec![7; 10], SendOptions::reliable_unordered()),
+        // The last of these fragments is small.
+        (vec![7; 2_500], SendOptions::reliable_unordered()),
+    ] {
+        let mut world = World::new(6, Link { delay, ..CLEAN });
+        let (client, _) = world.connected();
+        world.run(Duration::from_secs(1));
+        world.link.loss = 100;
+        world.send(CLIENT, client, 1, &bytes, options).unwrap();
+        world.run(Duration::from_millis(900));
+        world.link.loss = 0;
+        // One probe timeout and the way to the server. The value would otherwise wait for the ack of a probe.
+        let probe_timeout = {
+            let now = world.now();
+            world.ends[CLIENT].peer_stats(now, client).unwrap().round_trip.mul_f64(1.5) + delay
+        };
+        let is_small = bytes.len() < 1_000;
+        world.run(probe_timeout + delay);
+        assert_eq!(!world.messages(SERVER).is_empty(), is_small, "{} bytes, {probe_timeout:?}", bytes.len());
+        world.run(2 * probe_timeout);
+        assert_eq!(world.messages(SERVER), [(1, bytes)]);
+    }
+}
+
+#[test]
 fn a_receiver_with_memory_for_few_keys_gets_the_newest_of_many() {
     const KEYS: u32 = 300;
     let small = Config::default().memory_bytes(256 * 1_024, 16 * 1_024);
