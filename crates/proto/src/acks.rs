@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use drumfire_wire::{AckDelay, AckRange, PacketNumber, limits::ACK_RANGES_KEPT};
 
+use crate::convert::nanos;
 use crate::limits::{
     ACK_AFTER_ANY, ACK_AFTER_RELIABLE, ACK_DELAY_LATE, ACK_DELAY_MAX, ACK_DELAY_MIN, ACK_GAP_INTERVAL,
     ACK_SOON_FROM,
 };
-use crate::time::{Moment, part};
+use crate::time::Moment;
 
 /// How soon the sender of a packet needs its ack. A later variant is more urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,9 +28,11 @@ pub(crate) enum AckUrgency {
     High,
 }
 
-/// The longest delay of an ack for reliable data: short against the round trip, after which the sender probes.
-pub(crate) fn reliable_ack_delay(round_trip: Duration) -> Duration {
-    part(round_trip, 4).clamp(ACK_DELAY_MIN, ACK_DELAY_MAX)
+/// The longest delay of an ack for reliable data, in nanoseconds as the round trip: short against the round trip, after
+/// which the sender probes.
+#[inline]
+pub(crate) fn reliable_ack_delay(round_trip: u64) -> u64 {
+    (round_trip / 4).clamp(nanos(ACK_DELAY_MIN), nanos(ACK_DELAY_MAX))
 }
 
 /// An inclusive range of packet numbers.
@@ -95,7 +98,7 @@ impl Acks {
             AckUrgency::None => return,
             AckUrgency::Late if count < ACK_SOON_FROM => round_trip.max(ACK_DELAY_LATE),
             AckUrgency::Late | AckUrgency::Low => round_trip.max(ACK_DELAY_MAX),
-            AckUrgency::High => reliable_ack_delay(round_trip),
+            AckUrgency::High => Duration::from_nanos(reliable_ack_delay(nanos(round_trip))),
         };
         self.owed_count = self.owed_count.saturating_add(1);
         let mut due = now.after(wait);

@@ -11,7 +11,7 @@ use drumfire_wire::{Ack, MessageId, PacketNumber};
 
 use self::in_flight::InFlightPackets;
 use crate::acks::{AckUrgency, reliable_ack_delay};
-use crate::convert::saturated;
+use crate::convert::{nanos, saturated};
 use crate::limits::{
     ACK_DELAY_LATE, ACK_DELAY_MAX, KEY_CHANGE_PROBES, PERSISTENT_PROBES, PROBE_INTERVAL_MAX,
     PROBES_BEFORE_SILENCE, QUIET_PROBE_INTERVAL_MAX, ROUND_TRIP_MAX,
@@ -289,16 +289,16 @@ impl Loss {
         }
         // The peer delays an ack by the content of its packet, so the probe waits for as long as the peer may (the
         // `max_ack_delay` of RFC 9002 section 6.2.1). With reliable data in flight, only such packets count.
-        let smoothed = self.round_trip.smoothed();
+        let smoothed = self.round_trip.smoothed_nanos();
         let urgency = packets.in_flight.urgency();
         let ack_delay = match urgency {
             // The ack of the first probe must not be overtaken by a second one.
-            AckUrgency::High if packets.probe_count > 0 => ACK_DELAY_MAX,
+            AckUrgency::High if packets.probe_count > 0 => nanos(ACK_DELAY_MAX),
             AckUrgency::High => reliable_ack_delay(smoothed),
-            AckUrgency::Low | AckUrgency::None => smoothed.max(ACK_DELAY_MAX),
+            AckUrgency::Low | AckUrgency::None => smoothed.max(nanos(ACK_DELAY_MAX)),
             // Nothing is repeated, so the wait also covers a peer whose timers are late because it is busy. A probe would
             // make it even busier.
-            AckUrgency::Late => smoothed.max(ACK_DELAY_LATE).saturating_mul(2),
+            AckUrgency::Late => smoothed.max(nanos(ACK_DELAY_LATE)).saturating_mul(2),
         };
         let longest = match urgency {
             AckUrgency::High => PROBE_INTERVAL_MAX,
@@ -306,8 +306,8 @@ impl Loss {
         };
         // On a path that is slower than the cap, the path's own delay is the cap. The variation of the round trip is
         // left out: after one long sample, few probes would fit before the connection times out.
-        let longest = longest.max(smoothed.saturating_add(ack_delay));
-        Some(packets.probe_at(self.round_trip.probe_timeout(ack_delay), longest))
+        let longest = nanos(longest).max(smoothed.saturating_add(ack_delay));
+        Some(packets.probe_at(self.round_trip.probe_timeout_nanos(ack_delay), longest))
     }
 
     /// Performs what is due.

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::convert::nanos;
 use crate::limits::{ACK_GAP_INTERVAL, GRANULARITY, ROUND_TRIP_INITIAL};
 use crate::time::{Micros, part};
 
@@ -72,8 +73,19 @@ impl RoundTrip {
     /// The time to wait for an ack before a probe, when the peer may delay its ack by `ack_delay` (RFC 9002 section
     /// 6.2.1).
     pub(crate) fn probe_timeout(&self, ack_delay: Duration) -> Duration {
-        let margin = self.variation.to_duration().saturating_mul(4).max(GRANULARITY);
-        self.smoothed().saturating_add(margin).saturating_add(ack_delay)
+        Duration::from_nanos(self.probe_timeout_nanos(nanos(ack_delay)))
+    }
+
+    /// [`Self::probe_timeout`] in nanoseconds. Every packet moves a timer by it, and a `Duration` costs divisions.
+    #[inline]
+    pub(crate) fn probe_timeout_nanos(&self, ack_delay: u64) -> u64 {
+        let margin = self.variation.as_nanos().saturating_mul(4).max(nanos(GRANULARITY));
+        self.smoothed_nanos().saturating_add(margin).saturating_add(ack_delay)
+    }
+
+    #[inline]
+    pub(crate) const fn smoothed_nanos(&self) -> u64 {
+        self.smoothed.as_nanos()
     }
 }
 

@@ -77,6 +77,10 @@ impl Micros {
         Duration::from_micros(self.0.into())
     }
 
+    pub(crate) const fn as_nanos(self) -> u64 {
+        (self.0 as u64).saturating_mul(1_000)
+    }
+
     pub(crate) const fn abs_diff(self, other: Self) -> Self {
         Self(self.0.abs_diff(other.0))
     }

@@ -26,8 +26,7 @@ pub(crate) struct SystemClock {
     wall_read: (Moment, Duration),
 }
 
-/// The interval at which the wall clock is read. In between, it advances with the monotonic clock, which saves half of the cost of a
-/// reading. After a change of the wall clock, tokens are checked against the earlier time for at most this long.
+/// The interval at which the wall clock is read, which saves half of the cost of a reading. Tokens expire at most this much later.
 const WALL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl SystemClock {
@@ -43,8 +42,7 @@ impl Clock for SystemClock {
         if monotonic.since(self.wall_read.0) >= WALL_INTERVAL {
             self.wall_read = (monotonic, wall());
         }
-        let (read_at, wall) = self.wall_read;
-        Now { monotonic, wall: wall.saturating_add(monotonic.since(read_at)) }
+        Now { monotonic, wall: self.wall_read.1 }
     }
 
     fn monotonic(&mut self) -> Moment {

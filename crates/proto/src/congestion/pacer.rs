@@ -74,7 +74,9 @@ impl Pacer {
     }
 
     fn debt_at(&self, now: Moment) -> u64 {
-        self.debt.saturating_sub(self.paid_in(nanos(now.since(self.updated_at))))
+        // A `Duration` would cost divisions, and every packet asks.
+        let elapsed = now.as_nanos().saturating_sub(self.updated_at.as_nanos());
+        self.debt.saturating_sub(self.paid_in(elapsed))
     }
 
     fn burst(&self) -> u64 {

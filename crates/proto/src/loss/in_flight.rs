@@ -142,29 +142,29 @@ impl InFlightPackets {
         Some(self.carried.as_ref()?.of(newest))
     }
 
-    /// When to send a probe. `first` is the wait before the first probe, `longest` the limit for any probe.
-    pub(super) fn probe_at(&self, first: Duration, longest: Duration) -> Moment {
+    /// When to send a probe. `first` is the wait before the first probe, `longest` the limit for any probe, in nanoseconds.
+    pub(super) fn probe_at(&self, first: u64, longest: u64) -> Moment {
         // Without unanswered probes, which is the rule, nothing is backed off.
         let wait = if self.probe_count == 0 { first } else { self.backed_off(first) };
         // Counted from the oldest packet, where RFC 9002 section 6.2.1 counts from the last one. A game sends all the time,
         // and would never notice that its path is dead.
         let oldest = self.ring.get(self.oldest_carrying).or(self.ring.front()).map(|entry| entry.packet.at);
         let since = oldest.max(self.probed_at).unwrap_or_default();
-        since.after(wait.min(longest))
+        Moment::from_nanos(since.as_nanos().saturating_add(wait.min(longest)))
     }
 
     /// How long to wait after the last probe, when the wait before the first one was `first`.
-    fn backed_off(&self, first: Duration) -> Duration {
+    fn backed_off(&self, first: u64) -> u64 {
         // Pings and unreliable messages lose nothing by a later probe. If their waits stayed equal too, all quiet connections of
         // a server that is overloaded for a moment would probe it ten times per second, and keep it overloaded.
         let even = match self.in_flight.urgency() {
-            AckUrgency::High => nanos(BACK_OFF_AFTER).checked_div(nanos(first)).unwrap_or(u64::MAX),
+            AckUrgency::High => nanos(BACK_OFF_AFTER).checked_div(first).unwrap_or(u64::MAX),
             AckUrgency::Low | AckUrgency::Late | AckUrgency::None => 0,
         };
         let even = saturated(even, PROBES_BEFORE_BACK_OFF).min(PROBES_BEFORE_BACK_OFF);
         let doublings = self.probe_count.saturating_sub(even).min(PROBE_DOUBLINGS_MAX);
-        const { assert!(PROBE_DOUBLINGS_MAX < u32::BITS, "a wait that is doubled too often starts over") };
-        first.saturating_mul(1_u32.wrapping_shl(doublings))
+        const { assert!(PROBE_DOUBLINGS_MAX < u64::BITS, "a wait that is doubled too often starts over") };
+        first.saturating_mul(1_u64.wrapping_shl(doublings))
     }
 
     /// Settles the packets that an ack names.

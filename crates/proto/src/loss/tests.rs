@@ -314,7 +314,8 @@ fn a_probe_for_control_frames_waits_as_long_as_their_ack() {
 
 /// The wait for the ack of a packet with reliable data, before a probe.
 fn reliable_timeout(loss: &Loss) -> Duration {
-    loss.round_trip().probe_timeout(reliable_ack_delay(loss.round_trip().smoothed()))
+    let ack_delay = reliable_ack_delay(loss.round_trip().smoothed_nanos());
+    loss.round_trip().probe_timeout(Duration::from_nanos(ack_delay))
 }
 
 #[test]
