@@ -142,8 +142,8 @@ fn run(seed: u64, client: Client, game: Game, longest: u64) -> Path {
     path
 }
 
-/// Returns the bytes that were sent to all clients of a kind until they were closed, the bytes to honest clients in the
-/// same time, and the maximum number of packets to one client.
+/// Returns the bytes that were sent to all clients of a kind until they were closed, and the bytes to honest clients in
+/// the same time. The last number is the maximum number of packets to one client.
 fn compare(client: Client, game: Game) -> (u64, u64, u64) {
     let (mut to_cheats, mut to_honest, mut max) = (0, 0, 0);
     for seed in 0..clients() {
