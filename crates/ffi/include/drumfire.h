@@ -129,8 +129,8 @@ typedef uint32_t DrumfireEventKind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// The reason why there is no connection. The numbers are part of the ABI. They start at 0 for connections that ended and at 30
-// for attempts that failed, and new ones are appended to their range.
+// The reason why there is no connection. The numbers are part of the ABI. They start at 0 for connections that ended
+// and at 30 for attempts that failed, and new ones are appended to their range.
 enum DrumfireReason
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
