@@ -99,7 +99,7 @@ const TO_SERVER: &[Row] = &[
     ("new-connection-id-to-a-server", "only servers give ids", &[], "09 01  00*24", Closed("wrong_side")),
     ("resume-token-to-a-server", "only servers give tokens", &[], "0b 0258  00*544", Closed("wrong_side")),
     ("retirement-of-an-unknown-id", "it was never given", &[], "0a 63", Closed("connection_ids")),
-    ("retirement-of-the-last-id", "both ids in one packet", &[], "0a 00 0a 01", Closed("connection_ids")),
+    ("retirement-of-the-last-id", "both ids at once", &[], "0a 00 0a 01", Closed("connection_ids")),
     ("retirement-without-its-number", "the packet ends before it", &[], "0a", Closed("truncated")),
 ];
 
