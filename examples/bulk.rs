@@ -163,7 +163,7 @@ struct Summary {
 
 impl Summary {
     fn print(&self) {
-        let [median, most, slowest] = [50, 98, 100].map(|percent| percentile(&self.round_trips, percent));
+        let [median, p98, maximum] = [50, 98, 100].map(|percent| percentile(&self.round_trips, percent));
         println!(
             "{} bytes in {:.2} s, {:.1} MiB/s, checksum correct",
             self.bytes,
@@ -171,7 +171,7 @@ impl Summary {
             mebibytes_per_second(self.bytes, self.time)
         );
         println!(
-            "{} of {} inputs echoed, round trip median {median:?}, 98 % {most:?}, maximum {slowest:?}",
+            "{} of {} inputs echoed, round trip median {median:?}, 98 % {p98:?}, maximum {maximum:?}",
             self.round_trips.len(),
             self.inputs
         );

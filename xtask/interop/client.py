@@ -39,7 +39,7 @@ class Session:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))
         self.number, self.largest, self.received = 0, None, []
-        self.owes_ack = False
+        self.is_ack_pending = False
         self.acked = set()
         self.unacked = {}  # packet number -> frames to repeat
         self.sent_at = {}
@@ -107,9 +107,9 @@ class Session:
             return None
 
     def send_frames(self, frames, repeats=False):
-        if self.owes_ack:
+        if self.is_ack_pending:
             frames = self.ack() + frames
-            self.owes_ack = False
+            self.is_ack_pending = False
         number = self.send_exactly(frames or b"\0")
         if repeats:
             self.unacked[number] = frames
@@ -137,7 +137,7 @@ class Session:
         return out
 
     def step(self, timeout=0.02):
-        """Takes in one datagram, answers what must be answered, and repeats what seems lost."""
+        """Handles one datagram: sends the required answers, and repeats what was lost."""
         datagram = self.receive(timeout)
         if datagram is not None and datagram[0] < 0x80:
             self.on_packet(datagram)
@@ -148,7 +148,7 @@ class Session:
             frames = self.unacked.pop(number)
             del self.sent_at[number]
             self.send_frames(frames, repeats=True)
-        if self.owes_ack:
+        if self.is_ack_pending:
             self.send_frames(b"")
 
     def until(self, what, is_true):
@@ -187,7 +187,7 @@ class Session:
     def on_frames(self, opened):
         for frame in decode(opened):
             kind = frame["type"]
-            self.owes_ack |= kind not in QUIET
+            self.is_ack_pending |= kind not in QUIET
             if kind == "ack":
                 self.on_ack(frame["ranges"])
             elif kind == "close":

@@ -14,7 +14,7 @@ NAMES = {
     0x08: "path response", 0x09: "new connection id", 0x0A: "retire connection id", 0x0B: "resume token",
     0x0C: "ack request", 0x0D: "timestamp", 0x0E: "skip run",
 }
-# Frames that do not ask for an ack.
+# Frames that are not ack-eliciting.
 QUIET = {"padding", "ack", "close", "path challenge", "path response", "timestamp"}
 
 

@@ -105,14 +105,14 @@ def judge_frames(inputs):
 
 
 class Probe:
-    """A socket that sends to the server, and hears whether it answers."""
+    """A socket that sends datagrams to the server and waits for its answers."""
 
     def __init__(self, server):
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))
         self.socket.connect(server)
 
-    def ask(self, datagram, patience=PATIENCE):
+    def exchange(self, datagram, patience=PATIENCE):
         self.socket.settimeout(patience)
         self.socket.send(datagram)
         try:
@@ -143,7 +143,7 @@ def observe_hello(server, key, changes):
     if cookie is not None:
         hello = changed(hello, {"540": cookie})
     for _ in range(2):
-        answer = probe.ask(hello)
+        answer = probe.exchange(hello)
         if answer is None:
             return "dropped", None
         if answer[0] == WELCOME:
@@ -171,19 +171,19 @@ def observe_frames(server, key, inputs):
         opened = padded(frames)
         number = session.send_exactly(opened)
     try:
-        asks_for_ack = any(frame["type"] not in QUIET for frame in decode(opened))
+        is_ack_eliciting = any(frame["type"] not in QUIET for frame in decode(opened))
     except Malformed:
-        asks_for_ack = True
+        is_ack_eliciting = True
     try:
-        asked = session.send_exactly(b"\x0c")
-        wait_for_ack(session, asked)
+        requested = session.send_exactly(b"\x0c")
+        wait_for_ack(session, requested)
     except Closed as closed:
         return ("closed", closed.reason) if closed.code == 4 else ("closed", closed.code)
     finally:
         session.close(0)
-    if asked not in session.acked:
+    if requested not in session.acked:
         return "silent", None
-    return ("accepted", None) if number in session.acked or not asks_for_ack else ("dropped", None)
+    return ("accepted", None) if number in session.acked or not is_ack_eliciting else ("dropped", None)
 
 
 def main():
@@ -203,7 +203,7 @@ def main():
             datagram = bytes.fromhex(inputs["datagram"].replace("{client id}", CLIENT_ID.hex()))
             verdicts.append(judge_datagram(datagram, inputs["to"]))
             if inputs["to"] == "server":
-                answer = Probe(server).ask(datagram)
+                answer = Probe(server).exchange(datagram)
                 verdicts.append(("dropped", expected[1]) if answer is None else ("answered", answer[0]))
                 observed += 1
         elif "refuse" in inputs:
@@ -218,7 +218,7 @@ def main():
             verdicts.append(judge_frames(inputs))
             if inputs["to"] == "server":
                 verdict = observe_frames(server, arguments.key, inputs)
-                # A server does not tell why it drops a packet.
+                # A server does not report why it drops a packet.
                 verdicts.append(("dropped", expected[1]) if verdict[0] == "dropped" else verdict)
                 observed += 1
         judged += 1

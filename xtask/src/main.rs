@@ -77,10 +77,10 @@ enum Task {
     Secrets,
     /// Run the simulator's scenarios over a range of seeds, in a copy of the project where every packet is audited.
     Sim(sim::SimArgs),
-    /// Check house rules that the compiler does not check: lengths, module docs, prose, comments, dependencies between
+    /// Check project rules that the compiler does not check: lengths, module docs, prose, comments, dependencies between
     /// crates, import cycles, type names, unsafe, platform code, forbidden words and paths, proofs.
     Tidy,
-    /// Run sender and receiver in two network namespaces joined by a veth pair, and compare their books.
+    /// Run sender and receiver in two network namespaces joined by a veth pair, and compare their reports.
     TwoHosts(two_hosts::TwoHostsArgs),
 }
 

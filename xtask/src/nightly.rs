@@ -1,7 +1,7 @@
 //! `cargo xtask nightly`: the long forms of all checks that look for faults, within a budget of minutes.
 //!
 //! A part that fails is a finding. The other parts still run, and then the task fails. It also fails if the time was
-//! not enough for all pieces of the simulator.
+//! not enough for all batches of the simulator.
 
 use std::fs;
 use std::path::Path;
@@ -25,9 +25,9 @@ const MUTANT_COUNTS: &str = "mutants.out/outcomes.json";
 const TURNS: u64 = 3;
 /// Shards of mutants. One takes about half an hour.
 const SHARDS: u64 = 8;
-/// The pieces of the simulator. The ledger keeps those that ran before the time was over.
-const PIECE: &str = "simulator";
-/// The least time for each target of the fuzzer, in seconds.
+/// The steps that run batches of seeds in the simulator. The ledger keeps those that ran before the time was over.
+const BATCH: &str = "simulator";
+/// The minimum time for each target of the fuzzer, in seconds.
 const FUZZ_SECONDS: u64 = 60;
 /// The time for the fuzzer's build, and for starting and ending its targets.
 const FUZZ_BUILD: Duration = Duration::from_secs(180);
@@ -42,7 +42,7 @@ pub(crate) struct NightlyArgs {
     turn: Option<u64>,
 }
 
-/// Runs all parts, then pieces of the simulator, then the fuzzer for the rest of the time.
+/// Runs all parts, then batches of the simulator, then the fuzzer for the rest of the time.
 pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<(), Stop> {
     let root = &workspace.root;
     let number = args.turn.map_or_else(days_since_1970, Ok)?;
@@ -56,17 +56,17 @@ pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<(), Stop>
     let budget = Duration::from_secs(60 * args.minutes);
     // Targets that run in parallel take the time of one.
     let turns = fuzz::target_count(root)?.div_ceil(fuzz::threads() as u64);
-    let least = FUZZ_BUILD + Duration::from_secs(FUZZ_SECONDS * turns);
+    let reserve = FUZZ_BUILD + Duration::from_secs(FUZZ_SECONDS * turns);
     let (mut left, mut longest) = (0, Duration::ZERO);
     for part in &parts {
         let before = steps.elapsed();
-        // One more piece that takes as long as the longest so far must leave the fuzzer its time.
-        if part.name == PIECE && before + longest + least > budget {
+        // One more batch that takes as long as the longest so far must leave the fuzzer its time.
+        if part.name == BATCH && before + longest + reserve > budget {
             left += 1;
             continue;
         }
         run_step(root, &mut steps, part)?;
-        if part.name == PIECE {
+        if part.name == BATCH {
             longest = longest.max(steps.elapsed().saturating_sub(before));
         }
         if part.name == MUTANTS && is_installed("cargo-mutants") {
@@ -80,7 +80,7 @@ pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<(), Stop>
     ledger::run(workspace)?;
     outcome?;
     if left > 0 {
-        return Err(Stop::failed(format!("no time left for {left} pieces of the simulator")));
+        return Err(Stop::failed(format!("no time left for {left} batches of the simulator")));
     }
     if elapsed > budget {
         let minutes = elapsed.as_secs().div_ceil(60);

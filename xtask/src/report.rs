@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_and_pictures_are_images_in_which_no_script_runs() {
+    fn files_are_found_and_pictures_run_no_script() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["quick/echo.json", "echo.json", "quick/pps.json", "echo-A-flame.svg"] {
             files::write(&folder.path().join(name), "").unwrap();

@@ -1,4 +1,5 @@
-//! `cargo xtask tidy`: house rules that the compiler and clippy do not check, over every file that git tracks or would track.
+//! `cargo xtask tidy`: project rules that the compiler and clippy do not check, over every file that git tracks or
+//! would track.
 //!
 //! Each check is a function from the project to violations, and every violation fails. `xtask/tidy.toml` has the rules that are data, and
 //! `xtask/tidy-samples.toml` a deliberate violation of each rule. Tidy repairs nothing.
@@ -29,7 +30,7 @@ const CONFIG: &str = "xtask/tidy.toml";
 /// The content of `xtask/tidy.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct HouseRules {
+struct ProjectRules {
     /// Modules whose code needs comments.
     commented: Vec<String>,
     type_names: glossary::TypeNames,
@@ -58,7 +59,7 @@ struct File {
 
 /// The text of the project and its packages.
 struct Project<'a> {
-    house: HouseRules,
+    rules: ProjectRules,
     workspace: &'a Workspace,
     files: Vec<File>,
     /// The crates without their tests.
@@ -84,8 +85,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
     let project = Project::new(workspace, files).map_err(|violation| Stop::Failed(violation.to_string()))?;
 
     let mut violations = project.check();
-    violations.extend(project.house.top_level.violations(&project.files));
-    violations.extend(packages::check(&project.house.packages, workspace, &project.files)?);
+    violations.extend(project.rules.top_level.violations(&project.files));
+    violations.extend(packages::check(&project.rules.packages, workspace, &project.files)?);
     let refused = sim::check_patches(workspace).err();
     violations.extend(refused.map(|why| Violation::new("crates/sim/patches", 1, why.to_string())));
     violations.sort();
@@ -103,24 +104,24 @@ impl<'a> Project<'a> {
         let targets = workspace.packages.iter().flat_map(|package| &package.targets);
         let targets = targets.filter(|target| !["test", "custom-build"].contains(&target.kind()));
         let crates = targets.map(|target| Crate::read(&target.source, &files)).collect::<Result<_, _>>()?;
-        Ok(Self { house: HouseRules::read(), workspace, files, crates })
+        Ok(Self { rules: ProjectRules::read(), workspace, files, crates })
     }
 
     /// Checks all rules that need nothing but text.
     fn check(&self) -> Vec<Violation> {
-        let Self { house, workspace, files, crates } = self;
-        let mut violations = code::check(house, files);
-        violations.extend(documents::check(house, files, workspace));
-        violations.extend(prose::check(house, files));
-        violations.extend(structure::check(house, crates, files));
-        violations.extend(glossary::check(&house.type_names, crates, files));
+        let Self { rules, workspace, files, crates } = self;
+        let mut violations = code::check(rules, files);
+        violations.extend(documents::check(rules, files, workspace));
+        violations.extend(prose::check(rules, files));
+        violations.extend(structure::check(rules, crates, files));
+        violations.extend(glossary::check(&rules.type_names, crates, files));
         let ledger = files.iter().find(|file| file.path == ledger::PATH);
         violations.extend(ledger.and_then(|file| Some(file.violation(1, ledger::check(&file.text).err()?))));
         violations
     }
 }
 
-impl HouseRules {
+impl ProjectRules {
     #[expect(clippy::expect_used, reason = "the file is a part of this program, and tests read it")]
     fn read() -> Self {
         toml::from_str(include_str!("../tidy.toml")).expect("xtask/tidy.toml")

@@ -1,4 +1,5 @@
-//! `cargo xtask two-hosts`: compares the books of a sender and a receiver in two network namespaces joined by a veth pair.
+//! `cargo xtask two-hosts`: compares the reports of a sender and a receiver in two network namespaces joined by a veth
+//! pair.
 //!
 //! It measures nothing. Every number that it prints comes from the two programs.
 
@@ -67,7 +68,7 @@ pub(crate) fn run(workspace: &Workspace, args: &TwoHostsArgs) -> Result<(), Stop
     let (received, sent) = (receiver.output(), sender.output());
     println!("{received}\n{sent}");
     let count = compare(&received, &sent)?;
-    println!("books agree: {count} datagrams sent, none unexplained");
+    println!("reports agree: {count} datagrams sent, none unexplained");
     Ok(())
 }
 
@@ -77,7 +78,7 @@ fn number(title: &str, report: &str, field: &str) -> Result<i64, String> {
     value[field].as_i64().ok_or_else(|| format!("{title}: no `{field}` in its standard output: {report}"))
 }
 
-/// Returns the number of datagrams that both books have as sent, when none is unexplained.
+/// Returns the number of datagrams that both reports have as sent, when none is unexplained.
 fn compare(receiver: &str, sender: &str) -> Result<i64, String> {
     let unexplained = number(RECEIVER, receiver, "unexplained")?;
     // The sender announces it to the receiver.
@@ -85,8 +86,8 @@ fn compare(receiver: &str, sender: &str) -> Result<i64, String> {
     if unexplained == 0 && expected == sent && sent > 0 {
         return Ok(sent);
     }
-    let receiver = format!("the receiver's book has {expected} sent and {unexplained} unexplained datagrams");
-    Err(format!("{receiver}, the sender's book has {sent} sent ones"))
+    let receiver = format!("the receiver reports {expected} sent and {unexplained} unexplained datagrams");
+    Err(format!("{receiver}, the sender reports {sent} sent ones"))
 }
 
 #[cfg(test)]
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_books_that_agree_are_accepted() {
+    fn only_reports_with_equal_counts_are_accepted() {
         let receiver =
             |sent, unexplained| format!(r#"{{"sent":{sent},"unexplained":{unexplained},"pps":1.5}}"#);
         let (good, sender) = (receiver(9, 0), r#"{"sent":9,"flows":1}"#);

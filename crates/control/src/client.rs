@@ -74,8 +74,8 @@ impl Connection {
         // A server that rejects a client sends the reason and reads nothing, so the write may fail while an answer is there.
         let written = self.stream.get_mut().write_all(&request);
         let mut line = Vec::new();
-        let most = u64::try_from(ANSWER_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
-        let read = (&mut self.stream).take(most).read_until(b'\n', &mut line);
+        let limit = u64::try_from(ANSWER_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+        let read = (&mut self.stream).take(limit).read_until(b'\n', &mut line);
         if line.is_empty() {
             written?;
             read?;

@@ -11,43 +11,43 @@ use drumfire::control::SurveyOrder;
 /// The version of the protocol. Both sides reject other versions.
 pub const VERSION: u32 = 1;
 
-/// The largest length of a request in bytes, without its newline.
+/// The maximum length of a request in bytes, without its newline.
 pub const REQUEST_BYTES_MAX: usize = 4_096;
 
-/// The largest length of an answer in bytes, without its newline.
+/// The maximum length of an answer in bytes, without its newline.
 pub const ANSWER_BYTES_MAX: usize = 1_024 * 1_024;
 
-/// The largest number of connections in a snapshot. Each takes about 250 bytes.
+/// The maximum number of connections in a snapshot. Each takes about 250 bytes.
 pub const SNAPSHOT_PEERS_MAX: usize = 256;
 
 /// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// [`VERSION`].
+    /// The version of the protocol that the sender speaks, which is [`VERSION`].
     pub version: u32,
-    /// The command.
+    /// The command that the server carries out.
     #[serde(flatten)]
     pub command: Command,
 }
 
-/// The commands of clients.
+/// A command of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Command {
     /// Requests an [`Answer::Snapshot`].
     Snapshot {
-        /// The order of the connections.
+        /// The order in which connections are returned.
         #[serde(with = "order")]
         order: SurveyOrder,
-        /// The largest number of connections, at most [`SNAPSHOT_PEERS_MAX`].
+        /// The maximum number of connections, at most [`SNAPSHOT_PEERS_MAX`].
         limit: usize,
     },
     /// Closes the connection of a peer. The answer is [`Answer::Done`].
     Close {
         /// The id of the peer.
         peer: String,
-        /// One line for the log of the peer, at most 128 bytes.
+        /// The text that the peer receives, in one line of at most 128 bytes.
         text: String,
     },
     /// Bans a peer and closes its connection. The answer is [`Answer::Done`].
@@ -67,9 +67,9 @@ pub enum Command {
 /// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
-    /// [`VERSION`].
+    /// The version of the protocol that the sender speaks, which is [`VERSION`].
     pub version: u32,
-    /// The answer itself.
+    /// The result of the request.
     #[serde(flatten)]
     pub answer: Answer,
 }
@@ -106,7 +106,7 @@ pub struct Snapshot {
     pub what: String,
     /// The time of the snapshot in nanoseconds, by a clock of the server. Divide differences of counters by differences of this time.
     pub taken_at_nanos: u64,
-    /// The workers, by index.
+    /// The workers, in the order of their indices.
     pub workers: Vec<WorkerRow>,
     /// The first connections in the requested order.
     pub peers: Vec<PeerRow>,
@@ -116,7 +116,7 @@ pub struct Snapshot {
     pub has_peers: bool,
 }
 
-/// One worker. The counters start when the worker starts.
+/// The state of one worker. The counters start when the worker starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerRow {
@@ -126,7 +126,7 @@ pub struct WorkerRow {
     pub sent: u64,
     /// The share of a core that the worker uses, in percent, or `None` if it is unknown.
     pub busy_percent: Option<u64>,
-    /// The number of connections.
+    /// The number of connections of the worker, including half-open and closing ones.
     pub connections: u64,
     /// The number of events that the application has not taken.
     pub waiting: u64,
@@ -136,11 +136,11 @@ pub struct WorkerRow {
     pub dropped: BTreeMap<String, u64>,
 }
 
-/// One connection.
+/// The state of one connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PeerRow {
-    /// The id of the peer, for requests.
+    /// The id of the peer, as requests name it.
     pub peer: String,
     /// The address of the peer.
     pub address: String,

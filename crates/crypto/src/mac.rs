@@ -67,7 +67,7 @@ impl Mac1Key {
 pub struct RefuseKey(Secret<32>);
 
 impl RefuseKey {
-    /// Derives the key.
+    /// Derives the key from the pre-shared key of the client's token.
     #[must_use]
     pub fn derive(psk: &Secret<32>) -> Self {
         Self(hash(&[REFUSE_LABEL, psk.expose()]))

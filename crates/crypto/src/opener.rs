@@ -46,12 +46,13 @@ struct AdjacentEpochs {
     first_number: Option<u64>,
 }
 
-/// An opened packet.
+/// A packet that was authenticated and decrypted.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Opened<'a> {
     /// The decrypted body of the packet.
     pub body: &'a mut [u8],
-    /// Whether this is the first packet of a new epoch. If so, the peer has updated its keys, and this peer must update its own.
+    /// Whether this is the first packet of a new epoch. If so, the peer has updated its keys, and this end must update
+    /// its own.
     pub is_new_epoch: bool,
 }
 

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_equals_its_formula() {
+    fn a_generator_step_equals_its_formula() {
         let [state, first, second] = hkdf3(&Secret::new([1; 32]), &[b"drumfire entropy"]);
         let mut entropy = entropy(1);
         assert_eq!(entropy.secret(), first);

@@ -84,11 +84,11 @@ pub struct Token {
     pub player: PlayerId,
     /// The pre-shared key of client and server. The sealed token cannot be used without it.
     pub psk: Secret<32>,
-    /// The match or instance that the token is for, as backend and server agreed.
+    /// The number of the match or instance for which the token is valid. Backend and server agree on its meaning.
     pub audience: u64,
-    /// The time of issue.
+    /// The time of issue, as time since the Unix epoch in whole seconds.
     pub issued_at: Duration,
-    /// The time at which the token expires, at most [`TOKEN_LIFE_MAX`] after its issue.
+    /// The time at which the token expires, as time since the Unix epoch. At most [`TOKEN_LIFE_MAX`] after its issue.
     pub expires_at: Duration,
     /// The time at which the session must end, or `None` if it has no end.
     pub session_ends_at: Option<Duration>,
@@ -262,7 +262,7 @@ pub struct IssuedToken {
 }
 
 impl IssuedToken {
-    /// Returns a copy.
+    /// Returns a copy. `Clone` is not implemented, so that each copy of the secret is visible in the code.
     #[must_use]
     pub const fn duplicate(&self) -> Self {
         Self { key_id: self.key_id, sealed: self.sealed, psk: self.psk.duplicate() }

@@ -68,7 +68,7 @@ enum DrumfireStatus
   DRUMFIRE_STATUS_TOO_LARGE = 14,
   // The buffer is too small. The required size was written, and the call had no other effect.
   DRUMFIRE_STATUS_BUFFER_TOO_SMALL = 15,
-  // The server has not given a resume token, or not yet.
+  // The server has issued no resume token, or not yet.
   DRUMFIRE_STATUS_NOT_THERE = 16,
   // A bug in the library caused a panic, which was caught. The client of the call is closed, and its handle is
   // invalid.
@@ -129,8 +129,8 @@ typedef uint32_t DrumfireEventKind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// Why there is no connection. The numbers are part of the ABI. They start at 0 for connections that ended and at 30
-// for attempts that failed, and new ones are appended to their range.
+// The reason why there is no connection. The numbers are part of the ABI. They start at 0 for connections that ended
+// and at 30 for attempts that failed, and new ones are appended to their range.
 enum DrumfireReason
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
@@ -284,7 +284,7 @@ enum DrumfirePriority
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // The default.
+  // Sent when no urgent message waits. The default.
   DRUMFIRE_PRIORITY_NORMAL = 0,
   // Sent before all other messages.
   DRUMFIRE_PRIORITY_URGENT = 1,
@@ -311,7 +311,7 @@ enum DrumfireWhenFull
   DRUMFIRE_WHEN_FULL_BLOCK = 0,
   // The message replaces the oldest messages of the channel that were not sent yet.
   DRUMFIRE_WHEN_FULL_DROP_OLDEST = 1,
-  // The message is dropped.
+  // The new message is dropped.
   DRUMFIRE_WHEN_FULL_DROP_NEWEST = 2,
   // The connection is closed.
   DRUMFIRE_WHEN_FULL_DISCONNECT = 3,
@@ -372,9 +372,9 @@ typedef uint64_t DrumfireClient;
 typedef struct {
   // The kind, which selects the fields that are used.
   DrumfireEventKind kind;
-  // Why a connection ended or an attempt failed.
+  // The reason why a connection ended or an attempt failed.
   DrumfireReason reason;
-  // Why the last attempt to reconnect failed, if a connection ended and the client gave up.
+  // The reason why the last attempt to reconnect failed, if a connection ended and the client gave up.
   DrumfireReason reconnect_reason;
   // The outcome of a message.
   DrumfireOutcome outcome;
@@ -436,7 +436,7 @@ typedef struct {
   uint64_t packets_lost;
   // 1 if the following fields are measured. 0 if there is no measurement yet; then they are zero.
   uint64_t has_path;
-  // When the path was measured, in nanoseconds on the client's clock, which `drumfire_client_time` reads.
+  // The time of the measurement, in nanoseconds on the client's clock, which `drumfire_client_time` reads.
   uint64_t taken_at_ns;
   // The smoothed round-trip time, in microseconds.
   uint64_t round_trip_us;
@@ -449,11 +449,11 @@ typedef struct {
   int64_t clock_offset_ns;
   // The maximum error of `clock_offset_ns`, in nanoseconds. Zero if the offset is unknown.
   uint64_t clock_error_ns;
-  // Recently sent packets that request an ack.
+  // The number of recently sent ack-eliciting packets.
   uint64_t recent_packets_sent;
   // Recently sent packets that were declared lost.
   uint64_t recent_packets_lost;
-  // Recently received packets.
+  // The number of recently received packets.
   uint64_t recent_packets_received;
   // Recent packets of the server that were not received, or not yet.
   uint64_t recent_packets_missing;

@@ -61,9 +61,9 @@ pub enum DrumfireOutcome {
 pub struct DrumfireEvent {
     /// The kind, which selects the fields that are used.
     pub kind: DrumfireEventKind,
-    /// Why a connection ended or an attempt failed.
+    /// The reason why a connection ended or an attempt failed.
     pub reason: DrumfireReason,
-    /// Why the last attempt to reconnect failed, if a connection ended and the client gave up.
+    /// The reason why the last attempt to reconnect failed, if a connection ended and the client gave up.
     pub reconnect_reason: DrumfireReason,
     /// The outcome of a message.
     pub outcome: DrumfireOutcome,

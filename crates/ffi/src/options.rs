@@ -32,7 +32,7 @@ pub enum DrumfireMode {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrumfirePriority {
-    /// The default.
+    /// Sent when no urgent message waits. The default.
     Normal = 0,
     /// Sent before all other messages.
     Urgent = 1,
@@ -50,7 +50,7 @@ pub enum DrumfireWhenFull {
     Block = 0,
     /// The message replaces the oldest messages of the channel that were not sent yet.
     DropOldest = 1,
-    /// The message is dropped.
+    /// The new message is dropped.
     DropNewest = 2,
     /// The connection is closed.
     Disconnect = 3,

@@ -5,8 +5,8 @@ use std::ffi::CStr;
 use drumfire::error::{CloseCode, RefuseReason};
 use drumfire::{CloseReason, ConnectError, ReconnectReason};
 
-/// Why there is no connection. The numbers are part of the ABI. They start at 0 for connections that ended and at 30
-/// for attempts that failed, and new ones are appended to their range.
+/// The reason why there is no connection. The numbers are part of the ABI. They start at 0 for connections that ended
+/// and at 30 for attempts that failed, and new ones are appended to their range.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrumfireReason {

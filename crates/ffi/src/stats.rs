@@ -39,7 +39,7 @@ pub struct DrumfireStats {
     pub packets_lost: u64,
     /// 1 if the following fields are measured. 0 if there is no measurement yet; then they are zero.
     pub has_path: u64,
-    /// When the path was measured, in nanoseconds on the client's clock, which `drumfire_client_time` reads.
+    /// The time of the measurement, in nanoseconds on the client's clock, which `drumfire_client_time` reads.
     pub taken_at_ns: u64,
     /// The smoothed round-trip time, in microseconds.
     pub round_trip_us: u64,
@@ -52,11 +52,11 @@ pub struct DrumfireStats {
     pub clock_offset_ns: i64,
     /// The maximum error of `clock_offset_ns`, in nanoseconds. Zero if the offset is unknown.
     pub clock_error_ns: u64,
-    /// Recently sent packets that request an ack.
+    /// The number of recently sent ack-eliciting packets.
     pub recent_packets_sent: u64,
     /// Recently sent packets that were declared lost.
     pub recent_packets_lost: u64,
-    /// Recently received packets.
+    /// The number of recently received packets.
     pub recent_packets_received: u64,
     /// Recent packets of the server that were not received, or not yet.
     pub recent_packets_missing: u64,

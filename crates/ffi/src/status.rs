@@ -41,7 +41,7 @@ pub enum DrumfireStatus {
     TooLarge = 14,
     /// The buffer is too small. The required size was written, and the call had no other effect.
     BufferTooSmall = 15,
-    /// The server has not given a resume token, or not yet.
+    /// The server has issued no resume token, or not yet.
     NotThere = 16,
     /// A bug in the library caused a panic, which was caught. The client of the call is closed, and its handle is
     /// invalid.

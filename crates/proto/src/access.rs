@@ -25,8 +25,8 @@ pub struct TokenAccess {
     pub keys: Vec<TokenKey>,
     /// The audience that a token must name, for servers that share token keys.
     pub audience: u64,
-    /// When the server started, as time since the Unix epoch. Connect tokens that were issued earlier may have been used
-    /// already, and are refused. Resume tokens are accepted.
+    /// The time at which the server started, as time since the Unix epoch. Connect tokens that were issued earlier may
+    /// have been used already, and are refused. Resume tokens are accepted.
     pub since: Duration,
 }
 

@@ -18,11 +18,11 @@ use crate::time::Moment;
 /// How soon the sender of a packet needs its ack. A later variant is more urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AckUrgency {
-    /// The packet asks for no ack.
+    /// The packet is not ack-eliciting (RFC 9000 section 13.2.1).
     None,
-    /// The packet asks for an ack, and no retransmission depends on it: unreliable messages.
+    /// The packet is ack-eliciting, and no retransmission depends on its ack: unreliable messages.
     Late,
-    /// The packet asks for an ack, and loses little by waiting: pings and control frames.
+    /// The packet is ack-eliciting, and its ack may wait: pings and control frames.
     Low,
     /// The packet carries reliable messages, which are retransmitted until they are acknowledged.
     High,
@@ -50,12 +50,12 @@ pub(crate) struct Acks {
     gaps: Option<Box<Gaps>>,
     /// When the packet with the largest number arrived. Without meaning before the first packet.
     largest_at: Moment,
-    /// When an ack must be sent. `None` when no packet asks for an ack.
+    /// When an ack must be sent. `None` when all ack-eliciting packets were acknowledged.
     due: Option<Moment>,
-    /// The number of packets since the last ack was sent that ask for an ack.
-    owed_count: u16,
+    /// The number of ack-eliciting packets that arrived since the last ack was sent.
+    pending_count: u16,
     /// The number of packets among them with reliable data.
-    owed_high_count: u16,
+    pending_reliable_count: u16,
 }
 
 /// The ranges below the newest one, and the pace of acks for gaps.
@@ -71,7 +71,7 @@ struct Gaps {
 impl Default for Acks {
     fn default() -> Self {
         let largest_at = Moment::ORIGIN;
-        Self { newest: EMPTY, gaps: None, largest_at, due: None, owed_count: 0, owed_high_count: 0 }
+        Self { newest: EMPTY, gaps: None, largest_at, due: None, pending_count: 0, pending_reliable_count: 0 }
     }
 }
 
@@ -93,17 +93,17 @@ impl Acks {
         self.insert(number);
         // The content of a packet decides how long its ack may wait, so the ends negotiate no delay. An ack for data
         // that is retransmitted must arrive well before the sender's probe timeout.
-        let count = u32::from(self.owed_count).saturating_add(1);
+        let count = u32::from(self.pending_count).saturating_add(1);
         let wait = match urgency {
             AckUrgency::None => return,
             AckUrgency::Late if count < ACK_SOON_FROM => round_trip.max(ACK_DELAY_LATE),
             AckUrgency::Late | AckUrgency::Low => round_trip.max(ACK_DELAY_MAX),
             AckUrgency::High => Duration::from_nanos(reliable_ack_delay(nanos(round_trip))),
         };
-        self.owed_count = self.owed_count.saturating_add(1);
+        self.pending_count = self.pending_count.saturating_add(1);
         let mut due = now.after(wait);
         if urgency == AckUrgency::High {
-            self.owed_high_count = self.owed_high_count.saturating_add(1);
+            self.pending_reliable_count = self.pending_reliable_count.saturating_add(1);
             // A gap, or a late packet that its sender may soon declare lost, is acknowledged immediately (RFC 9000
             // section 13.2.1). The interval limits what reordering can cost.
             if number != expected {
@@ -119,7 +119,7 @@ impl Acks {
             }
         }
         // The counts bound how much the sender learns late on a fast path (compare RFC 9000 section 13.2.2).
-        if u32::from(self.owed_high_count) >= ACK_AFTER_RELIABLE || count >= ACK_AFTER_ANY {
+        if u32::from(self.pending_reliable_count) >= ACK_AFTER_RELIABLE || count >= ACK_AFTER_ANY {
             due = now;
         }
         // A later packet never postpones the ack of an earlier one.
@@ -137,8 +137,8 @@ impl Acks {
     }
 
     /// Whether an ack would report a packet that the peer waits for.
-    pub(crate) const fn is_owed(&self) -> bool {
-        self.owed_count > 0
+    pub(crate) const fn is_pending(&self) -> bool {
+        self.pending_count > 0
     }
 
     /// The ranges, largest numbers first.
@@ -160,8 +160,8 @@ impl Acks {
 
     /// Registers that an ack of all ranges was sent.
     pub(crate) const fn on_sent(&mut self) {
-        self.owed_count = 0;
-        self.owed_high_count = 0;
+        self.pending_count = 0;
+        self.pending_reliable_count = 0;
         self.due = None;
     }
 
@@ -188,10 +188,10 @@ impl Acks {
         );
         debug_assert!(self.range_count() <= ACK_RANGES_KEPT, "an ack has {} ranges", self.range_count());
         debug_assert!(
-            self.owed_high_count <= self.owed_count,
-            "more packets with reliable data ask for an ack than packets in all"
+            self.pending_reliable_count <= self.pending_count,
+            "more packets with reliable data wait for an ack than packets in all"
         );
-        debug_assert!(!self.is_owed() || self.due.is_some(), "an ack is owed, and no timer covers it");
+        debug_assert!(!self.is_pending() || self.due.is_some(), "an ack is pending, and no timer covers it");
     }
 
     /// Releases memory that an idle connection does not need.
@@ -322,7 +322,7 @@ mod tests {
         }
         let mut acks = Acks::default();
         acks.on_packet(ms(100), 0, AckUrgency::None, TRIP);
-        assert_eq!((acks.due(), acks.is_owed()), (None, false));
+        assert_eq!((acks.due(), acks.is_pending()), (None, false));
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
         packets(&mut acks, 2, 31..32, AckUrgency::High);
         assert_eq!(acks.due(), Some(ms(2)));
         acks.on_sent();
-        assert_eq!((acks.due(), acks.is_owed()), (None, false));
+        assert_eq!((acks.due(), acks.is_pending()), (None, false));
         packets(&mut acks, 3, 32..95, AckUrgency::Low);
         assert_eq!(acks.due(), Some(ms(43)));
         packets(&mut acks, 4, 95..96, AckUrgency::Low);
@@ -429,9 +429,9 @@ mod tests {
     /// The ranges of the set with these bits, counted from `lowest`.
     fn spans_of(bits: u32, lowest: u64) -> Vec<Span> {
         let is_in = |place: u32| bits >> place & 1 == 1;
-        let firsts = (0..12).filter(|&place| is_in(place) && (place == 0 || !is_in(place - 1)));
+        let starts = (0..12).filter(|&place| is_in(place) && (place == 0 || !is_in(place - 1)));
         let range = |first: u32| (first, first + (bits >> first).trailing_ones() - 1);
-        firsts.map(range).map(|(first, last)| (lowest + u64::from(first), lowest + u64::from(last))).collect()
+        starts.map(range).map(|(first, last)| (lowest + u64::from(first), lowest + u64::from(last))).collect()
     }
 
     #[test]

@@ -22,13 +22,13 @@ use crate::limits::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// At most once, in any order.
+    /// A message is delivered at most once, in any order.
     Unreliable,
-    /// At most once. An older message is never delivered after a newer one.
+    /// A message is delivered at most once, and never after a newer one.
     UnreliableSequenced,
-    /// Exactly once, in any order.
+    /// A message is delivered exactly once, in any order.
     ReliableUnordered,
-    /// Exactly once, in the order of the channel.
+    /// A message is delivered exactly once, in the order of the channel.
     ReliableOrdered,
     /// The newest message always arrives. Older ones arrive before it or not at all. One message is in flight at a
     /// time, and a newer one replaces the one that waits.
@@ -40,14 +40,14 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Whether messages of this mode are sent again when they are lost.
+    /// Returns whether messages of this mode are sent again when they are lost.
     #[must_use]
     pub const fn is_reliable(self) -> bool {
         !matches!(self, Self::Unreliable | Self::UnreliableSequenced)
     }
 
-    /// The longest message in bytes. For reliable messages, except values, the configuration of either end may set
-    /// another limit.
+    /// Returns the maximum length of a message in bytes. For reliable messages, except values, the configuration of
+    /// either end may set another limit.
     #[must_use]
     pub const fn message_max_bytes(self) -> usize {
         match self {
@@ -76,14 +76,14 @@ impl Mode {
 /// channels share the bandwidth by bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Before all other messages.
+    /// The message is sent before all other messages.
     Urgent,
-    /// The default for most messages.
+    /// The message is sent when no urgent message waits. Suits most messages.
     #[default]
     Normal,
-    /// When no normal message waits.
+    /// The message is sent when no urgent or normal message waits.
     Low,
-    /// When no other message waits: assets, replays, logs.
+    /// The message is sent when no other message waits. Suits assets, replays, and logs.
     Bulk,
 }
 
@@ -93,8 +93,8 @@ impl Priority {
 
     const ALL: [Self; Self::COUNT] = [Self::Urgent, Self::Normal, Self::Low, Self::Bulk];
 
-    /// Returns how much of a memory of `bytes` messages of this priority may fill: three quarters for low and bulk
-    /// messages, so that urgent ones find room.
+    /// Returns the part of a memory of `bytes` that messages of this priority may fill, in bytes. Low and bulk messages
+    /// may fill three quarters, so that urgent messages always have room.
     #[must_use]
     pub const fn share_of(self, bytes: usize) -> usize {
         match self {
@@ -110,7 +110,7 @@ impl Priority {
         Self::ALL.get(class).copied().unwrap_or_default()
     }
 
-    /// The index of this class, from 0 for the highest.
+    /// Returns the index of this class, from 0 for the highest.
     #[must_use]
     pub const fn class(self) -> usize {
         match self {
@@ -126,14 +126,14 @@ impl Priority {
 /// input then arrives with the next packet, and not a round trip later.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Redundancy {
-    /// No repetition.
+    /// The message is not repeated in advance.
     #[default]
     None,
-    /// In one more packet.
+    /// The message is repeated in one later packet.
     One,
-    /// In two more packets.
+    /// The message is repeated in two later packets.
     Two,
-    /// In three more packets.
+    /// The message is repeated in three later packets.
     Three,
 }
 
@@ -159,7 +159,7 @@ pub enum WhenFull {
     /// The message replaces the oldest messages of its channel that were not sent yet. If it has no room even without
     /// them, it is dropped alone.
     DropOldest,
-    /// The message is dropped.
+    /// The new message is dropped. Messages that already wait stay.
     DropNewest,
     /// The connection is closed, for channels in which no message may be lost.
     Disconnect,

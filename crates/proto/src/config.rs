@@ -52,10 +52,10 @@ pub struct Config {
     /// The memory for events that wait for the application, in bytes over all connections; at least twice the receive
     /// memory. The default is 8 MiB.
     pub event_memory_bytes: usize,
-    /// The most bytes in flight of a connection, whatever its congestion window allows; at least 2,400. The default is 4
-    /// MiB. A connection begins with 128 KiB at most, and raises its limit to twice the bytes that its path delivers in a
-    /// round trip and 25 ms. With [`Congestion::Fixed`], all of it may be in flight from the start. `send_memory_bytes`
-    /// limits the bytes in flight too.
+    /// The maximum number of bytes in flight of a connection, whatever its congestion window allows; at least 2,400.
+    /// The default is 4 MiB. A connection begins with 128 KiB at most, and raises its limit to twice the bytes that its
+    /// path delivers in a round trip and 25 ms. With [`Congestion::Fixed`], all of it may be in flight from the start.
+    /// `send_memory_bytes` limits the bytes in flight too.
     pub in_flight_bytes: usize,
     /// The UDP payload of the largest datagram that this end sends and accepts, in bytes: 1,200 to 1,472. The default is
     /// 1,472. A connection that fills its packets probes its path for sizes up to this limit.
@@ -105,10 +105,10 @@ impl Default for Config {
     }
 }
 
-/// The least memory with which a connection works: a few full packets of messages.
+/// The minimum memory with which a connection works: a few full packets of messages.
 const MEMORY_MIN_BYTES: usize = 4_096;
 
-/// The least worker memory, because connections are not counted to the byte.
+/// The minimum worker memory, because connections are not counted to the byte.
 const WORKER_MEMORY_MIN_BYTES: usize = 1_024 * 1_024;
 
 #[expect(
@@ -182,8 +182,8 @@ impl Config {
         self.credit_max_bytes().min(limits::CREDIT_START_BYTES.max(two_messages))
     }
 
-    /// The most bytes that a connection has in flight. Each packet in flight takes memory, whatever it carries, so
-    /// the send memory is a limit too.
+    /// The maximum number of bytes that a connection has in flight. Each packet in flight takes memory, whatever it
+    /// carries, so the send memory is a limit too.
     pub(crate) fn in_flight_limit_bytes(&self) -> usize {
         self.in_flight_bytes.min(self.send_memory_bytes.max(IN_FLIGHT_MIN_BYTES))
     }
@@ -201,7 +201,7 @@ impl Config {
         self
     }
 
-    /// Sets the most bytes that a connection has in flight.
+    /// Sets the maximum number of bytes that a connection has in flight.
     #[must_use]
     pub const fn in_flight_bytes(mut self, bytes: usize) -> Self {
         self.in_flight_bytes = bytes;
@@ -248,8 +248,8 @@ impl Config {
         let is_enough = self.worker_memory_bytes >= WORKER_MEMORY_MIN_BYTES;
         require(is_enough, "worker_memory_bytes", "at least 1048576")?;
         let quarter = self.send_memory_bytes.min(self.receive_memory_bytes) / 4;
-        let most = to_usize(wire_limits::MESSAGE_LIMIT_BYTES);
-        let fits = (limits::VALUE_MAX_BYTES..=quarter.min(most)).contains(&self.message_max_bytes);
+        let max_bytes = to_usize(wire_limits::MESSAGE_LIMIT_BYTES);
+        let fits = (limits::VALUE_MAX_BYTES..=quarter.min(max_bytes)).contains(&self.message_max_bytes);
         require(fits, "message_max_bytes", "1024 to 16777216, and at most a quarter of either memory")?;
         let events_min = self.receive_memory_bytes.saturating_mul(2);
         require(
@@ -283,8 +283,8 @@ pub enum Cookie {
     /// Always. A Hello from an address that is not proved costs a server next to nothing.
     #[default]
     Always,
-    /// Only above 64 handshakes per second or 128 half-open connections of one endpoint, and for 1 s after that.
-    /// Otherwise a connect takes one round trip less.
+    /// A cookie is required only above 64 handshakes per second or 128 half-open connections of one endpoint, and for 1
+    /// s after that. Otherwise a connect takes one round trip less.
     UnderLoad,
 }
 
@@ -309,9 +309,10 @@ pub struct ServerConfig {
     pub cookie: Cookie,
     /// The shard of the server that this endpoint serves. The default is [`Shard::ONLY`].
     pub shard: Shard,
-    /// The most half-open connections of this endpoint; at least 1. The default is 4,096.
+    /// The maximum number of half-open connections of this endpoint; at least 1. The default is 4,096.
     pub half_open: u32,
-    /// The most half-open connections of one source; at least 1. The default is 16 in open access, and 256 with tokens.
+    /// The maximum number of half-open connections of one source; at least 1. The default is 16 in open access, and 256
+    /// with tokens.
     pub half_open_per_source: u16,
     /// The number of key agreements per second, which is also the burst; at least 1. The default is 2,000.
     pub handshakes_per_second: u32,
@@ -433,7 +434,7 @@ impl ClientConfig {
 /// The server to which a client connects, identified by its public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerIdentity {
-    /// The server's public key.
+    /// The server's public key for X25519.
     pub public_key: [u8; 32],
     /// The number by which the server knows the key.
     pub key_id: u32,

@@ -175,9 +175,9 @@ impl Rate {
             Congestion::Fixed { bytes_per_second } => Algorithm::Fixed(FixedRate::new(bytes_per_second)),
         };
         // A fixed rate says what the path delivers, so nothing has to be measured.
-        let most = in_flight_bytes.end();
+        let max_bytes = in_flight_bytes.end();
         let limit = match choice {
-            Congestion::Fixed { .. } => FlightLimit::new(&(*most..=*most)),
+            Congestion::Fixed { .. } => FlightLimit::new(&(*max_bytes..=*max_bytes)),
             Congestion::Delay | Congestion::Cubic => FlightLimit::new(in_flight_bytes),
         };
         // Before the first sample, the first window is spread over the assumed round trip.

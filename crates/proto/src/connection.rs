@@ -49,9 +49,9 @@ pub(crate) use receive::{Received, Sink};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
     // Memory
-    /// The most bytes, including charges, of messages that wait to be sent or acknowledged.
+    /// The maximum number of bytes, including charges, of messages that wait to be sent or acknowledged.
     pub(crate) send_memory_bytes: usize,
-    /// The most bytes, including charges, of messages that wait for each other or for the application.
+    /// The maximum number of bytes, including charges, of messages that wait for each other or for the application.
     pub(crate) receive_memory_bytes: usize,
     /// The longest reliable message in bytes that this end accepts.
     pub(crate) message_max_bytes: usize,
@@ -61,9 +61,9 @@ pub(crate) struct ConnectionLimits {
     pub(crate) credit_max_bytes: u32,
 
     // Rates
-    /// The most bytes in flight, whatever the congestion window allows.
+    /// The maximum number of bytes in flight, whatever the congestion window allows.
     pub(crate) in_flight_bytes: usize,
-    /// The most bytes in flight on a path of which nothing is known.
+    /// The maximum number of bytes in flight on a path of which nothing is known.
     pub(crate) in_flight_start_bytes: usize,
     /// The congestion controller of each connection.
     pub(crate) congestion: Congestion,
@@ -90,7 +90,7 @@ pub(crate) struct ConnectionLimits {
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "it lies on the heap, and connections are seldom in any of these phases"
+    reason = "it is on the heap, and connections are seldom in any of these phases"
 )]
 pub(crate) enum Phase {
     /// A client that has not received its Welcome.
@@ -137,7 +137,7 @@ pub(crate) struct Connection {
     pub(crate) session: Option<PacketProtection>,
     /// The peer's address, and the search for a new one.
     pub(crate) path: Path,
-    /// The packets that were received, and the ack that is owed for them.
+    /// The packets that were received, and the pending ack.
     pub(crate) acks: Acks,
     /// The packets in flight, and the probe timer.
     pub(crate) loss: Loss,
@@ -172,13 +172,13 @@ pub(crate) struct Connection {
     // Work that is due
     /// Whether the connection is in the endpoint's queue of connections that have something to send.
     pub(crate) is_queued: bool,
-    /// The next packet is a probe: it asks for an ack, and may exceed the congestion window.
+    /// The next packet is a probe: it is ack-eliciting, and may exceed the congestion window.
     is_probe_due: bool,
-    /// The next packet must ask for an ack, if necessary by a ping.
+    /// The next packet must be ack-eliciting, if necessary by a ping.
     is_ping_due: bool,
     /// A connection id was issued or retired, and the endpoint has not yet updated its tables.
     has_id_changes: bool,
-    /// The window is full, and the peer was asked for an ack.
+    /// The window is full, and an Ack request was sent.
     is_ack_requested: bool,
 }
 

@@ -85,11 +85,11 @@ impl ControlQueue {
             Control::RetireConnectionId(sequence) => Some(sequence),
             _ => None,
         };
-        let under_way = self.0.iter().flat_map(|pending| &pending.items).filter_map(retired);
-        if under_way.clone().any(|known| known == sequence) {
+        let retiring = self.0.iter().flat_map(|pending| &pending.items).filter_map(retired);
+        if retiring.clone().any(|known| known == sequence) {
             return true;
         }
-        if under_way.count() >= RETIRING_IDS {
+        if retiring.count() >= RETIRING_IDS {
             return false;
         }
         self.push(Control::RetireConnectionId(sequence));

@@ -60,7 +60,7 @@ pub(crate) enum ForwardedWork {
 }
 
 impl Forwarded {
-    /// The index of the shard whose `handle_forwarded` must process it.
+    /// Returns the index of the shard whose `handle_forwarded` must process it.
     #[must_use]
     pub const fn shard(&self) -> u16 {
         self.shard

@@ -240,16 +240,17 @@ impl<P: Placement> Endpoint<P> {
         self.poll_timer()
     }
 
-    /// Whether [`Self::handle_timeout`] may have work at `now`. It compares the armed timers, which are never late and often early.
-    /// [`Self::poll_timeout`] computes when a connection is really due, which costs as much as a packet.
+    /// Returns whether [`Self::handle_timeout`] may have work at `now`. It compares the armed timers, which are never
+    /// late and often early. [`Self::poll_timeout`] computes when a connection is really due, which costs as much as a
+    /// packet.
     #[must_use]
     pub fn may_have_due_timer(&self, now: Moment) -> bool {
         // A connection that waits to be rescheduled may have an earlier deadline than its timer.
         !self.to_reschedule.is_empty() || self.timers.next().is_some_and(|timer| timer <= now)
     }
 
-    /// Like [`Self::poll_timeout`], for a caller that cannot send at the moment: data that waits to be sent causes no
-    /// wake-up.
+    /// Returns the time that [`Self::poll_timeout`] returns, but for a caller that cannot send at the moment: data that
+    /// waits to be sent causes no wake-up.
     pub fn poll_timer(&mut self) -> Option<Moment> {
         self.finish_transmit();
         self.defer_head();
@@ -281,13 +282,13 @@ impl<P: Placement> Endpoint<P> {
         Some(run)
     }
 
-    /// Whether events are waiting.
+    /// Returns whether events wait for the application.
     #[must_use]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// Whether an event waits that begins, moves, or ends a connection, or ends an attempt to connect.
+    /// Returns whether an event waits that begins, moves, or ends a connection, or ends an attempt to connect.
     #[must_use]
     pub fn has_lifecycle_events(&self) -> bool {
         self.events.has_lifecycle_events()
@@ -324,13 +325,13 @@ impl<P: Placement> Endpoint<P> {
         self.forwards.pop_front()
     }
 
-    /// The counters of this endpoint.
+    /// Returns the counters of this endpoint.
     #[must_use]
     pub const fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// Whether this is a server's endpoint.
+    /// Returns whether this is a server's endpoint.
     #[must_use]
     pub const fn is_server(&self) -> bool {
         matches!(self.role, Role::Server(_))
@@ -349,13 +350,13 @@ impl<P: Placement> Endpoint<P> {
         self.budget.set_block_bytes(bytes);
     }
 
-    /// The number of connections, including half-open and closing ones.
+    /// Returns the number of connections, including half-open and closing ones.
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.connections.len()
     }
 
-    /// The smoothed round trip to a peer, or `None` for a stale id.
+    /// Returns the smoothed round trip to a peer, or `None` for a stale id.
     #[must_use]
     pub fn round_trip(&self, peer: PeerId) -> Option<Duration> {
         self.connections.get(peer).map(|connection| connection.loss.round_trip().smoothed())
@@ -375,8 +376,8 @@ impl<P: Placement> Endpoint<P> {
         self.connections.get(self.connections.id_at(slot)?)?.loss.round_trip().measured()
     }
 
-    /// The longest reliable message that may be sent to a peer, in bytes, except ReliableLatest values. This is the
-    /// smaller limit of both ends, or this end's limit until the peer's is known.
+    /// Returns the longest reliable message that may be sent to a peer, in bytes, except ReliableLatest values. This is
+    /// the smaller limit of both ends, or this end's limit until the peer's is known.
     #[must_use]
     pub fn message_max_bytes(&self, peer: PeerId) -> usize {
         let of_peer = self.connections.get(peer).map(|connection| connection.sending.message_max_bytes());
@@ -390,27 +391,28 @@ impl<P: Placement> Endpoint<P> {
         self.connections.get(peer).map_or(0, |connection| connection.sending.used_bytes())
     }
 
-    /// Whether the connection of a peer is open.
+    /// Returns whether the connection of a peer is open.
     #[must_use]
     pub fn is_open(&self, peer: PeerId) -> bool {
         self.connections.get(peer).is_some_and(Connection::is_open)
     }
 
-    /// Whether this client is still connecting to a peer. Messages can be queued, and are sent when the connection is open.
+    /// Returns whether this client is still connecting to a peer. Messages can be queued, and are sent when the
+    /// connection is open.
     #[must_use]
     pub fn is_connecting(&self, peer: PeerId) -> bool {
         let phase = self.connections.get(peer).map(|connection| connection.phase.as_deref());
         matches!(phase, Some(Some(Phase::Connecting(_))))
     }
 
-    /// Whether packets to a peer are in flight that it must acknowledge. False for a stale id and before the connection is
-    /// established.
+    /// Returns whether packets to a peer are in flight that it must acknowledge. False for a stale id and before the
+    /// connection is established.
     #[must_use]
     pub fn awaits_ack(&self, peer: PeerId) -> bool {
         self.connections.get(peer).is_some_and(|connection| connection.loss.has_in_flight())
     }
 
-    /// The address to which packets to a peer are sent, in the form in which the shell reported it. `None` for a
+    /// Returns the address to which packets to a peer are sent, in the form in which the shell reported it. `None` for a
     /// stale id.
     #[must_use]
     pub fn address(&self, peer: PeerId) -> Option<SocketAddr> {

@@ -22,7 +22,7 @@ macro_rules! debug_with_display {
     };
 }
 
-/// Why a message was not queued. No part of it was queued.
+/// The reason why a message was not queued. No part of the message was queued.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SendError {
     /// The connection is closing. Its `Disconnected` event was queued.
@@ -63,7 +63,7 @@ impl core::error::Error for SendError {}
 
 crate::debug_with_display!(SendError);
 
-/// Why a connection was not closed.
+/// The reason why a connection was not closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum CloseError {
     /// The text of the reason is longer than this limit.
@@ -90,7 +90,7 @@ impl core::error::Error for CloseError {}
 
 crate::debug_with_display!(CloseError);
 
-/// Why a client could not connect.
+/// The reason why a client could not connect.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ConnectError {
     /// No genuine Welcome arrived in time. Check that the server runs, and its address, key, and protocol id.
@@ -214,7 +214,7 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// A stable name for counters and logs.
+    /// Returns a stable name for counters and logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -234,17 +234,17 @@ impl ProtocolError {
     }
 }
 
-/// Why a connection ended: by a Close of either end (PROTOCOL 13.2, "Close"), or without one.
+/// The reason why a connection ended: by a Close of either end (PROTOCOL 13.2, "Close"), or without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
-    /// This end closed it.
+    /// This end closed the connection.
     Local {
         /// The kind of close.
         code: CloseCode,
         /// The application's own code.
         application_code: u32,
     },
-    /// The peer closed it.
+    /// The peer closed the connection.
     Remote {
         /// The kind of close.
         code: CloseCode,
@@ -297,7 +297,7 @@ fn close_text(f: &mut fmt::Formatter<'_>, who: &str, code: CloseCode, number: u3
 }
 
 impl CloseReason {
-    /// A stable name for counters and logs.
+    /// Returns a stable name for counters and logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -314,12 +314,12 @@ impl CloseReason {
     }
 }
 
-/// Why a configuration was refused: the field, and its permitted values.
+/// The reason why a configuration was refused: the field, and its permitted values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The name of the field.
+    /// The name of the field, as in the configuration.
     pub field: &'static str,
-    /// The permitted values.
+    /// The permitted values, as they follow "must be" in the text of the error.
     pub must_be: &'static str,
 }
 

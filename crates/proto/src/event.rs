@@ -79,7 +79,7 @@ pub enum Event<'a> {
         /// The receiver of the messages.
         peer: PeerId,
     },
-    /// On a server, the peer has another address, and has proved that it receives there.
+    /// The peer has another address, and has proved that it receives datagrams there. Only servers report it.
     PathChanged {
         /// The peer that moved.
         peer: PeerId,
@@ -87,7 +87,7 @@ pub enum Event<'a> {
         address: SocketAddr,
     },
     /// The last events of a connection that ends abnormally. Its `Disconnected` event is next. Not every such
-    /// connection has one: see [`Config::flight_recorder`](crate::Config::flight_recorder) and
+    /// connection has a record: see [`Config::flight_recorder`](crate::Config::flight_recorder) and
     /// [`FLIGHT_RECORDS_WAITING`](crate::limits::FLIGHT_RECORDS_WAITING). The record of a connection is discarded
     /// after five silent seconds.
     FlightRecord {
@@ -201,13 +201,13 @@ enum StateChange {
 }
 
 impl EventBatch {
-    /// Whether all events were taken.
+    /// Returns whether all events were taken.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Returns the oldest event.
+    /// Removes and returns the oldest event; `None` when the batch is empty.
     pub fn pop(&mut self) -> Option<Event<'_>> {
         let entry = self.queue.pop_front()?;
         let QueuedEvent { peer, kind, .. } = entry;
@@ -265,8 +265,8 @@ impl EventBatch {
         Some(event)
     }
 
-    /// Returns the oldest event if it is a run of messages, or what [`Self::pop`] left of one. `None` for any other
-    /// event, which [`Self::pop`] returns.
+    /// Removes and returns the oldest event if it is a run of messages, or the rest of a run after calls of
+    /// [`Self::pop`]. Returns `None` for any other event, which stays for [`Self::pop`].
     pub fn pop_run(&mut self) -> Option<MessageRun<'_>> {
         let event = *self.queue.front().filter(|event| matches!(event.kind, EventKind::Run(..)))?;
         self.queue.pop_front();

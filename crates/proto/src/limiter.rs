@@ -78,8 +78,8 @@ impl Sources {
 
     /// Returns whether this source may have another key agreement now.
     pub(crate) fn may_begin(&mut self, now: Moment, source: SocketAddr) -> bool {
-        let most = self.half_open_max;
-        self.bucket(source).is_none_or(|bucket| bucket.half_open < most && bucket.handshakes.has(now))
+        let max = self.half_open_max;
+        self.bucket(source).is_none_or(|bucket| bucket.half_open < max && bucket.handshakes.has(now))
     }
 
     /// Charges a key agreement to this source, whatever its outcome.
@@ -231,7 +231,7 @@ mod tests {
             assert!(sources.may_begin(ms(1), one), "{begun}");
             sources.on_handshake(ms(1), one);
         }
-        assert!(!sources.may_begin(ms(1), one), "twenty at once");
+        assert!(!sources.may_begin(ms(1), one), "twenty in a burst");
         assert!(sources.may_begin(ms(51), one));
     }
 
@@ -356,14 +356,14 @@ mod tests {
         ) {
             let mut bucket = TokenBucket::new((bits >> shift).max(1), burst);
             let cost = bucket.cost.as_nanos();
-            let most = cost * u128::from(burst);
+            let full = cost * u128::from(burst);
             // The model: the tokens left, in units of time.
-            let (mut level, mut at) = (most, u128::from(start));
+            let (mut level, mut at) = (full, u128::from(start));
             let mut attempts: Vec<(u128, u128)> = Vec::new();
             for gap in gaps {
                 // In eighths of the time of a token.
                 let passed = (u128::from(gap) * cost / 8).min(1 << 56);
-                (level, at) = ((level + passed).min(most), at + passed);
+                (level, at) = ((level + passed).min(full), at + passed);
                 let is_given = bucket.take(Moment::from_nanos(u64::try_from(at).unwrap()));
                 prop_assert!(is_given == (level >= cost), "{bucket:?} with {level} at {at}");
                 let spent = if is_given { cost } else { 0 };
@@ -372,7 +372,7 @@ mod tests {
                 let mut given = 0;
                 for (first, spent) in attempts.iter().rev() {
                     given += spent;
-                    prop_assert!(given <= most + (at - first), "{given} from {first} to {at}");
+                    prop_assert!(given <= full + (at - first), "{given} from {first} to {at}");
                 }
             }
         }

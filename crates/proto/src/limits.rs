@@ -8,7 +8,8 @@ use std::time::Duration;
 use drumfire_wire::limits::{DATAGRAM_START_BYTES, TAG_BYTES, TRANSPORT_HEADER_MAX_BYTES};
 pub use drumfire_wire::limits::{ROUTING_TAG_OFFSET, TRANSPORT_MIN_BYTES};
 
-/// The UDP payload that is sent on any path, in bytes, and the least buffer for a datagram.
+/// The length of the UDP payload that every path is assumed to carry, in bytes. A buffer for a datagram needs at least
+/// this length.
 pub const DATAGRAM_SENT_MAX_BYTES: usize = DATAGRAM_START_BYTES;
 
 /// The largest UDP payload for which paths are probed, in bytes: Ethernet with IPv4. A caller with a smaller buffer
@@ -18,7 +19,7 @@ pub const DATAGRAM_FOUND_MAX_BYTES: usize = 1_472;
 /// The number of lost probes after which a path is assumed not to carry a size (RFC 8899 section 5.1.2).
 pub const MTU_PROBES: u32 = 3;
 
-/// The time between two searches for a larger size (RFC 8899 section 5.1.1).
+/// The time between the end of a search for a larger datagram size and the next search (RFC 8899 section 5.1.1).
 pub const MTU_SEARCH_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The number of consecutive losses of large packets after which a path is assumed to carry them no longer.
@@ -27,7 +28,7 @@ pub const MTU_BLACK_HOLE_PACKETS: u32 = 8;
 /// The time until larger sizes are tried again after [`MTU_BLACK_HOLE_PACKETS`] losses.
 pub const MTU_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// The most bytes of a message frame besides its payload: type, channel, id, distance back, length.
+/// The maximum number of bytes of a message frame besides its payload: type, channel, id, distance back, length.
 const MESSAGE_OVERHEAD_MAX_BYTES: usize = 1 + 3 + 10 + 10 + 2;
 
 /// The largest message that fits one packet of 1,200 bytes with any ids. Longer messages are fragmented.
@@ -37,10 +38,10 @@ pub const MESSAGE_MAX_BYTES: usize =
 /// The charge for every queued item in addition to its payload, in bytes, so that empty items have a cost.
 pub const ITEM_CHARGE_BYTES: usize = 64;
 
-/// The send memory of a connection for messages, in bytes including charges.
+/// The default memory of a connection for messages that wait to be sent or acknowledged, in bytes including charges.
 pub const SEND_MEMORY_BYTES: usize = 1_024 * 1_024;
 
-/// The memory of a connection for messages that wait for the application, in bytes including charges.
+/// The default memory of a connection for received messages that wait for the application, in bytes including charges.
 pub const RECEIVE_MEMORY_BYTES: usize = 2 * 1_024 * 1_024;
 
 /// The credit for reliable messages that a new connection gives its peer, in bytes including charges. It is less if half
@@ -48,22 +49,23 @@ pub const RECEIVE_MEMORY_BYTES: usize = 2 * 1_024 * 1_024;
 /// application takes a whole credit within two round trips.
 pub const CREDIT_START_BYTES: u32 = 128 * 1_024;
 
-/// The memory for messages of all connections of an endpoint, in bytes including charges, beyond which it accepts no
-/// more connections.
+/// The default memory for messages of all connections of an endpoint, in bytes including charges. Beyond it, the
+/// endpoint accepts no more connections.
 pub const WORKER_MEMORY_BYTES: usize = 512 * 1_024 * 1_024;
 
-/// The memory for events of an endpoint, in bytes over all connections.
+/// The default memory for events of an endpoint that wait for the application, in bytes over all connections.
 pub const EVENT_MEMORY_BYTES: usize = 8 * 1_024 * 1_024;
 
-/// The most bytes in flight of a connection, whatever its congestion window allows. Enough for 250 Mbit/s at 100 ms. The
-/// send memory limits them too.
+/// The default limit on the bytes in flight of a connection, whatever its congestion window allows. Enough
+/// for 250 Mbit/s at 100 ms. The send memory limits them too.
 pub const IN_FLIGHT_BYTES: usize = 4 * 1_024 * 1_024;
 
-/// The bytes that a new connection may have in flight, and the least limit of a path whose rate is measured. They fit the
-/// default receive buffer of sockets.
+/// The bytes that a new connection may have in flight, and the minimum limit of a path whose rate is measured. They fit
+/// the default receive buffer of sockets.
 pub const IN_FLIGHT_START_BYTES: usize = 128 * 1_024;
 
-/// The most packets in flight of a connection. The default limit on bytes in flight allows 3,500 full packets.
+/// The maximum number of packets in flight of a connection. The default limit on bytes in flight allows 3,500 full
+/// packets.
 pub const PACKETS_IN_FLIGHT_MAX: usize = 5_000;
 
 /// The time between two timestamps of this end's clock.
@@ -79,29 +81,30 @@ pub(crate) const CLOCK_SAMPLE_LIFE: Duration = Duration::from_secs(30);
 pub(crate) const ACK_MERGE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The number of consecutive probe timeouts after which only probes are sent until an ack arrives, because the path
-/// is assumed to be dead. One or two may be chance.
+/// is assumed to be dead. One or two may be isolated losses.
 pub const PROBES_BEFORE_SILENCE: u32 = 3;
 
 /// The distance of a received reliable message's id from the lowest missing one, at most. The receiver refuses more.
 pub const MESSAGE_IDS_AHEAD: u64 = drumfire_wire::limits::MESSAGE_IDS_AHEAD;
 
-/// The most ids of reliable messages from the oldest one in flight to the newest. The peer accepts as many, and only
-/// messages that have not arrived take memory.
+/// The maximum number of ids of reliable messages from the oldest one in flight to the newest. The peer accepts as
+/// many, and only messages that have not arrived take memory.
 pub const MESSAGE_IDS_IN_FLIGHT: u64 = MESSAGE_IDS_AHEAD;
 
-/// The most fragmented reliable messages in flight. The receiver refuses more.
+/// The maximum number of fragmented reliable messages in flight. The receiver refuses more.
 pub const RELIABLE_FRAGMENTED_MAX: usize = 64;
 
-/// The most unacknowledged fragmented messages of one channel. The next one waits.
+/// The maximum number of unacknowledged fragmented messages of one channel. The next one waits.
 pub const CHANNEL_FRAGMENTED_MAX: u32 = 8;
 
-/// The most byte ranges that a receiver stores for all fragmented reliable messages: one for each, and 256 holes.
+/// The maximum number of byte ranges that a receiver stores for all fragmented reliable messages: one for each, and 256
+/// holes.
 pub const FRAGMENT_RANGES_MAX: usize = RELIABLE_FRAGMENTED_MAX + 256;
 
-/// The most fragmented unreliable messages that a receiver stores.
+/// The maximum number of fragmented unreliable messages that a receiver stores.
 pub const UNRELIABLE_FRAGMENTED_MAX: usize = 8;
 
-/// The most byte ranges that a receiver stores for one fragmented unreliable message.
+/// The maximum number of byte ranges that a receiver stores for one fragmented unreliable message.
 pub const UNRELIABLE_RANGES_MAX: usize = 32;
 
 /// The longest unreliable message in bytes.
@@ -186,7 +189,7 @@ pub const COOKIES_KEPT: usize = 8;
 /// limit is far above what a server sends, because a forged Welcome that uses it up may keep out the genuine one.
 pub const WELCOMES_OPENED_PER_SECOND: u32 = 1_000;
 
-/// The most Welcomes for the same Hello from the same address.
+/// The maximum number of Welcomes for the same Hello from the same address.
 pub const WELCOMES_PER_ADDRESS: u8 = 5;
 
 /// The number of addresses from which the same Hello is answered. An attacker who copies a Hello must not use up the
@@ -205,7 +208,7 @@ pub const SOURCE_HANDSHAKES_PER_SECOND: u32 = 20;
 /// players. 500 of them connect together even at the worst loss.
 pub const TOKEN_SOURCE_HANDSHAKES_PER_SECOND: u32 = 500;
 
-/// The burst of attempts of one source with tokens.
+/// The number of attempts of one source with tokens that may arrive in a burst.
 pub const TOKEN_SOURCE_HANDSHAKES_BURST: u32 = 1_000;
 
 /// The number of players whose used tokens a server remembers, for each connection that it may have. This covers the
@@ -293,7 +296,8 @@ pub(crate) const RESET_BUCKETS: usize = 1_024;
 /// The number of handshake responses that may wait to be sent.
 pub(crate) const REPLIES_WAITING: usize = 1_024;
 
-/// The most datagrams that may wait to be forwarded to another shard. The burst of one source leaves room for others.
+/// The maximum number of datagrams that may wait to be forwarded to another shard. The burst of one source leaves room
+/// for others.
 pub(crate) const FORWARDS_WAITING: usize = 2 * TOKEN_SOURCE_HANDSHAKES_BURST as usize;
 
 /// The number of waiting forwarded datagrams for which a new endpoint allocates memory.
@@ -374,14 +378,14 @@ pub const PROBE_INTERVAL_MAX: Duration = Duration::from_millis(700);
 /// be more than a core handles, and it would never recover.
 pub const QUIET_PROBE_INTERVAL_MAX: Duration = Duration::from_millis(2_800);
 
-/// The most doublings of the probe timeout, so that no shift overflows.
+/// The maximum number of doublings of the probe timeout, so that no shift overflows.
 pub const PROBE_DOUBLINGS_MAX: u32 = 10;
 
 /// The number of probe timeouts over which all packets must be lost for persistent congestion (RFC 9002 section
 /// 7.6.1).
 pub const PERSISTENT_PROBES: u32 = 3;
 
-/// The least distance between two skipped packet numbers.
+/// The minimum distance between two skipped packet numbers.
 pub const SKIP_MIN_PACKETS: u64 = 128;
 
 /// The spread of the distance between two skipped packet numbers.

@@ -1,6 +1,6 @@
 //! Loss detection: packets in flight, their acks and losses, and the probe timer (after RFC 9002).
 //!
-//! This module remembers packets that ask for an ack, in a ring that holds the packets in flight and a few more.
+//! This module remembers ack-eliciting packets, in a ring that holds the packets in flight and a few more.
 //! Channels decide how to repair a lost message. `congestion` decides how fast packets may be sent.
 
 mod in_flight;
@@ -19,7 +19,7 @@ use crate::limits::{
 use crate::rtt::RoundTrip;
 use crate::time::Moment;
 
-/// A sent packet that asks for an ack.
+/// A sent ack-eliciting packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SentPacket {
     /// The packet number. It is larger than that of every packet registered before.
@@ -193,7 +193,7 @@ impl Loss {
         self.packets.get_or_insert_default().carried.get_or_insert_default().ids.push_back(id);
     }
 
-    /// Registers a packet that asks for an ack, after the messages it carries.
+    /// Registers an ack-eliciting packet, after the messages it carries.
     pub(crate) fn on_sent(&mut self, packet: SentPacket) {
         self.packets.get_or_insert_default().on_sent(packet);
     }
@@ -251,7 +251,7 @@ impl Loss {
             self.round_trip.on_sample(sample, ack_delay);
             outcome.round_trip = Some(sample.saturating_sub(ack_delay));
         }
-        // An ack with a new largest number is progress even if it names only packets that asked for no ack. It may
+        // An ack with a new largest number is progress even if it names only packets that are not ack-eliciting. It may
         // declare all earlier packets lost, and then no probe would bring another ack.
         if let Some(packets) = packets
             && (outcome.acknowledged_count > 0 || is_newer)

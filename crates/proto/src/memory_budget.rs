@@ -22,7 +22,7 @@ const UNIT_BYTES: usize = 1_024;
 pub(crate) struct MemoryBudget {
     units: u64,
     /// Charges of messages that wait for the application, over all existing connections.
-    untaken_bytes: usize,
+    events_bytes: usize,
     /// The memory of blocks, which connections share. The caller counts it.
     block_bytes: usize,
     limit_bytes: usize,
@@ -30,7 +30,7 @@ pub(crate) struct MemoryBudget {
 
 impl MemoryBudget {
     pub(crate) const fn new(limit_bytes: usize) -> Self {
-        Self { units: 0, untaken_bytes: 0, block_bytes: 0, limit_bytes }
+        Self { units: 0, events_bytes: 0, block_bytes: 0, limit_bytes }
     }
 
     pub(crate) const fn set_block_bytes(&mut self, block_bytes: usize) {
@@ -44,13 +44,13 @@ impl MemoryBudget {
     /// Counts a message that waits for the application.
     #[inline]
     pub(crate) const fn on_queued(&mut self, charge_bytes: usize) {
-        self.untaken_bytes = self.untaken_bytes.saturating_add(charge_bytes);
+        self.events_bytes = self.events_bytes.saturating_add(charge_bytes);
     }
 
     /// Removes the charge of messages that the application took, or whose connection was removed.
     #[inline]
     pub(crate) const fn on_taken(&mut self, charge_bytes: usize) {
-        self.untaken_bytes = self.untaken_bytes.saturating_sub(charge_bytes);
+        self.events_bytes = self.events_bytes.saturating_sub(charge_bytes);
     }
 
     /// Updates the share of a connection whose queues hold `held_bytes` now.
@@ -65,14 +65,14 @@ impl MemoryBudget {
     /// Bytes that all connections hold, and those of blocks. The queues of each connection are rounded down to kilobytes.
     pub(crate) fn bytes(&self) -> usize {
         let queued = saturated(self.units, usize::MAX).saturating_mul(UNIT_BYTES);
-        queued.saturating_add(self.untaken_bytes).saturating_add(self.block_bytes)
+        queued.saturating_add(self.events_bytes).saturating_add(self.block_bytes)
     }
 
     /// Asserts that the totals are those of all connections together.
-    pub(crate) fn assert_invariants(&self, units: u64, untaken_bytes: usize) {
+    pub(crate) fn assert_invariants(&self, units: u64, events_bytes: usize) {
         debug_assert_eq!(
-            (self.units, self.untaken_bytes),
-            (units, untaken_bytes),
+            (self.units, self.events_bytes),
+            (units, events_bytes),
             "the memory of the connections was counted wrong"
         );
     }

@@ -33,7 +33,7 @@ pub(crate) struct Meter {
 /// The traffic on the path.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
-    /// Packets that ask for an ack.
+    /// Ack-eliciting packets.
     pub(crate) packets_sent: u64,
     pub(crate) packets_lost: u64,
     pub(crate) bytes_sent: u64,
@@ -127,7 +127,7 @@ impl Meter {
         add(&mut counts.messages_resent, resent.into());
     }
 
-    /// Counts a packet that asks for an ack.
+    /// Counts an ack-eliciting packet.
     pub(crate) const fn on_ack_eliciting_sent(&mut self) {
         add(&mut self.counts.packets_sent, 1);
     }

@@ -35,7 +35,7 @@ pub(crate) struct Path {
 pub(crate) struct Destination {
     /// The address to send to.
     pub(crate) route: Route,
-    /// The most bytes that the datagram may have, or `None` when the path sets no limit.
+    /// The maximum number of bytes that the datagram may have, or `None` when the path sets no limit.
     pub(crate) room_bytes: Option<usize>,
     /// The challenge to send to the address, or `None` when no challenge is due there.
     pub(crate) challenge: Option<PathData>,

@@ -28,14 +28,14 @@ pub struct PeerId {
 }
 
 impl PeerId {
-    /// The index of the worker that owns the connection. 0 on a client, and on a server with one worker.
+    /// Returns the index of the worker that owns the connection. 0 on a client, and on a server with one worker.
     #[must_use]
     pub const fn worker(self) -> usize {
         // At most 10 bits are left.
         (self.worker_and_slot >> SLOT_BITS) as usize
     }
 
-    /// The slot among the connections of the worker, below the largest number of connections that it has had at a
+    /// Returns the slot among the connections of the worker, below the largest number of connections that it has had at a
     /// time. Slots are reused: store the whole id with data that is kept per slot.
     #[must_use]
     pub const fn slot(self) -> u32 {

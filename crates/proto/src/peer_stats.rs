@@ -32,7 +32,7 @@ pub struct PeerStats {
     pub round_trip_min: Option<Duration>,
     /// The recent 50th, 95th, and 99th percentiles of the round trip, rounded up by at most an eighth.
     pub round_trip_percentiles: Option<[Duration; 3]>,
-    /// Recently sent packets that ask for an ack. The fate of other packets is unknown.
+    /// The number of recently sent ack-eliciting packets. The fate of other packets is unknown.
     pub packets_sent: u64,
     /// Recent packets that were declared lost.
     pub packets_lost: u64,

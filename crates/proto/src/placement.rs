@@ -33,14 +33,14 @@ pub struct PlacementKey(pub u64);
 /// A Hello that passed every check and asks for a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim<'a> {
-    /// Identifies the Hello.
+    /// The hash that identifies the Hello, however often it arrives.
     pub hello: HelloHash,
     /// The source of the Hello. An IPv4 address is never mapped to IPv6.
     pub address: SocketAddr,
     /// Whether a cookie proved that the source receives datagrams. If not, the address may be forged, and nothing may
     /// be counted against it before the connection is confirmed.
     pub is_address_proved: bool,
-    /// Where the game wants the player.
+    /// The hint from the token about where the game wants the player; `None` without one.
     pub key: Option<PlacementKey>,
     /// The claim of the token; `None` in open access.
     pub token: Option<TokenClaim>,
@@ -55,7 +55,7 @@ pub enum PlacementDecision {
     Local,
     /// The shard with this index owns the connection, and the Hello must be forwarded there.
     Forward(u16),
-    /// The server is full.
+    /// No shard has room for the connection, and the client is refused.
     Full {
         /// How long the client must wait before it tries again. `None` for never.
         retry_after: Option<Duration>,
@@ -68,7 +68,7 @@ pub enum PlacementDecision {
     Undecided,
 }
 
-/// Why a Hello is rejected, and the notice to its client.
+/// The reason why a Hello is rejected, and the notice to its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rejection {
     /// The counter for the rejection.
@@ -78,14 +78,14 @@ pub struct Rejection {
     /// How long the client must wait before it tries again; `None` for never. Sent in whole seconds, rounded up, at most
     /// 65,535.
     pub retry_after: Option<Duration>,
-    /// Another server that the client may try.
+    /// The address of another server that the client may try; `None` without one.
     pub address: Option<SocketAddr>,
 }
 
 /// A session that is replaced by a newer one of the same player.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplacedConnection {
-    /// The shard that owns the session.
+    /// The index of the shard that owns the session.
     pub shard: u16,
     /// The Hello that made the session.
     pub hello: HelloHash,

@@ -16,12 +16,12 @@ use crate::time::Moment;
 pub use record::FlightRecord;
 pub(crate) use record::{FlightState, is_abnormal};
 
-/// An event of a connection.
+/// An event of a connection, and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlightEntry {
-    /// When the event occurred.
+    /// The time of the event, on the clock of the endpoint.
     pub at: Moment,
-    /// The event.
+    /// The event itself.
     pub event: FlightEvent,
 }
 

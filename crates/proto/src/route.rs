@@ -12,12 +12,12 @@ impl LocalAddress {
     pub const ANY: Self = Self(0);
 }
 
-/// The two ends of a path. Created from a peer's address alone, the local address is [`LocalAddress::ANY`].
+/// The two ends of a path. A route that is converted from a peer's address has [`LocalAddress::ANY`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     /// The address of the peer.
     pub peer: SocketAddr,
-    /// The local address.
+    /// The address of this host, or [`LocalAddress::ANY`] if any will do.
     pub local: LocalAddress,
 }
 

@@ -7,11 +7,11 @@ use core::fmt;
 
 use drumfire_wire::DatagramError;
 
-/// Why a datagram was dropped.
+/// The reason why a datagram was dropped. "It" is the datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum DropReason {
-    /// It was empty.
+    /// The datagram was empty.
     Empty,
     /// Its first byte is not one of this protocol.
     FixedBits,
@@ -40,7 +40,7 @@ pub enum DropReason {
     Duplicate,
     /// Its packet number is below the replay window.
     TooOld,
-    /// It did not authenticate.
+    /// Its tag did not authenticate it: it was forged or corrupted.
     Forged,
     /// Its connection was closed before it was delivered.
     ConnectionClosed,
@@ -184,7 +184,7 @@ impl DropReason {
         Self::BadReset,
     ];
 
-    /// A stable name for counters and logs.
+    /// Returns a stable name for counters and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -259,7 +259,7 @@ impl From<DatagramError> for DropReason {
     }
 }
 
-/// The counters of an endpoint since its start.
+/// The counters of an endpoint since its creation. They never decrease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -277,13 +277,13 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Sent packets with nothing but an ack.
     pub ack_only_packets_sent: u64,
-    /// Probes sent because no ack came.
+    /// Probes sent because no ack arrived in time.
     pub probes_sent: u64,
     /// Retransmissions of reliable messages.
     pub messages_resent: u64,
     /// Messages put into packets, including retransmissions.
     pub messages_sent: u64,
-    /// Messages dropped before they were sent, because the memory was full and the options of their channel said so.
+    /// Messages dropped before they were sent, because the memory was full as the options of their channel request.
     pub messages_dropped: u64,
     /// Fragments put into packets, including retransmissions. A fragmented message counts as sent with its last
     /// fragment.
@@ -298,7 +298,8 @@ pub struct Stats {
     pub redundant_copies_sent: u64,
     /// Messages of this end that were given up because their lifetime ended.
     pub messages_expired: u64,
-    /// Sequenced messages that arrived after a newer one, or too late to tell. By design they were not delivered.
+    /// Sequenced messages that arrived after a newer one, or so late that their order is unknown. By design they were not
+    /// delivered.
     pub sequenced_late: u64,
     /// Packets declared lost.
     pub packets_lost: u64,
@@ -312,7 +313,7 @@ pub struct Stats {
     pub retry_bytes: u64,
     /// Bytes of Refuses sent.
     pub refuse_bytes: u64,
-    /// Resets sent.
+    /// Stateless resets sent.
     pub resets_sent: u64,
     /// Migrations of connections to another address of the peer.
     pub path_migrations: u64,

@@ -16,7 +16,7 @@ use crate::convert::{nanos, saturated};
 pub struct Moment(NonZeroU64);
 
 impl Moment {
-    /// The origin.
+    /// The first moment. The caller decides to which time of its clock it corresponds.
     pub const ORIGIN: Self = Self(NonZeroU64::MIN);
 
     /// The last moment.
@@ -29,7 +29,7 @@ impl Moment {
         Self(Self::ORIGIN.0.saturating_add(nanos))
     }
 
-    /// Nanoseconds after the origin.
+    /// Returns the number of nanoseconds after the origin.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0.get().saturating_sub(Self::ORIGIN.0.get())
@@ -99,7 +99,7 @@ impl Micros {
 pub(crate) struct Millis(u32);
 
 impl Millis {
-    /// Stands for a missing duration.
+    /// Represents a missing duration.
     pub(crate) const NEVER: Self = Self(u32::MAX);
 
     /// The longest that is not [`Self::NEVER`].

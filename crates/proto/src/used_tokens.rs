@@ -30,13 +30,13 @@ pub struct TokenClaim {
     pub token: TokenId,
     /// The player that the token admits.
     pub player: PlayerId,
-    /// When the token was issued, as time since the Unix epoch.
+    /// The time at which the token was issued, as time since the Unix epoch.
     pub issued_at: Duration,
-    /// When the token expires, as time since the Unix epoch.
+    /// The time at which the token expires, as time since the Unix epoch.
     pub expires_at: Duration,
 }
 
-/// Why a claim fails.
+/// The reason why a claim fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimError {
     /// Another Hello has the token, or it opened a session before.
@@ -190,7 +190,7 @@ impl UsedTokens {
         }
     }
 
-    /// The player whom the token of this Hello admits, while it is claimed.
+    /// Returns the player whom the token of this Hello admits, while it is claimed.
     #[must_use]
     pub fn player(&self, hello: HelloHash) -> Option<PlayerId> {
         self.claims.get(&hello).map(|claim| claim.player)
@@ -383,10 +383,10 @@ mod tests {
 
     #[test]
     fn twice_as_many_players_as_connections_are_remembered() {
-        let most = |connections| UsedTokens::new(connections).player_count_max;
-        let (few, usual) = (most(1), most(crate::limits::CONNECTIONS));
-        assert_eq!((few, usual, most(200_000)), (32_768, 131_072, 400_000));
-        // The most memory of a player, without that of the maps.
+        let max = |connections| UsedTokens::new(connections).player_count_max;
+        let (few, usual) = (max(1), max(crate::limits::CONNECTIONS));
+        assert_eq!((few, usual, max(200_000)), (32_768, 131_072, 400_000));
+        // The maximum memory of a player, without that of the maps.
         assert!(size_of::<Player>() + USED_TOKENS_PER_PLAYER * size_of::<UsedToken>() <= 500);
     }
 

@@ -111,30 +111,30 @@ fn address(number: usize) -> SocketAddr {
 
 #[test]
 fn an_idle_connection_takes_at_most_720_bytes() {
-    let mut crowd = Clients::new();
-    crowd.connect();
+    let mut clients = Clients::new();
+    clients.connect();
     for options in [SendOptions::unreliable(), SendOptions::reliable_ordered()] {
         for _ in 0..50 {
-            let (now, peers) = (crowd.now, crowd.peers.clone());
+            let (now, peers) = (clients.now, clients.peers.clone());
             for peer in peers {
                 for _ in 0..3 {
                     let payload = Bytes::from_static(&[7; 64]);
-                    crowd
+                    clients
                         .counted(|server| {
                             server.send(now, peer, Message::new(ChannelId(0), payload, options))
                         })
                         .unwrap();
                 }
             }
-            crowd.step(Duration::from_millis(10));
+            clients.step(Duration::from_millis(10));
         }
     }
-    let busy = crowd.per_connection();
+    let busy = clients.per_connection();
     // More than five seconds after the last keep-alive.
     for _ in 0..330 {
-        crowd.step(Duration::from_millis(50));
+        clients.step(Duration::from_millis(50));
     }
-    let idle = crowd.per_connection();
+    let idle = clients.per_connection();
     println!("a busy connection takes {busy} B, an idle one {idle} B");
     assert!(idle <= IDLE_BYTES, "{idle} B");
 }

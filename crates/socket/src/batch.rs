@@ -1,7 +1,7 @@
 //! Received messages: the memory of one receive call, and the datagrams in it.
 //!
 //! [`crate::Io`] fills a [`RecvBatch`], and [`crate::Receiver`] decides which messages are handed on. With UDP GRO the
-//! kernel hands over several datagrams of one sender as one message, a [`GroBatch`]. All of its datagrams have the same
+//! kernel coalesces several datagrams of one sender into one message, a [`GroBatch`]. All of its datagrams have the same
 //! length, except the last one, which may be shorter. Splitting a train needs only these lengths.
 #![cfg_attr(
     not(test),
@@ -252,13 +252,13 @@ impl<'a> GroBatch<'a> {
         Segments { rest: self.bytes, segment_bytes: self.segment_bytes.max(1) }
     }
 
-    /// Returns the first datagram.
+    /// Returns the first datagram of the train.
     #[must_use]
     pub fn first(&self) -> &'a [u8] {
         self.bytes.get(..self.segment_bytes).unwrap_or(self.bytes)
     }
 
-    /// Returns the last datagram.
+    /// Returns the last datagram of the train, which may be shorter than the others.
     #[must_use]
     pub fn last(&self) -> &'a [u8] {
         let start = self.datagram_count().saturating_sub(1).saturating_mul(self.segment_bytes);

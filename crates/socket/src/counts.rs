@@ -18,7 +18,7 @@ impl fmt::Debug for FaultCounts {
 }
 
 impl FaultCounts {
-    /// Counts one occurrence.
+    /// Counts one occurrence of the fault.
     pub fn add(&mut self, fault: Fault) {
         self.add_many(fault, 1);
     }
@@ -82,11 +82,11 @@ impl DropReason {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ReceiveCounts {
-    /// The number of datagrams that were handed on.
+    /// The number of datagrams that the receiver passed to its caller.
     pub datagrams: u64,
-    /// The number of payload bytes that were handed on.
+    /// The number of payload bytes that the receiver passed to its caller.
     pub bytes: u64,
-    /// The number of messages that were handed on. A train counts once.
+    /// The number of messages that the receiver passed to its caller. A train of datagrams counts as one message.
     pub messages: u64,
     /// The number of receive calls, including those that failed.
     pub calls: u64,

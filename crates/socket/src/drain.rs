@@ -38,22 +38,22 @@ pub enum Drain {
 }
 
 impl Drain {
-    /// Returns the best mode that this platform supports.
+    /// Returns the fastest system call that this platform supports.
     #[must_use]
     pub const fn best() -> Self {
         if sys::HAS_BATCHES { Self::Recvmmsg } else { Self::Recv }
     }
 }
 
-/// Whether the kernel may hand over several datagrams of one sender as one message (`UDP_GRO`, see udp(7)).
+/// Whether the kernel may coalesce several datagrams of one sender into one message (`UDP_GRO`, see udp(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gro {
-    /// Off until trains arrive, then on for the lifetime of the socket. It is never turned off again, because trains
-    /// that are still queued would be read as single datagrams.
+    /// GRO is off until trains arrive, then on for the lifetime of the socket. It is never turned off again, because
+    /// trains that are still queued would be read as single datagrams.
     Auto,
-    /// On from the beginning.
+    /// The kernel may coalesce datagrams into trains from the beginning.
     On,
-    /// Off. Only then do kernel drops count datagrams: with GRO the kernel counts one drop per train.
+    /// GRO is off. Only then do kernel drops count datagrams: with GRO the kernel counts one drop per train.
     Off,
 }
 
@@ -63,7 +63,7 @@ pub enum Gro {
 pub struct ReceiverConfig {
     /// The system call that reads the socket. The default is [`Drain::best`].
     pub drain: Drain,
-    /// Whether the kernel may hand over trains. The default is [`Gro::Auto`].
+    /// Whether the kernel may coalesce datagrams into trains. The default is [`Gro::Auto`].
     pub gro: Gro,
     /// The maximum length of a datagram in bytes, 1 to 65,507. Longer datagrams are counted and dropped. The default is
     /// 1,500.
@@ -87,7 +87,7 @@ impl ReceiverConfig {
         self
     }
 
-    /// Sets whether the kernel may hand over trains.
+    /// Sets whether the kernel may coalesce datagrams into trains.
     #[must_use]
     pub fn gro(mut self, gro: Gro) -> Self {
         self.gro = gro;
@@ -156,7 +156,7 @@ impl DrainEnd {
     }
 }
 
-/// Drains one socket.
+/// Reads the datagrams of one socket until it is empty or the budget of the caller is spent.
 pub struct Receiver {
     batch: RecvBatch,
     /// The number of slots to offer in the next call. It follows the traffic up to `max_batch`.
@@ -300,7 +300,7 @@ impl Receiver {
         self.arrived_count
     }
 
-    /// Returns whether the kernel hands over trains.
+    /// Returns whether the kernel coalesces datagrams into trains.
     #[must_use]
     pub fn is_gro_on(&self) -> bool {
         matches!(self.gro, GroDetector::On)

@@ -44,7 +44,7 @@ pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S:
     serializer.collect_str(&DurationText(*duration))
 }
 
-/// Reads a duration.
+/// Reads a duration from a whole number and one unit, such as `30s` or `500ms`.
 ///
 /// # Errors
 ///

@@ -100,7 +100,7 @@ impl GroupConfig {
     }
 }
 
-/// Sockets that share one UDP address.
+/// Sockets that share one UDP address. The kernel, or a steering filter, selects the socket of each datagram.
 pub struct ReuseportGroup {
     sockets: Vec<Socket>,
     address: SocketAddr,

@@ -46,7 +46,7 @@ pub struct LostDatagram {
 /// The reason why a flush ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushEnd {
-    /// The batch is empty.
+    /// All datagrams were sent or lost, and the batch is empty.
     Sent,
     /// The socket's buffer is full: watch the socket for writing, and flush again when it is writable.
     Blocked,
@@ -56,7 +56,7 @@ pub enum FlushEnd {
     Closed(Fault),
 }
 
-/// Sends batches to one socket.
+/// Sends batches of datagrams through one socket, with GSO where the kernel supports it.
 #[derive(Debug)]
 pub struct Sender {
     mode: SendMode,

@@ -35,7 +35,7 @@ pub trait Io {
     /// `IP_RECVERR`. A pending error of the network also ends `recvmmsg(2)` after the messages that it has received.
     fn is_emptied_by_short_batch(&self) -> bool;
 
-    /// Allows the kernel to hand over trains, and returns whether it will.
+    /// Allows the kernel to coalesce datagrams into trains, and returns whether it will.
     ///
     /// There is no way back: trains that are already queued would be read as one datagram.
     fn enable_gro(&mut self) -> bool;
@@ -46,7 +46,7 @@ pub trait Io {
     }
 }
 
-/// The kernel's account of the datagrams that were not read from a socket.
+/// The datagrams that the kernel dropped or still queues at a socket, as the kernel counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketBacklog {
     /// The number of datagrams that were dropped because the receive buffer was full, since the socket was created and
@@ -68,13 +68,13 @@ pub struct KernelGrants {
     pub send_buffer_bytes: usize,
     /// Whether the kernel segments trains when it sends them.
     pub has_gso: bool,
-    /// Whether the kernel can hand over trains. A [`crate::Receiver`] decides whether it does.
+    /// Whether the kernel can coalesce datagrams into trains. A [`crate::Receiver`] decides whether it does.
     pub has_gro: bool,
     /// Whether a steering filter is attached to the socket's group.
     pub has_filter: bool,
 }
 
-/// A non-blocking UDP socket.
+/// A non-blocking UDP socket, and the settings that the kernel granted it.
 pub struct Socket {
     udp: mio::net::UdpSocket,
     is_connected: bool,
@@ -148,15 +148,15 @@ impl Socket {
         self.granted
     }
 
-    /// Requests a receive buffer of `least_bytes` if the current one is smaller. The kernel may still grant less.
+    /// Requests a receive buffer of `min_bytes` if the current one is smaller. The kernel may still grant less.
     ///
     /// # Errors
     ///
     /// The error of the system call.
-    pub fn raise_receive_buffer(&mut self, least_bytes: usize) -> io::Result<()> {
-        if self.granted.receive_buffer_bytes < least_bytes {
+    pub fn raise_receive_buffer(&mut self, min_bytes: usize) -> io::Result<()> {
+        if self.granted.receive_buffer_bytes < min_bytes {
             let socket = socket2::SockRef::from(&self.udp);
-            sys::request_receive_buffer(&socket, least_bytes)?;
+            sys::request_receive_buffer(&socket, min_bytes)?;
             self.granted.receive_buffer_bytes = socket.recv_buffer_size()?;
         }
         Ok(())

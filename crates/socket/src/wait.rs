@@ -13,9 +13,9 @@ use crate::sys;
 /// The sockets that became ready during a wait, by the index that each one was registered with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
-    /// One bit for each socket that may be readable.
+    /// The sockets that may be readable. Bit n is the socket with index n.
     pub readable: u64,
-    /// One bit for each socket that may be writable.
+    /// The sockets that may be writable. Bit n is the socket with index n.
     pub writable: u64,
     /// Whether the waker was called.
     pub is_woken: bool,
@@ -34,16 +34,16 @@ pub trait Parker {
     fn sleep(&mut self, duration: Duration);
 }
 
-/// A wait strategy.
+/// The way in which a thread waits for datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Wait {
-    /// Wake up at the first datagram.
+    /// The thread sleeps until the first datagram arrives.
     Notify,
-    /// Wake up at the first datagram while traffic is low. Under load, sleep for this time before each drain, 1 us to
-    /// 10 ms, so that datagrams gather.
+    /// While traffic is low, the thread sleeps until the first datagram arrives. Under load, it sleeps for this time
+    /// before each drain, 1 us to 10 ms, so that datagrams gather and one call reads many of them.
     Gather(#[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))] Duration),
-    /// Never sleep. For cores that do nothing else.
+    /// The thread never sleeps, and uses a whole core. For cores that do nothing else.
     Spin,
 }
 

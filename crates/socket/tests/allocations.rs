@@ -120,10 +120,10 @@ fn plain_receive_and_send_allocate_nothing() {
 
 #[test]
 fn every_mode_of_sending_and_waiting_allocates_nothing() {
-    let gros = if IS_NATIVE { &[Gro::Off, Gro::On, Gro::Auto][..] } else { &[Gro::Auto] };
+    let gro_modes = if IS_NATIVE { &[Gro::Off, Gro::On, Gro::Auto][..] } else { &[Gro::Auto] };
     for mode in [SendMode::Single, SendMode::Sendmmsg, SendMode::Gso] {
         for wait in [Wait::Notify, Wait::best(), Wait::Spin] {
-            for &gro in gros {
+            for &gro in gro_modes {
                 assert_no_allocations(Drain::best(), gro, mode, wait);
             }
         }

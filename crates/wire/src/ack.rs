@@ -68,7 +68,7 @@ impl AckRange {
 pub struct Ack<'a> {
     /// The time between the arrival of the newest packet and the sending of this ack.
     pub delay: AckDelay,
-    /// The packets that arrived.
+    /// The numbers of the packets that arrived, as 1 to 32 ranges in descending order.
     pub ranges: AckRanges<'a>,
 }
 
@@ -277,10 +277,10 @@ mod tests {
             // Largest 200, delay 0, then single packets with single gaps.
             let mut bytes = vec![0xc8, 0x01, 0x00, ranges - 1, 0x00];
             bytes.extend(vec![0; 2 * (usize::from(ranges) - 1)]);
-            let wanted =
+            let expected =
                 if ranges <= 32 { Ok(usize::from(ranges)) } else { Err(FrameError::TooManyAckRanges) };
             let found = Ack::decode(&mut Reader::new(&bytes)).map(|ack| ack.ranges.iter().count());
-            assert_eq!(found, wanted);
+            assert_eq!(found, expected);
         }
     }
 
@@ -335,8 +335,8 @@ mod tests {
             let mut bytes = vec![5];
             varint::put(u64::from(delay), &mut bytes);
             bytes.extend([0, 0]);
-            let wanted = if fits { Ok(AckDelay(delay)) } else { Err(FrameError::BadAckDelay) };
-            assert_eq!(decoded(&bytes).map(|ack| ack.delay), wanted);
+            let expected = if fits { Ok(AckDelay(delay)) } else { Err(FrameError::BadAckDelay) };
+            assert_eq!(decoded(&bytes).map(|ack| ack.delay), expected);
         }
     }
 

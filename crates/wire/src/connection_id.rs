@@ -287,10 +287,10 @@ mod tests {
             let sockets = NonZeroU16::new(600 + 2 * round).unwrap();
             let secret = SteeringSecret::from_bits(entropy());
             let n = u32::from(sockets.get());
-            let wanted =
+            let expected =
                 shares(secret, sockets).iter().all(|c| (90 * TAGS..=110 * TAGS).contains(&(c * n * 100)));
-            assert_eq!(secret.is_balanced(sockets), wanted, "{sockets}");
-            balanced += usize::from(wanted);
+            assert_eq!(secret.is_balanced(sockets), expected, "{sockets}");
+            balanced += usize::from(expected);
         }
         assert!((20..180).contains(&balanced), "only {balanced} of 200 secrets are balanced, or nearly all");
     }

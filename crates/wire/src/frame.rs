@@ -30,13 +30,13 @@ pub enum Frame<'a> {
         /// The number of consecutive zeros.
         bytes: usize,
     },
-    /// Asks for an ack and has no other effect. Keep-alives and probes are pings.
+    /// Elicits an ack and has no other effect. Keep-alives are pings.
     Ping,
-    /// Asks for an immediate ack, because the sender must not send more without one.
+    /// Elicits an immediate ack, because the sender must not send more without one.
     AckRequest,
-    /// The packets that arrived.
+    /// Acknowledges the packets that arrived.
     Ack(Ack<'a>),
-    /// A whole message of the application.
+    /// A message of the application that fits into the packet.
     Message(Message<'a>),
     /// A part of a message.
     Fragment(Fragment<'a>),
@@ -50,7 +50,7 @@ pub enum Frame<'a> {
     Credit(u64),
     /// The time on the sender's clock in microseconds.
     Timestamp(u64),
-    /// Ends the connection.
+    /// Ends the connection, with the reason.
     Close(Close<'a>),
     /// Asks the receiver to return the data, which validates a path.
     PathChallenge(PathData),
@@ -210,8 +210,8 @@ mod tests {
     #[test]
     fn a_run_of_padding_is_one_frame() {
         assert_eq!(frames(&[0, 0, 0]), [Ok(Frame::Padding { bytes: 3 })]);
-        let wanted = [Ok(Frame::Padding { bytes: 1 }), Ok(Frame::Ping), Ok(Frame::Padding { bytes: 2 })];
-        assert_eq!(frames(&[0, 1, 0, 0]), wanted);
+        let expected = [Ok(Frame::Padding { bytes: 1 }), Ok(Frame::Ping), Ok(Frame::Padding { bytes: 2 })];
+        assert_eq!(frames(&[0, 1, 0, 0]), expected);
         assert!(frames(&[]).is_empty());
     }
 

@@ -266,8 +266,8 @@ mod tests {
                 (*lengths.end(), true),
                 (lengths.end() + 1, false),
             ] {
-                let wanted = if fits { Ok(kind) } else { Err(DatagramError::WrongLength) };
-                assert_eq!(DatagramKind::of(&datagram(byte, bytes)), wanted, "{kind:?} of {bytes}");
+                let expected = if fits { Ok(kind) } else { Err(DatagramError::WrongLength) };
+                assert_eq!(DatagramKind::of(&datagram(byte, bytes)), expected, "{kind:?} of {bytes}");
             }
         }
     }

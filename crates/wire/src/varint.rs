@@ -82,7 +82,7 @@ fn decode_long(bytes: &[u8]) -> Result<(u64, &[u8]), VarintError> {
     Err(if bytes.len() < MAX_BYTES { VarintError::Truncated } else { VarintError::TooLarge })
 }
 
-/// Writes `value`.
+/// Writes the encoding of `value`, 1 to [`MAX_BYTES`] bytes.
 ///
 /// # Errors
 ///

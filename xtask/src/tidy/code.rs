@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use ra_ap_rustc_lexer::{FrontmatterAllowed, TokenKind, tokenize};
 use serde::Deserialize;
 
-use super::{File, HouseRules, Violation, line_at, matches};
+use super::{File, ProjectRules, Violation, line_at, matches};
 use crate::files::regex;
 
 /// A pattern that some files must not contain.
@@ -53,16 +53,16 @@ const LINES_MAX: usize = 500;
 /// The minimum number of comment lines in 100 lines of code. Docs do not count as comments.
 const COMMENTS_MIN: usize = 5;
 
-pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {
+pub(super) fn check(rules: &ProjectRules, files: &[File]) -> Vec<Violation> {
     let rust: Vec<&File> = files.iter().filter(|file| file.is_rust()).collect();
     let what = "open the file with `//!`: what it does, and what it deliberately does not do";
     let undocumented = rust.iter().filter(|file| !file.text.starts_with("//!"));
     let mut violations: Vec<Violation> = undocumented.map(|file| file.violation(1, what)).collect();
-    violations.extend(house.pattern.iter().flat_map(|pattern| pattern.violations(&rust)));
-    violations.extend(platform_questions(&house.cfg, &rust));
+    violations.extend(rules.pattern.iter().flat_map(|pattern| pattern.violations(&rust)));
+    violations.extend(platform_questions(&rules.cfg, &rust));
     violations.extend(long_files(&rust));
-    violations.extend(unsafe_amounts(&house.places, &rust));
-    violations.extend(few_comments(&house.commented, &rust));
+    violations.extend(unsafe_amounts(&rules.places, &rust));
+    violations.extend(few_comments(&rules.commented, &rust));
     violations
 }
 
@@ -111,7 +111,8 @@ fn bracketed<'a>(code: &'a str, brackets: [char; 2], ends: &str) -> &'a str {
     &code[..end.unwrap_or(code.len())]
 }
 
-/// Limits `unsafe` to an amount in each place. Clippy requires a reason for each piece, and a reviewer judges whether the reason is true.
+/// Limits the amount of `unsafe` in each place. Clippy requires a reason for each block, and a reviewer judges whether
+/// the reason is true.
 fn unsafe_amounts(places: &[Place], files: &[&File]) -> Vec<Violation> {
     let (keyword, mut violations) = (regex(r"\bunsafe\b"), Vec::new());
     for Place { module, blocks: blocks_max, lines: lines_max } in places {
@@ -163,8 +164,8 @@ fn few_comments(modules: &[String], files: &[&File]) -> Vec<Violation> {
             lines += file.code.lines().take(count).filter(|line| !line.trim().is_empty()).count();
         }
         if lines == 0 || 100 * comments < COMMENTS_MIN * lines {
-            let least = format!("at least {COMMENTS_MIN} in 100: write down the reasons");
-            let what = format!("{comments} comment lines for {lines} lines of code, {least}");
+            let limit = format!("at least {COMMENTS_MIN} in 100: write down the reasons");
+            let what = format!("{comments} comment lines for {lines} lines of code, {limit}");
             violations.push(Violation::new(module, 1, what));
         }
     }
@@ -204,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_file_with_a_rule_of_its_own_exists() {
-        let violations = check(&HouseRules::read(), &[]);
+        let violations = check(&ProjectRules::read(), &[]);
         assert!(violations.iter().any(|violation| violation.what.starts_with("does not exist")));
     }
 

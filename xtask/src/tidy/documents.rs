@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::{File, HouseRules, Violation, line_at};
+use super::{File, ProjectRules, Violation, line_at};
 use crate::files::regex;
 use crate::workspace::{Package, Workspace};
 
@@ -48,10 +48,10 @@ const FUNCTION: &str =
 const LISTED: &str = r#""([a-z0-9]+(?:_[a-z0-9]*){3,})""#;
 
 /// Checks all rules except those of the top level.
-pub(super) fn check(house: &HouseRules, files: &[File], workspace: &Workspace) -> Vec<Violation> {
+pub(super) fn check(rules: &ProjectRules, files: &[File], workspace: &Workspace) -> Vec<Violation> {
     let mut violations = Vec::new();
     for file in files {
-        let limits = house.document.iter().find(|limits| limits.path == file.path);
+        let limits = rules.document.iter().find(|limits| limits.path == file.path);
         violations.extend(limits.into_iter().flat_map(|limits| limits.violations(file)));
     }
     violations.extend(machine_paths(files, &workspace.root.to_string_lossy()));
@@ -83,9 +83,9 @@ impl Limits {
             (file.text.lines().count(), self.lines_max, "lines"),
             (file.text.split_whitespace().count(), self.words_max.unwrap_or(usize::MAX), "words"),
         ];
-        let long = lengths.into_iter().filter(|(length, most, _)| length > most);
+        let long = lengths.into_iter().filter(|(length, max, _)| length > max);
         let remedy = "move details into a document that it links to";
-        let long = long.map(|(length, most, unit)| format!("{length} {unit}, at most {most}: {remedy}"));
+        let long = long.map(|(length, max, unit)| format!("{length} {unit}, at most {max}: {remedy}"));
         missing.chain(long).map(|what| file.violation(1, what)).collect()
     }
 }
@@ -189,16 +189,16 @@ mod tests {
 
     #[test]
     fn the_top_level_and_documents_have_limits() {
-        let house = HouseRules::read();
+        let rules = ProjectRules::read();
         let found = |more: &str, left_out| {
-            let paths = house.top_level.required.iter().skip(left_out).map(String::as_str).chain([more]);
-            house.top_level.violations(&paths.map(|path| File::new(path, "")).collect::<Vec<_>>())
+            let paths = rules.top_level.required.iter().skip(left_out).map(String::as_str).chain([more]);
+            rules.top_level.violations(&paths.map(|path| File::new(path, "")).collect::<Vec<_>>())
         };
         assert_eq!(found(".github/workflows/ci.yml", 0), []);
         assert_eq!(found("scripts/run.sh", 0)[0].path, "scripts");
         assert_eq!(found(".github", 1)[0].to_string(), "Cargo.toml:1: is missing");
 
-        let readme = &house.document[0];
+        let readme = &rules.document[0];
         let found = |text: String| readme.violations(&File::new("README.md", &text));
         let commands = readme.contains.join("\n");
         assert_eq!((found(commands.clone()), found(String::new()).len()), (vec![], 2));

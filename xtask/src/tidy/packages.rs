@@ -38,12 +38,12 @@ pub(super) fn check(
     let (rustc, packages) = (CommandLine::new("rustc", &["--version"]).output()?, &workspace.packages);
     let mut violations: Vec<Violation> =
         packages.iter().flat_map(|package| rules.violations(package, files, &rustc)).collect();
-    for (flags, most) in ["", " --no-default-features"].into_iter().zip(rules.weight) {
+    for (flags, max) in ["", " --no-default-features"].into_iter().zip(rules.weight) {
         // Crates of build scripts count, and those of tests and tools do not.
         let tree = format!("tree --offline -p drumfire -e normal,build --prefix none --no-dedupe{flags}");
         let found = external_crates(&CommandLine::cargo(&tree).output()?, packages);
-        if found.len() > most {
-            let what = format!("{} external crates{flags}, at most {most}: {found:?}", found.len());
+        if found.len() > max {
+            let what = format!("{} external crates{flags}, at most {max}: {found:?}", found.len());
             violations.push(Violation::new("crates/drumfire/Cargo.toml", 1, what));
         }
     }
@@ -112,7 +112,7 @@ fn external_crates(tree: &str, packages: &[Package]) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::HouseRules;
+    use super::super::ProjectRules;
     use super::*;
     use crate::files;
     use crate::workspace::METADATA;
@@ -128,7 +128,7 @@ mod tests {
         packages[at][field] = value.clone();
         let package = &Workspace::from_json(&metadata.to_string()).unwrap().packages[at];
         let license = File::new(&format!("{folder}/{LICENSE}"), "");
-        let violations = HouseRules::read().packages.violations(package, &[license], rustc);
+        let violations = ProjectRules::read().packages.violations(package, &[license], rustc);
         violations.into_iter().map(|violation| violation.what).collect()
     }
 

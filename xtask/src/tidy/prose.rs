@@ -1,11 +1,13 @@
-//! Rules for prose: words that the project avoids, sentences without a named subject, and sentences that are too long. They apply to
-//! comments in lines of their own and to Markdown, without code, link targets, and text between backticks.
+//! Rules for prose: words that the project avoids, sentences without a named subject, and sentences that are too long.
+//! They apply to comments in lines of their own in Rust and TOML, and to Markdown, without code, link targets, and text
+//! between backticks.
 //!
-//! The rules check phrases and lengths, not grammar. A reviewer judges whether a text is clear.
+//! The rules check phrases and lengths, not grammar. A reviewer judges whether a text is clear. In TOML, where comments
+//! also contain tables and templates, only the phrases are checked.
 
 use regex::Captures;
 
-use super::{File, HouseRules, Violation, matches};
+use super::{File, ProjectRules, Violation, matches};
 use crate::files::regex;
 
 /// Authors aim for at most 25 words. A sentence with more than this number is always a fault.
@@ -18,20 +20,24 @@ struct Word<'a> {
     plain: String,
 }
 
-pub(super) fn check(house: &HouseRules, files: &[File]) -> Vec<Violation> {
-    let written = files.iter().filter(|file| file.is_rust() || file.path.ends_with(".md"));
-    written.flat_map(|file| faults(house, file)).collect()
+pub(super) fn check(rules: &ProjectRules, files: &[File]) -> Vec<Violation> {
+    let is_written = |file: &&File| {
+        let is_sample = file.path.ends_with("tidy-samples.toml");
+        !is_sample && [".rs", ".md", ".toml"].iter().any(|ending| file.path.ends_with(ending))
+    };
+    let written = files.iter().filter(is_written);
+    written.flat_map(|file| faults(rules, file)).collect()
 }
 
-fn faults(house: &HouseRules, file: &File) -> Vec<Violation> {
+fn faults(rules: &ProjectRules, file: &File) -> Vec<Violation> {
     let (prose, mut found) = (prose(file), one_word_docs(file));
     let mut paragraph: Vec<Word<'_>> = Vec::new();
     for (line, text) in (1..).zip(prose.lines()) {
         let starts = text.trim_start();
-        let is_apart = starts.starts_with(['#', '|']);
+        let is_apart = starts.starts_with(['#', '|']) || file.path.ends_with(".toml");
         let item = item(starts);
         if is_apart || starts.is_empty() || item.is_some() {
-            check_sentences(house, file, &paragraph, &mut found);
+            check_sentences(rules, file, &paragraph, &mut found);
             paragraph.clear();
         }
         let words = item.unwrap_or(starts).split_whitespace().map(|text| Word {
@@ -40,12 +46,12 @@ fn faults(house: &HouseRules, file: &File) -> Vec<Violation> {
             plain: plain(text).to_lowercase(),
         });
         if is_apart {
-            check_phrases(house, file, &words.collect::<Vec<_>>(), &mut found);
+            check_phrases(rules, file, &words.collect::<Vec<_>>(), &mut found);
         } else {
             paragraph.extend(words);
         }
     }
-    check_sentences(house, file, &paragraph, &mut found);
+    check_sentences(rules, file, &paragraph, &mut found);
     found
 }
 
@@ -59,13 +65,14 @@ fn one_word_docs(file: &File) -> Vec<Violation> {
 
 /// Returns the prose of a file without code and targets of links, line by line. Lines of code are empty, and separate paragraphs.
 fn prose(file: &File) -> String {
+    let mark = if file.is_rust() { "//" } else { "#" };
     let comment = |line: &'_ str| {
-        line.trim_start().strip_prefix("//").map(|rest| rest.trim_start_matches(['/', '!']).to_owned())
+        line.trim_start().strip_prefix(mark).map(|rest| rest.trim_start_matches(['/', '!']).to_owned())
     };
-    let text = if file.is_rust() {
-        file.text.lines().map(|line| comment(line).unwrap_or_default()).collect::<Vec<_>>().join("\n")
-    } else {
+    let text = if file.path.ends_with(".md") {
         file.text.clone()
+    } else {
+        file.text.lines().map(|line| comment(line).unwrap_or_default()).collect::<Vec<_>>().join("\n")
     };
     // A span of code may continue in the next line of its paragraph.
     let code = [r"(?ms)^[ \t]*```.*?(?:^[ \t]*```[^\n]*|\z)", r"`(?:[^`\n]|\n[ \t]*[^`\s])*(?:\n[ \t]*)?`?"];
@@ -84,13 +91,13 @@ fn item(text: &str) -> Option<&str> {
     marked?.strip_prefix(' ')
 }
 
-fn check_sentences(house: &HouseRules, file: &File, paragraph: &[Word<'_>], found: &mut Vec<Violation>) {
-    check_phrases(house, file, paragraph, found);
+fn check_sentences(rules: &ProjectRules, file: &File, paragraph: &[Word<'_>], found: &mut Vec<Violation>) {
+    check_phrases(rules, file, paragraph, found);
     for sentence in paragraph.split_inclusive(|word| ends_sentence(word.text)) {
         // A link or a quotation at the start is a name.
         let is_exempt =
             sentence[0].text.starts_with(['[', '"']) || sentence[sentence.len() - 1].text.contains('?');
-        let start = house.starts.iter().find(|(phrase, _)| !is_exempt && is_at(sentence, phrase));
+        let start = rules.starts.iter().find(|(phrase, _)| !is_exempt && is_at(sentence, phrase));
         if let Some((_, instead)) = start {
             let first = &sentence[0];
             let what = format!("a sentence starts with \"{}\": {instead}", plain(first.text));
@@ -106,9 +113,9 @@ fn check_sentences(house: &HouseRules, file: &File, paragraph: &[Word<'_>], foun
     }
 }
 
-fn check_phrases(house: &HouseRules, file: &File, words: &[Word<'_>], found: &mut Vec<Violation>) {
+fn check_phrases(rules: &ProjectRules, file: &File, words: &[Word<'_>], found: &mut Vec<Violation>) {
     for at in 0..words.len() {
-        for (phrase, instead) in house.avoided.iter().filter(|(phrase, _)| is_at(&words[at..], phrase)) {
+        for (phrase, instead) in rules.avoided.iter().filter(|(phrase, _)| is_at(&words[at..], phrase)) {
             let length = phrase.split(' ').filter(|slot| !slot.starts_with('!')).count();
             let written: Vec<&str> = words[at..at + length].iter().map(|word| plain(word.text)).collect();
             let what = format!("avoid \"{}\": {instead}", written.join(" "));

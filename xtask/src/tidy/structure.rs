@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 
 use super::modules::Crate;
-use super::{File, HouseRules, Violation, matches};
+use super::{File, ProjectRules, Violation, matches};
 use crate::files::regex;
 
 const FILES_MAX: usize = 2;
@@ -28,12 +28,12 @@ pub(super) struct Layers {
     lowest_first: Vec<Vec<String>>,
 }
 
-pub(super) fn check(house: &HouseRules, crates: &[Crate], files: &[File]) -> Vec<Violation> {
+pub(super) fn check(rules: &ProjectRules, crates: &[Crate], files: &[File]) -> Vec<Violation> {
     let mut violations = cycles(crates);
     violations.extend(repeated_names(crates, files));
     let facade = crates.iter().find(|one| one.modules.first().is_some_and(|root| root.file == FACADE));
     violations.extend(facade.and_then(root_names));
-    violations.extend(facade.into_iter().flat_map(|facade| upward_uses(&house.layers, facade)));
+    violations.extend(facade.into_iter().flat_map(|facade| upward_uses(&rules.layers, facade)));
     violations
 }
 

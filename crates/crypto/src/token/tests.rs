@@ -207,13 +207,13 @@ proptest! {
         let audience = other.unwrap_or(token.audience);
         let is_begun = now.saturating_add(5) >= token.issued_at.as_secs();
         let is_over = now > token.expires_at.as_secs().saturating_add(5);
-        let wanted = if audience != token.audience {
+        let expected = if audience != token.audience {
             Err(TokenError::Foreign)
         } else if is_begun && !is_over {
             Ok(())
         } else {
             Err(TokenError::Expired)
         };
-        prop_assert_eq!(token.check(Duration::from_secs(now), audience), wanted);
+        prop_assert_eq!(token.check(Duration::from_secs(now), audience), expected);
     }
 }

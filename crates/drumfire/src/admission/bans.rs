@@ -30,7 +30,7 @@ pub enum Ban {
         /// The length of the prefix in bits, 0 to 32 for an IPv4 address and 0 to 128 for an IPv6 address.
         bits: u8,
     },
-    /// This player, with any token.
+    /// The player with this id, whatever token the player has.
     Player(PlayerId),
 }
 

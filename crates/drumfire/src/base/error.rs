@@ -47,7 +47,7 @@ pub enum Error {
     /// The server has no threads, because it was bound with [`Workers::Inline`](crate::Workers::Inline), or with
     /// [`Workers::Auto`](crate::Workers::Auto) on one core.
     NoThreads,
-    /// There are [`BANS_MAX`](crate::admission::BANS_MAX) bans.
+    /// The server already has [`BANS_MAX`](crate::admission::BANS_MAX) bans.
     TooManyBans,
     /// The peer is not connected to this server.
     UnknownPeer,

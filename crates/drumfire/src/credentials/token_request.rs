@@ -28,7 +28,7 @@ pub struct TokenRequest {
     pub server: ServerPublicKey,
     /// The game and its build. Server and client must have the same number. The default is 0.
     pub protocol_id: u64,
-    /// The match or instance. The default is 0.
+    /// The number of the match or instance for which the token is valid. The default is 0.
     pub audience: u64,
     /// The lifetime of the token, 1 s to 10 min. The default is 60 s.
     pub lifetime: Duration,

@@ -74,12 +74,12 @@ pub enum Event {
     /// size of the refused message if that is more. It comes once, however many calls returned `Full` before. At a client it never comes
     /// before `Connected`, and not for a message that was refused before `Reconnecting`.
     Writable {
-        /// The peer.
+        /// The id of the peer.
         peer: PeerId,
     },
     /// The answer to `request_stats`.
     Stats {
-        /// The peer.
+        /// The id of the peer.
         peer: PeerId,
         /// The state of the connection and its path at the time of the request.
         stats: Box<PeerStats>,
@@ -88,9 +88,9 @@ pub enum Event {
     /// `request_flight_record`. Print it, or store its [`to_qlog`](FlightRecord::to_qlog). A connection without recent traffic has
     /// none.
     FlightRecord {
-        /// The peer.
+        /// The id of the peer.
         peer: PeerId,
-        /// The record.
+        /// The events and the state of the connection.
         record: Box<FlightRecord>,
     },
     /// One end of the connection has another address. Nothing is lost, and nothing needs to be done.
@@ -100,7 +100,7 @@ pub enum Event {
     /// [`follow_network`](crate::ClientConfig::follow_network) replaced the socket. The client does not notice that a NAT changed its
     /// public address.
     PathChanged {
-        /// The peer.
+        /// The id of the peer.
         peer: PeerId,
         /// The new address of the peer at a server, and the new local address at a client. A socket that is not connected to one server
         /// may have an unspecified IP address.

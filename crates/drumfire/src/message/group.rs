@@ -29,7 +29,7 @@ impl Audience {
     /// All connected peers. The cost of a broadcast is proportional to the number of peers.
     pub const ALL: Self = Self { group: None, except: None };
 
-    /// The members of a group. The cost of a broadcast is proportional to the number of members.
+    /// Returns the audience of all members of a group. The cost of a broadcast is proportional to the number of members.
     #[must_use]
     pub const fn group(group: GroupId) -> Self {
         Self { group: Some(group), except: None }

@@ -49,7 +49,7 @@ impl Progress {
     }
 }
 
-/// An outgoing transfer.
+/// A transfer of many bytes to one peer, in chunks.
 #[derive(Clone, Debug)]
 pub struct Upload {
     channel: ChannelId,

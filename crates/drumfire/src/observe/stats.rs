@@ -123,7 +123,7 @@ pub struct WorkerStats {
     /// The number of restarts of the worker. A restart closes all its connections. It happens after panics in consecutive passes, or after
     /// one outside of a pass.
     pub restarts: u64,
-    /// Waits that failed.
+    /// Waits for datagrams that failed with an error of the system.
     pub wait_faults: u64,
     /// The number of times that the descriptor of the worker's socket was found closed, and the worker continued with another descriptor of
     /// the same socket. No connection and no datagram is lost. The cause is code in this process that closes descriptors that it does not

@@ -46,7 +46,7 @@ impl SurveyOrder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerSample {
-    /// The peer.
+    /// The id of the peer.
     pub peer: PeerId,
     /// The current address of the peer.
     pub address: SocketAddr,
@@ -54,7 +54,7 @@ pub struct PeerSample {
     pub player: Option<PlayerId>,
     /// The smoothed round-trip time. It is 100 ms before the first measurement.
     pub round_trip: Duration,
-    /// The number of packets sent that ask for an ack.
+    /// The number of ack-eliciting packets sent.
     pub packets_sent: u64,
     /// The number of these packets that were declared lost.
     pub packets_lost: u64,

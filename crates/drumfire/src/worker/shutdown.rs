@@ -15,7 +15,7 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Undelivered {
-    /// The peer.
+    /// The id of the peer.
     pub peer: PeerId,
     /// The bytes of these messages, with a charge of 64 bytes for each. The peer may have received some of them.
     pub bytes: usize,

@@ -34,18 +34,18 @@ pub struct MessageBlock {
 pub struct BlockOptions {
     /// The channel that carries the messages.
     pub channel: ChannelId,
-    /// How the messages are sent.
+    /// The delivery mode, priority, and lifetime of the messages.
     pub options: SendOptions,
 }
 
 impl MessageBlock {
-    /// The most messages of a block.
+    /// The maximum number of messages of a block.
     pub const MESSAGES_MAX: usize = 256;
 
-    /// The most bytes of the encoded messages of a block.
+    /// The maximum number of bytes of the encoded messages of a block.
     pub const BODIES_MAX_BYTES: usize = 16 * 1_024;
 
-    /// The most memory that a block takes, in bytes.
+    /// The maximum memory that a block takes, in bytes.
     pub const MEMORY_MAX_BYTES: usize =
         size_of::<Self>() + Self::BODIES_MAX_BYTES + size_of::<u16>() * Self::MESSAGES_MAX;
 
@@ -55,7 +55,7 @@ impl MessageBlock {
         Self { bodies: Vec::new(), ends: Vec::new(), longest_bytes: 0 }
     }
 
-    /// Whether a message may be in a block: it fits into one packet, and its mode has runs.
+    /// Returns whether a message may be in a block: it fits into one packet, and its mode has runs.
     #[must_use]
     pub const fn can_hold(message: &Message) -> bool {
         message.options.mode.has_runs() && message.payload.len() <= MESSAGE_MAX_BYTES
@@ -86,7 +86,7 @@ impl MessageBlock {
         self.ends.len()
     }
 
-    /// Whether there are no messages.
+    /// Returns whether there are no messages.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ends.is_empty()

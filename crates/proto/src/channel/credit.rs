@@ -111,7 +111,7 @@ impl ReceiveCredit {
     /// Spends credit on a message that arrived for the first time. Returns false when the peer had no credit for it.
     #[must_use]
     pub(crate) fn take(&mut self, charge_bytes: usize) -> bool {
-        // The length in a Skip is only a claim. One beyond a `u32` takes the most credit that there can be.
+        // The length in a Skip is only a claim. One beyond a `u32` takes the maximum credit.
         let charge = saturated(charge_bytes, u32::MAX);
         let Some(left) = self.left.checked_sub(charge) else { return false };
         self.left = left;
@@ -155,13 +155,13 @@ impl CreditWindow {
         self.bytes
     }
 
-    /// Doubles the window, up to `most` bytes, when a whole window arrived within two round trips. The peer cannot send
+    /// Doubles the window, up to `max_bytes`, when a whole window arrived within two round trips. The peer cannot send
     /// that much unless the application takes it. `received` is the charges of all messages that ever arrived.
-    pub(crate) fn on_received(&mut self, now: Moment, received: u64, round_trip: Duration, most: u32) {
+    pub(crate) fn on_received(&mut self, now: Moment, received: u64, round_trip: Duration, max_bytes: u32) {
         if now.since(self.from) > round_trip.saturating_mul(2) {
             (self.from, self.received_before) = (now, received);
         } else if received.saturating_sub(self.received_before) >= self.bytes.into() {
-            self.bytes = self.bytes.saturating_mul(2).min(most).max(self.bytes);
+            self.bytes = self.bytes.saturating_mul(2).min(max_bytes).max(self.bytes);
             (self.from, self.received_before) = (now, received);
         }
     }

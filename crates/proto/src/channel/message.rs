@@ -109,37 +109,37 @@ impl SendOptions {
         Self { mode, key: 0, priority: Priority::Normal, lifetime: None }
     }
 
-    /// At most once, in any order.
+    /// Returns options for messages that arrive at most once, in any order.
     #[must_use]
     pub const fn unreliable() -> Self {
         Self::new(Mode::Unreliable)
     }
 
-    /// At most once. An older message is never delivered after a newer one.
+    /// Returns options for messages that arrive at most once, and never after a newer one.
     #[must_use]
     pub const fn unreliable_sequenced() -> Self {
         Self::new(Mode::UnreliableSequenced)
     }
 
-    /// Exactly once, in any order.
+    /// Returns options for messages that arrive exactly once, in any order.
     #[must_use]
     pub const fn reliable_unordered() -> Self {
         Self::new(Mode::ReliableUnordered)
     }
 
-    /// Exactly once, in the order of the channel.
+    /// Returns options for messages that arrive exactly once, in the order of the channel.
     #[must_use]
     pub const fn reliable_ordered() -> Self {
         Self::new(Mode::ReliableOrdered)
     }
 
-    /// The newest message always arrives.
+    /// Returns options for messages of which the newest always arrives. See [`Mode::ReliableSequenced`].
     #[must_use]
     pub const fn reliable_sequenced() -> Self {
         Self::new(Mode::ReliableSequenced)
     }
 
-    /// The newest value of this key of the channel always arrives. At most 1,024 bytes.
+    /// Returns options for a value of this key of the channel, at most 1,024 bytes long. The newest value always arrives.
     #[must_use]
     pub const fn reliable_latest(key: u64) -> Self {
         let mut options = Self::new(Mode::ReliableLatest);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     /// Every begin and end in a message of this many bytes.
-    fn pieces(length: u32) -> impl Iterator<Item = (u32, u32)> {
+    fn subranges(length: u32) -> impl Iterator<Item = (u32, u32)> {
         (0..=length).flat_map(move |begin| (begin..=length).map(move |end| (begin, end)))
     }
 
@@ -161,15 +161,15 @@ mod tests {
             assert_eq!((ranges.bytes(), ranges.is_empty()), (bits.count_ones(), bits == 0));
             assert_eq!(ranges.is_whole(12), bits == 0xfff);
             assert_eq!(ranges.first().map(|(begin, _)| begin), (bits != 0).then(|| bits.trailing_zeros()));
-            for (begin, end) in pieces(12) {
-                let piece = bits_of(begin, end);
+            for (begin, end) in subranges(12) {
+                let subrange = bits_of(begin, end);
                 let (mut more, mut less) = (of_bits(bits), of_bits(bits));
                 more.insert(begin, end);
                 less.remove(begin, end);
-                assert_eq!(more, of_bits(bits | piece), "{ranges:?} and {begin}..{end}");
-                assert_eq!(less, of_bits(bits & !piece), "{ranges:?} without {begin}..{end}");
+                assert_eq!(more, of_bits(bits | subrange), "{ranges:?} and {begin}..{end}");
+                assert_eq!(less, of_bits(bits & !subrange), "{ranges:?} without {begin}..{end}");
                 let (count, missing) = ranges.with(begin, end);
-                assert_eq!(missing, (piece & !bits).count_ones());
+                assert_eq!(missing, (subrange & !bits).count_ones());
                 assert!(begin == end || count == more.count(), "{ranges:?}");
             }
         }
@@ -179,7 +179,7 @@ mod tests {
     fn every_range_is_added_to_every_set_of_six_bytes_minus_others() {
         for (own, others) in (0_u32..1 << 6).flat_map(|own| (0_u32..1 << 6).map(move |others| (own, others)))
         {
-            for (begin, end) in pieces(6) {
+            for (begin, end) in subranges(6) {
                 let mut ranges = of_bits(own);
                 ranges.insert_without(begin, end, &of_bits(others));
                 assert_eq!(
@@ -221,8 +221,8 @@ mod tests {
             let (mut others, mut ranges) = (Ranges::default(), Ranges::default());
             holes.iter().for_each(|(from, length)| others.insert(*from, from + length));
             ranges.insert_without(begin, begin + length, &others);
-            let wanted: BTreeSet<_> = (begin..begin + length).filter(|byte| !bytes(&others).contains(byte)).collect();
-            prop_assert_eq!(bytes(&ranges), wanted);
+            let expected: BTreeSet<_> = (begin..begin + length).filter(|byte| !bytes(&others).contains(byte)).collect();
+            prop_assert_eq!(bytes(&ranges), expected);
             ranges.assert_invariants();
         }
     }

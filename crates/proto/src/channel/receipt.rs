@@ -206,8 +206,8 @@ mod tests {
         receipts.on_fate(PacketFate::Lost, given_up);
         let outcomes: Vec<_> = std::iter::from_fn(|| receipts.pop()).collect();
         let (arrived, lost) = (Outcome::Acknowledged, Outcome::Lost);
-        let wanted = [(2, lost), (1, arrived), (3, arrived), (5, lost), (6, Outcome::Expired)];
-        assert_eq!(outcomes, wanted.map(|(number, outcome)| (receipt(number), outcome)));
+        let expected = [(2, lost), (1, arrived), (3, arrived), (5, lost), (6, Outcome::Expired)];
+        assert_eq!(outcomes, expected.map(|(number, outcome)| (receipt(number), outcome)));
         receipts.on_fate(PacketFate::Acknowledged, MessageId(ids[2].0 + 1));
         assert_eq!(receipts.pending.len(), 0);
     }

@@ -398,7 +398,7 @@ impl SendQueue {
 
     /// Releases memory that an idle connection does not need. Returns the remaining state if the queue is empty.
     ///
-    /// The ids of receipts and values start again after this, so no packet in the books of `loss` may still name one.
+    /// The ids of receipts and values start again after this, so no packet that `loss` remembers may still name one.
     pub(crate) fn shrink(&mut self) -> Option<IdleSendState> {
         if self.notify_below_bytes > 0 || self.is_listed {
             return None;

@@ -106,8 +106,8 @@ impl Controller for Cubic {
             return;
         }
         // The target is at most 1.5 windows (RFC 9438 section 4.2).
-        let most = window_bytes.saturating_add(window_bytes / 2);
-        let target = epoch.bytes_at(time.saturating_add(ack.smoothed)).min(most);
+        let max_bytes = window_bytes.saturating_add(window_bytes / 2);
+        let target = epoch.bytes_at(time.saturating_add(ack.smoothed)).min(max_bytes);
         self.window.grow(target.saturating_sub(window_bytes), ack.bytes, window_bytes);
     }
 

@@ -65,7 +65,7 @@ const ANY_LOSS_PARTS: u32 = 8;
 /// means little.
 const LOSS_RATE_MIN_BYTES: u32 = 48_000;
 
-/// The least growth of the window per round trip below the target.
+/// The minimum growth of the window per round trip below the target.
 const STEP_MIN_BYTES: u64 = SEGMENT_BYTES / 2;
 
 /// The limit of doubling growth: one part in this many of the window per round trip.
@@ -280,7 +280,7 @@ impl Delay {
         self.window = Window::new(left.min(window_bytes));
     }
 
-    /// The window in bytes that gives the flow its least rate at the present round trip.
+    /// The window in bytes that gives the flow its minimum rate at the present round trip.
     fn floor_bytes(&self) -> u64 {
         let round_trip = self.standing_round_trip.get().min(FLOOR_ROUND_TRIP_MAX);
         scale(RATE_FLOOR, round_trip, NANOS_PER_SECOND).max(WINDOW_MIN_BYTES)

@@ -30,9 +30,9 @@ pub(super) struct FlightLimit {
     /// The present limit.
     bytes: u32,
     /// The limit of a path of which nothing is known, which is also the smallest.
-    least_bytes: u32,
+    min_bytes: u32,
     /// The largest limit.
-    most_bytes: u32,
+    max_bytes: u32,
     /// When the limit last grew. A moment in the future is the end of a pause after an overflow.
     grown_at: Moment,
 }
@@ -40,8 +40,8 @@ pub(super) struct FlightLimit {
 impl FlightLimit {
     /// Creates the limit of a path of which nothing is known. `bytes` is its range.
     pub(super) const fn new(bytes: &RangeInclusive<u32>) -> Self {
-        let (least_bytes, most_bytes) = (*bytes.start(), *bytes.end());
-        Self { bytes: least_bytes, least_bytes, most_bytes, grown_at: Moment::ORIGIN }
+        let (min_bytes, max_bytes) = (*bytes.start(), *bytes.end());
+        Self { bytes: min_bytes, min_bytes, max_bytes, grown_at: Moment::ORIGIN }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -55,7 +55,7 @@ impl FlightLimit {
         }
         let period = nanos(smoothed.saturating_add(STALL)).saturating_mul(2);
         let bytes = saturated(scale(bytes_per_second, period, NANOS_PER_SECOND), u32::MAX);
-        let bytes = bytes.clamp(self.least_bytes, self.most_bytes);
+        let bytes = bytes.clamp(self.min_bytes, self.max_bytes);
         if bytes <= self.bytes {
             self.bytes = bytes;
         } else if now.since(self.grown_at) >= smoothed {
@@ -70,20 +70,20 @@ impl FlightLimit {
     pub(super) fn on_lost(&mut self, now: Moment, lost_bytes: u64, smoothed: Duration) {
         let is_overflow = lost_bytes >= self.bytes() / OVERFLOW_PARTS;
         let has_just_grown = self.grown_at <= now && now.since(self.grown_at) <= smoothed;
-        if is_overflow && has_just_grown && self.bytes > self.least_bytes {
-            self.bytes = (self.bytes / 2).max(self.least_bytes);
+        if is_overflow && has_just_grown && self.bytes > self.min_bytes {
+            self.bytes = (self.bytes / 2).max(self.min_bytes);
             self.grown_at = now.after(smoothed.saturating_mul(PAUSE_ROUND_TRIPS));
         }
     }
 
     /// Starts over on another path.
     pub(super) const fn reset(&mut self) {
-        (self.bytes, self.grown_at) = (self.least_bytes, Moment::ORIGIN);
+        (self.bytes, self.grown_at) = (self.min_bytes, Moment::ORIGIN);
     }
 
     /// Asserts what must hold between two updates.
     pub(super) fn assert_invariants(&self) {
-        let limits = self.least_bytes..=self.most_bytes;
+        let limits = self.min_bytes..=self.max_bytes;
         debug_assert!(limits.contains(&self.bytes), "{} bytes may be in flight, of {limits:?}", self.bytes);
     }
 }

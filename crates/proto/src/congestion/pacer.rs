@@ -1,7 +1,7 @@
-//! The pacer: a token bucket that spreads the window over the round trip (RFC 9002 section 7.7).
+//! The pacer: a leaky bucket that spreads the window over the round trip (RFC 9002 section 7.7).
 //!
 //! A burst may be sent immediately, which covers all that a game sends in one frame. After that, the rate applies.
-//! The pacer never asks for a wake-up sooner than a millisecond from now, so it allows small bursts instead of single
+//! The pacer never requests a wake-up sooner than a millisecond from now, so it allows small bursts instead of single
 //! packets. It does not know how many bytes are in flight.
 
 use crate::convert::nanos;
@@ -19,45 +19,45 @@ pub(super) const RATE_MIN: u64 = 1_200;
 
 const NANOBYTES: u64 = 1_000_000_000;
 
-/// A token bucket that counts its debt: bytes that were sent and not yet paid off.
+/// A leaky bucket: sent bytes raise its level, and the level falls at the pacing rate.
 #[derive(Debug)]
 pub(super) struct Pacer {
     /// The pacing rate, at least [`RATE_MIN`].
     bytes_per_second: u64,
-    /// The debt in billionths of a byte. One byte per second pays off one of them per nanosecond, so nothing is
+    /// The level in billionths of a byte. A rate of one byte per second drains one of them per nanosecond, so nothing is
     /// rounded.
-    debt: u64,
-    /// When `debt` was last updated.
+    level: u64,
+    /// When `level` was last updated.
     updated_at: Moment,
 }
 
 impl Pacer {
     pub(super) fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second: bytes_per_second.max(RATE_MIN), debt: 0, updated_at: Moment::ORIGIN }
+        Self { bytes_per_second: bytes_per_second.max(RATE_MIN), level: 0, updated_at: Moment::ORIGIN }
     }
 
     /// Changes the rate from now on.
     pub(super) fn set_rate(&mut self, now: Moment, bytes_per_second: u64) {
-        // The debt until now was paid off at the old rate.
-        self.pay_off(now);
+        // Until now, the bucket drained at the old rate.
+        self.drain(now);
         self.bytes_per_second = bytes_per_second.max(RATE_MIN);
     }
 
     pub(super) fn on_sent(&mut self, now: Moment, bytes: u64) {
-        self.pay_off(now);
-        self.debt = self.debt.saturating_add(bytes.saturating_mul(NANOBYTES));
+        self.drain(now);
+        self.level = self.level.saturating_add(bytes.saturating_mul(NANOBYTES));
     }
 
     /// Whether a packet may be sent now, after `bytes` more bytes. The last packet of a burst may exceed the burst.
     pub(super) fn may_send_after(&self, now: Moment, bytes: u64) -> bool {
-        self.debt_at(now).saturating_add(bytes.saturating_mul(NANOBYTES)) < self.burst()
+        self.level_at(now).saturating_add(bytes.saturating_mul(NANOBYTES)) < self.burst()
     }
 
     /// When the next packet may be sent, or `None` when one may be sent now.
     pub(super) fn next_at(&self, now: Moment) -> Option<Moment> {
         self.assert_invariants();
-        let excess = self.debt_at(now).checked_sub(self.burst())?;
-        // One nanosecond more, because the debt must fall below the burst.
+        let excess = self.level_at(now).checked_sub(self.burst())?;
+        // One nanosecond more, because the level must fall below the burst.
         let wait = excess.checked_div(self.bytes_per_second).unwrap_or(u64::MAX).saturating_add(1);
         // Timers are no finer than the granularity. Several packets per wake-up make up for the longer wait.
         Some(Moment::from_nanos(now.as_nanos().saturating_add(wait.max(nanos(GRANULARITY)))))
@@ -68,23 +68,23 @@ impl Pacer {
         debug_assert!(self.bytes_per_second >= RATE_MIN, "a pacer without a rate never sends again");
     }
 
-    fn pay_off(&mut self, now: Moment) {
-        self.debt = self.debt_at(now);
+    fn drain(&mut self, now: Moment) {
+        self.level = self.level_at(now);
         self.updated_at = self.updated_at.max(now);
     }
 
-    fn debt_at(&self, now: Moment) -> u64 {
+    fn level_at(&self, now: Moment) -> u64 {
         // A `Duration` would cost divisions, and every packet asks.
         let elapsed = now.as_nanos().saturating_sub(self.updated_at.as_nanos());
-        self.debt.saturating_sub(self.paid_in(elapsed))
+        self.level.saturating_sub(self.drained_in(elapsed))
     }
 
     fn burst(&self) -> u64 {
         let wake_ups = nanos(GRANULARITY).saturating_mul(BURST_GRANULES);
-        BURST_BYTES.saturating_mul(NANOBYTES).max(self.paid_in(wake_ups))
+        BURST_BYTES.saturating_mul(NANOBYTES).max(self.drained_in(wake_ups))
     }
 
-    const fn paid_in(&self, nanos: u64) -> u64 {
+    const fn drained_in(&self, nanos: u64) -> u64 {
         self.bytes_per_second.saturating_mul(nanos)
     }
 }

@@ -70,7 +70,7 @@ fn share_of_the_first(link: SimulatedLink, choice: Congestion, packet_bytes: u64
 }
 
 #[test]
-fn two_flows_share() {
+fn two_flows_share_a_link_fairly() {
     for choice in WINDOW_CONTROLLERS {
         for packet_bytes in [1_200, 200] {
             // Faster links are shared less evenly: two flows disagree by a few milliseconds on how long the queue is.
@@ -155,8 +155,8 @@ fn an_outage_restarts_the_window_and_it_recovers() {
         link.outage = at(10_000)..at(13_000);
         let sim = bulk(link, Source::bulk(choice));
         let mut since = sim.flows[0].windows.iter().filter(|(when, _)| *when >= at(13_000));
-        let least = if choice == Congestion::Cubic { WINDOW_MIN_BYTES } else { WINDOW_START_BYTES };
-        assert!(since.any(|&(_, window)| window == least), "{choice:?}");
+        let min_bytes = if choice == Congestion::Cubic { WINDOW_MIN_BYTES } else { WINDOW_START_BYTES };
+        assert!(since.any(|&(_, window)| window == min_bytes), "{choice:?}");
         assert!(sim.utilisation(20..35) >= 900, "{choice:?} {}", sim.utilisation(20..35));
     }
 }
@@ -174,7 +174,7 @@ fn a_window_grows_only_while_it_is_used() {
 fn a_window_grows_no_further_than_another_limit_lets_it_be_used() {
     for (choice, is_count_limited) in WINDOW_CONTROLLERS.into_iter().flat_map(|of| [(of, false), (of, true)])
     {
-        for (limit_bytes, most_bytes) in [(131_072, 131_072 + 12_000), (u32::MAX, WINDOW_MAX_BYTES)] {
+        for (limit_bytes, max_bytes) in [(131_072, 131_072 + 12_000), (u32::MAX, WINDOW_MAX_BYTES)] {
             let mut rate = Rate::new(choice, &(limit_bytes..=limit_bytes));
             for sent in 0..4_000 {
                 rate.on_acked(&AckSummary {
@@ -191,7 +191,7 @@ fn a_window_grows_no_further_than_another_limit_lets_it_be_used() {
             if is_count_limited {
                 assert_eq!(window_bytes, WINDOW_START_BYTES, "{choice:?}");
             } else {
-                assert!((131_072..=most_bytes).contains(&window_bytes), "{choice:?}: {window_bytes}");
+                assert!((131_072..=max_bytes).contains(&window_bytes), "{choice:?}: {window_bytes}");
             }
             // The estimate of the path is that of 12,000 bytes a millisecond.
             assert!(rate.estimate_bytes_per_second().abs_diff(12_000_000) < 600_000, "{choice:?}");
@@ -220,8 +220,8 @@ fn after_an_outage_the_window_grows_from_the_first_ack() {
     for choice in WINDOW_CONTROLLERS {
         let mut rate = Rate::new(choice, &UNLIMITED);
         rate.on_lost(&LossSummary { now: at(1_000), bytes: 9_600, sent_at: at(400), is_persistent: true });
-        let least = if choice == Congestion::Cubic { WINDOW_MIN_BYTES } else { WINDOW_START_BYTES };
-        assert_eq!(rate.window_bytes(), least, "{choice:?}");
+        let min_bytes = if choice == Congestion::Cubic { WINDOW_MIN_BYTES } else { WINDOW_START_BYTES };
+        assert_eq!(rate.window_bytes(), min_bytes, "{choice:?}");
         let trip = ms(50);
         rate.on_acked(&AckSummary {
             now: at(1_050),
@@ -232,7 +232,7 @@ fn after_an_outage_the_window_grows_from_the_first_ack() {
             is_app_limited: false,
             is_count_limited: false,
         });
-        assert_eq!(rate.window_bytes(), least + 1_200, "{choice:?}");
+        assert_eq!(rate.window_bytes(), min_bytes + 1_200, "{choice:?}");
     }
 }
 

@@ -47,13 +47,13 @@ impl Connection {
                 let forget_at = self.session.as_ref().and_then(PacketProtection::forget_at);
                 let retire_at = self.identity.retire_at();
                 let (ack_at, paced_until) = (self.acks.due(), self.paced_until(now));
-                let (loss_at, alive_at) = (self.loss.deadline(), self.liveness.next_at());
+                let (loss_at, liveness_at) = (self.loss.deadline(), self.liveness.next_at());
                 let keys_at = if self.liveness.is_shrunk() { self.keys_forgotten_at() } else { None };
                 let (path_at, credit_at) = (self.path.repeat_at(), self.sending.credit_deadline());
                 let dues = [
                     ack_at,
                     loss_at,
-                    alive_at,
+                    liveness_at,
                     forget_at,
                     retire_at,
                     paced_until,

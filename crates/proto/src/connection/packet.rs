@@ -43,7 +43,7 @@ struct PacketContent {
     // Loss detection and acks
     /// The packet counts as in flight until it is acknowledged or lost.
     is_ack_eliciting: bool,
-    /// The packet asks for an ack by a ping, and has nothing else that needs an ack.
+    /// The packet is ack-eliciting only because of a ping.
     is_ping: bool,
     /// The packet only tests a datagram size.
     is_mtu_probe: bool,
@@ -167,7 +167,7 @@ impl Connection {
         Some(PacketOutcome::Datagram(bytes, to.route))
     }
 
-    /// Fills a packet: an ack if one is owed, then messages as far as the limits allow, then a ping or a close if one
+    /// Fills a packet: an ack if one is pending, then messages as far as the limits allow, then a ping or a close if one
     /// is due.
     fn write_frames<B: BufMut>(
         &mut self,
@@ -190,7 +190,7 @@ impl Connection {
         }
         // A peer that receives no acks cannot know whether its own acks arrived, so a probe carries an ack. Not every
         // packet does: a message that only fits into a packet without an ack would wait forever.
-        if self.acks.is_owed() || is_answer || self.is_probe_due {
+        if self.acks.is_pending() || is_answer || self.is_probe_due {
             content.has_ack = writer.ack(self.acks.delay(now), self.acks.ranges()).is_ok();
             if content.has_ack
                 && let Some(active) = &mut self.active
@@ -202,7 +202,7 @@ impl Connection {
         }
         // The window does not stop a probe, because without one no ack might arrive again (RFC 9002 section 7.5).
         if self.is_probe_due || self.may_send_data(now) {
-            if self.must_ask_for_ack(writer.remaining_bytes()) && writer.ack_request().is_ok() {
+            if self.must_request_ack(writer.remaining_bytes()) && writer.ack_request().is_ok() {
                 self.is_ack_requested = true;
                 content.is_ack_eliciting = true;
             }
@@ -225,14 +225,14 @@ impl Connection {
             add(&mut stats.messages_resent, u64::from(filled.resent_count));
         }
         // A probe, a keep-alive, and a new path need an ack, whatever else the packet carries.
-        let must_ask =
+        let must_elicit =
             self.is_probe_due || self.is_ping_due || (content.has_ack && self.needs_answer(number));
-        if must_ask && !content.is_ack_eliciting {
+        if must_elicit && !content.is_ack_eliciting {
             content.is_ack_eliciting = writer.ping().is_ok();
             content.is_ping = content.is_ack_eliciting;
         } else if content.receipt_count > 0 && content.repeated_count() == 0 {
-            // The application waits for receipts of unreliable messages, and their ack is delayed unless something
-            // else asks for one. The ping is optional: without room for it, the ack is only later.
+            // The application waits for receipts of unreliable messages, and their ack is delayed unless another
+            // frame elicits one. The ping is optional: without room for it, the ack is only later.
             let _ = writer.ping();
         }
         if self.is_probe_due {
@@ -284,13 +284,13 @@ impl Connection {
 
     /// Registers a packet that was sealed with loss detection, the pacer, and the statistics.
     fn on_built(&mut self, now: Moment, number: u64, bytes: usize, content: PacketContent) {
-        // A packet that asks for no ack may never be acknowledged, so it must not carry anything that waits for its
-        // fate.
+        // A packet that is not ack-eliciting may never be acknowledged, so it must not carry anything that waits for
+        // its fate.
         let repeated_count = content.repeated_count();
         let registered = repeated_count.saturating_add(content.receipt_count);
         debug_assert!(
             content.is_ack_eliciting || registered == 0,
-            "messages are in a packet that asks for no ack"
+            "a packet with messages is not ack-eliciting"
         );
         if content.is_ack_eliciting {
             let acks_up_to = self.acks.largest().filter(|_| content.has_ack);
@@ -341,12 +341,12 @@ impl Connection {
 
     /// Whether this packet may fill the window. The peer's ack must then not be delayed, or the connection would
     /// stall.
-    fn must_ask_for_ack(&self, room_bytes: usize) -> bool {
+    fn must_request_ack(&self, room_bytes: usize) -> bool {
         let after = self.loss.in_flight_bytes().saturating_add(room_bytes);
         !self.is_ack_requested && self.sending.has_sendable() && after >= self.window_bytes()
     }
 
-    /// Whether a packet with only an ack should ask for an ack itself. Without one, the ranges and the distance to
+    /// Whether a packet with only an ack should be ack-eliciting. Without acks of acks, the ranges and the distance to
     /// the last acknowledged number would grow without limit (RFC 9000 section 13.2.4).
     fn needs_answer(&self, number: u64) -> bool {
         let known = self.loss.largest_acked().map_or(0, |acked| acked.0);
@@ -363,10 +363,10 @@ impl PacketContent {
 
     /// How soon the peer acknowledges this packet.
     const fn urgency(&self) -> AckUrgency {
-        let asks_soon = FrameKinds::PING.with(FrameKinds::ACK_REQUEST);
+        let elicits_soon = FrameKinds::PING.with(FrameKinds::ACK_REQUEST);
         if self.reliable_count > 0 {
             AckUrgency::High
-        } else if self.control_count > 0 || self.frames.has(asks_soon) {
+        } else if self.control_count > 0 || self.frames.has(elicits_soon) {
             AckUrgency::Low
         } else {
             AckUrgency::Late

@@ -140,7 +140,7 @@ impl Connection {
             self.liveness.on_grown();
         }
         // An idle connection sends nothing that an ack could be added to, so the ack is sent immediately.
-        if contents.asks_for_ack_now || is_bare_ping {
+        if contents.requests_ack_now || is_bare_ping {
             self.acks.on_request(now);
         }
         let had_memory = self.loss.has_memory();

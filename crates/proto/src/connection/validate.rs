@@ -31,10 +31,10 @@ pub(super) struct ValidatedPacket<'a> {
     pub(super) kinds: FrameKinds,
 
     // The ack
-    /// The most urgent frame. `None` when no frame asks for an ack.
+    /// The urgency of the most urgent frame. `None` when no frame is ack-eliciting.
     pub(super) urgency: Option<AckUrgency>,
     /// Whether the peer requests the ack immediately.
-    pub(super) asks_for_ack_now: bool,
+    pub(super) requests_ack_now: bool,
 
     // Memory
     /// Charges of unreliable messages in bytes. These messages are dropped when there is no room.
@@ -112,7 +112,7 @@ impl Connection {
                 return Err(ProtocolError::SecondAck);
             }
             contents.kinds = contents.kinds.with(frame.kind());
-            // Frames that must arrive ask for an ack. An ack of acks alone would never end (RFC 9000 section 13.2.1).
+            // Frames that must arrive are ack-eliciting. An ack of acks alone would never end (RFC 9000 section 13.2.1).
             let urgency = match frame {
                 Frame::Message(message) => self.validate_message(number, &message, &mut contents)?,
                 Frame::Fragment(fragment) => self.validate_fragment(number, &fragment, &mut contents)?,
@@ -131,7 +131,7 @@ impl Connection {
                 | Frame::RetireConnectionId(_)
                 | Frame::ResumeToken(_) => AckUrgency::Low,
                 Frame::AckRequest => {
-                    contents.asks_for_ack_now = true;
+                    contents.requests_ack_now = true;
                     AckUrgency::Low
                 }
                 Frame::Ack(_)

@@ -197,9 +197,9 @@ impl<P: Placement> Endpoint<P> {
         has_changed
     }
 
-    /// On a client, the token with which it can reconnect to this server as the same player, and the moment at which
-    /// the token expires. `None` before the server has sent one. The token of a reserved id is kept after the end of the
-    /// connection.
+    /// Returns, on a client, the token with which it can reconnect to this server as the same player, and the moment at
+    /// which the token expires. `None` before the server has sent one. The token of a reserved id is kept after the end
+    /// of the connection.
     #[must_use]
     pub fn resume_token(&self, peer: PeerId) -> Option<(&IssuedToken, Moment)> {
         let token = match self.connections.get(peer) {
@@ -234,8 +234,8 @@ impl<P: Placement> Endpoint<P> {
         self.send_with_receipt(now, peer, message, None)
     }
 
-    /// Like [`Endpoint::send`], with a receipt id that the caller chooses. One event reports the fate of the message,
-    /// unless the connection ends first.
+    /// Sends a message like [`Endpoint::send`], with a receipt id that the caller chooses. One event reports the fate
+    /// of the message, unless the connection ends first.
     ///
     /// # Errors
     /// [`SendError`]. The message was not queued then, and no event follows.
@@ -249,8 +249,8 @@ impl<P: Placement> Endpoint<P> {
         self.send_with(now, peer, message, receipt, IfFull::Notify)
     }
 
-    /// Like [`Endpoint::send_with_receipt`]. `if_full` decides about a message for which there is no room, unless the channel has
-    /// a rule of its own in [`ChannelOptions::when_full`].
+    /// Sends a message like [`Endpoint::send_with_receipt`]. `if_full` decides about a message for which there is no
+    /// room, unless the channel has a rule of its own in [`ChannelOptions::when_full`].
     ///
     /// # Errors
     /// [`SendError`]. The message was not queued then, and no receipt follows.

@@ -52,13 +52,13 @@ impl<P: Placement> Endpoint<P> {
 
         self.check_indices();
         let (mut id_count, mut hello_count, mut attempt_count, mut half_open_count) = (0, 0, 0, 0_u32);
-        let (mut queued_count, mut held_units, mut untaken_bytes) = (0, 0_u64, 0_usize);
+        let (mut queued_count, mut held_units, mut events_bytes) = (0, 0_u64, 0_usize);
         for (peer, connection) in connections {
             id_count = own_ids(connection).count().saturating_add(id_count);
             hello_count = usize::from(connection.hello.is_some()).saturating_add(hello_count);
             queued_count = usize::from(connection.is_queued).saturating_add(queued_count);
             held_units = held_units.saturating_add(connection.share.units());
-            untaken_bytes = untaken_bytes.saturating_add(connection.events_bytes());
+            events_bytes = events_bytes.saturating_add(connection.events_bytes());
             match connection.phase.as_deref() {
                 Some(Phase::Connecting(attempt)) => {
                     attempt_count = usize::saturating_add(attempt_count, 1);
@@ -115,7 +115,7 @@ impl<P: Placement> Endpoint<P> {
             in_queue.clone().all(|connection| connection.is_queued) && in_queue.count() == queued_count,
             "the queue of connections with something to send does not hold each of them once"
         );
-        self.budget.assert_invariants(held_units, untaken_bytes);
+        self.budget.assert_invariants(held_units, events_bytes);
     }
 
     fn check_indices(&self) {

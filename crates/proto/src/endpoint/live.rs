@@ -24,18 +24,18 @@ pub struct LiveConfig {
     pub connections: u32,
     /// The number of connections of all shards together, for the shell's [`Placement`].
     pub connections_total: u32,
-    /// As [`Config::worker_memory_bytes`].
+    /// See [`Config::worker_memory_bytes`].
     pub worker_memory_bytes: usize,
-    /// As [`Config::idle_timeout`].
+    /// See [`Config::idle_timeout`].
     pub idle_timeout: Duration,
-    /// As [`Config::unacknowledged_timeout`].
+    /// See [`Config::unacknowledged_timeout`].
     pub unacknowledged_timeout: Duration,
-    /// As [`Config::congestion`].
+    /// See [`Config::congestion`].
     pub congestion: Congestion,
-    /// On a server, as [`crate::ServerConfig::cookie`].
+    /// See [`crate::ServerConfig::cookie`]. Used only on a server.
     pub cookie: Cookie,
-    /// On a server, the token keys and their audience. Whether tokens are required, and from when they are valid,
-    /// does not change.
+    /// The token keys and their audience. Used only on a server. Whether tokens are required, and from when they are
+    /// valid, does not change.
     pub access: Access,
 }
 

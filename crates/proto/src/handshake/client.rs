@@ -429,13 +429,13 @@ mod tests {
             for _ in 0..REFUSALS_BELIEVED {
                 assert!(!refuse_with(&mut attempt, 10, refusal, Some(&key).filter(|_| has_mac)));
             }
-            let told = Refusal { address: address.filter(|_| has_mac), is_proved: has_mac, ..refusal };
-            assert_eq!(attempt.failure(attempt.expires_at()), ConnectError::Refused(Box::new(told)));
+            let reported = Refusal { address: address.filter(|_| has_mac), is_proved: has_mac, ..refusal };
+            assert_eq!(attempt.failure(attempt.expires_at()), ConnectError::Refused(Box::new(reported)));
         }
     }
 
     #[test]
-    fn a_proved_refusal_waits_for_a_welcome_unless_it_judges_the_token() {
+    fn a_proved_refusal_waits_for_a_welcome_except_about_tokens() {
         for reason in [RefuseReason::TokenExpired, RefuseReason::TokenForeign, RefuseReason::TokenUsed] {
             let (mut attempt, key) = attempt_with_key();
             assert!(refuse_with(&mut attempt, 10, refusal(reason), Some(&key)), "{reason:?}");
@@ -460,13 +460,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unproved_judgment_of_the_token_is_no_fact() {
+    fn an_unproved_refusal_of_a_token_is_reported_as_unproved() {
         let (mut attempt, _) = attempt_with_key();
         for _ in 0..REFUSALS_BELIEVED {
             refuse_with(&mut attempt, 10, refusal(RefuseReason::TokenExpired), None);
         }
-        let told = Refusal { is_proved: false, ..refusal(RefuseReason::TokenExpired) };
-        assert_eq!(attempt.failure(ms(1_010)), ConnectError::Refused(Box::new(told)));
+        let reported = Refusal { is_proved: false, ..refusal(RefuseReason::TokenExpired) };
+        assert_eq!(attempt.failure(ms(1_010)), ConnectError::Refused(Box::new(reported)));
     }
 
     #[test]
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_welcomes_cost_a_thousand_key_agreements_a_second_at_most() {
+    fn forged_welcomes_cost_at_most_1000_key_agreements_a_second() {
         let mut attempt = attempt();
         let client_id = attempt.client_id();
         let mut opened_count = |microseconds: std::ops::Range<u64>| {

@@ -73,12 +73,12 @@ mod tests {
     #[test]
     fn cookies_stay_required_while_the_load_lasts() {
         let mut load = Load::new(Cookie::UnderLoad);
-        let wanted = (0..5_000).filter(|at| {
-            let is_wanted = load.requires_cookie(ms(*at), 0);
+        let required = (0..5_000).filter(|at| {
+            let is_required = load.requires_cookie(ms(*at), 0);
             load.on_attempt(ms(*at));
-            is_wanted
+            is_required
         });
-        assert!((4_900..4_936).contains(&wanted.count()), "all but the first few");
+        assert!((4_900..4_936).contains(&required.count()), "all but the first few");
         assert!(load.requires_cookie(ms(5_998), 0));
         assert!(!load.requires_cookie(ms(6_000), 0));
     }

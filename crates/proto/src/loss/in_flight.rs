@@ -194,7 +194,7 @@ impl InFlightPackets {
         mut on_packet: impl FnMut(&SentPacket),
     ) {
         // A peer may send many ranges, so each is found by binary search. Numbers are missing from the ring where a
-        // packet asked for no ack.
+        // packet was not ack-eliciting.
         let end = self.ring.partition_point(|entry| entry.packet.number <= range.largest().0);
         let start = self.ring.partition_point(|entry| entry.packet.number < range.smallest().0);
         for entry in self.ring.range_mut(start..end) {

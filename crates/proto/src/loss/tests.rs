@@ -223,7 +223,7 @@ fn an_ack_of_an_unsent_or_skipped_number_is_an_error() {
 }
 
 #[test]
-fn probes_double_after_a_second_or_seventeen_of_them_up_to_700_ms() {
+fn probes_double_after_one_second_or_17_up_to_700_ms() {
     for (round_trip, constant_count) in [(10, 17), (60, 5)] {
         check_probe_waits(round_trip, constant_count);
     }
@@ -306,7 +306,7 @@ fn a_probe_for_control_frames_waits_as_long_as_their_ack() {
         loss.deadline(),
         Some(ms(50).after(loss.round_trip().probe_timeout(Duration::from_millis(40))))
     );
-    // Frames that ask for an ack and are not repeated do not postpone the probe.
+    // Ack-eliciting frames that are not repeated do not postpone the probe.
     loss.on_sent(SentPacket { carried: 0, is_repeated: false, urgency: AckUrgency::Low, ..sent(60) });
     loss.on_timeout(loss.deadline().unwrap(), |_, _, _| {});
     assert_eq!(loss.carried_for_probe().collect::<Vec<_>>(), [MessageId(1)]);
@@ -403,7 +403,7 @@ fn an_ack_that_declares_all_lost_ends_the_silence() {
         let due = loss.deadline().unwrap();
         loss.on_timeout(due, |_, _, _| {});
     }
-    // It names a packet that asked for no ack.
+    // The ack names a packet that is not ack-eliciting.
     let (fates, outcome) = ack(&mut loss, 60_000, &[(9, 9)], 10).unwrap();
     assert_eq!((fates.len(), outcome.acknowledged_count, loss.has_in_flight()), (3, 0, false));
     assert!(!loss.is_silenced(), "no packet is in flight that an ack could name, so sending must be allowed");

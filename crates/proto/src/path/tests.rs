@@ -166,7 +166,7 @@ fn an_unresponsive_address_is_challenged_once_a_second() {
 fn a_leading_address_is_challenged_again_within_its_allowance() {
     let mut test_path = TestPath::new();
     test_path.receive(0, 2, 100, true);
-    assert_eq!(test_path.path.repeat_at(), None, "it is not sent yet");
+    assert_eq!(test_path.path.repeat_at(), None, "the first challenge is not sent yet");
     let first = test_path.send(0).0[1];
     let mut times = Vec::new();
     while let Some(at) = test_path.path.repeat_at() {
@@ -179,7 +179,7 @@ fn a_leading_address_is_challenged_again_within_its_allowance() {
         test_path.path.on_sent(at, &to, 64);
         times.push(at.as_nanos() / 1_000_000);
     }
-    assert_eq!(times, [1_000], "of 300 B 200 went at once");
+    assert_eq!(times, [1_000], "200 of 300 B were sent immediately");
     assert!(test_path.path.on_response(first.1));
 }
 
@@ -259,7 +259,7 @@ fn respond_from_known(test_path: &mut TestPath, challenges: &[(Route, PathData)]
 }
 
 #[test]
-fn a_search_that_the_known_address_wins_ends() {
+fn a_search_ends_when_the_known_address_wins() {
     let mut test_path = TestPath::new();
     test_path.receive(0, 2, 1_000, true);
     let (challenges, _) = test_path.send(0);
@@ -279,7 +279,7 @@ fn a_search_that_the_known_address_wins_ends() {
 }
 
 #[test]
-fn a_search_goes_on_while_a_candidate_sends_or_nothing_is_proved() {
+fn a_search_continues_while_a_candidate_sends_or_none_is_proved() {
     let mut test_path = TestPath::new();
     for at in (0..60_000).step_by(2_000) {
         test_path.receive(at, 2, 1_000, true);
@@ -296,7 +296,7 @@ fn a_search_goes_on_while_a_candidate_sends_or_nothing_is_proved() {
 }
 
 #[test]
-fn a_search_among_the_addresses_of_a_hello_ends_after_its_rounds() {
+fn a_search_among_hello_addresses_ends_after_its_rounds() {
     let mut test_path = TestPath::new();
     test_path.path.search_among(ms(0), [address(2)].into_iter(), 1_200, &mut test_path.entropy);
     let (mut challenge_count, mut at) = (0, 0);

@@ -145,7 +145,7 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn one_of_everything_is_json_with_the_names_of_the_drafts() {
+    fn every_kind_of_event_is_json_with_the_names_of_the_drafts() {
         let frames = FrameKinds::ACK.with(FrameKinds::CLOSE);
         let events = [
             FlightEvent::Sent { number: 7, payload_bytes: 90, frames, resent_count: 1, queued_kib: 2 },
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(trace["common_fields"]["reference_time"], 5_000.0);
         let events = trace["events"].as_array().unwrap();
         let names: Vec<_> = events.iter().map(|event| event["name"].as_str().unwrap()).collect();
-        let wanted = [
+        let expected = [
             "transport:packet_sent",
             "transport:packet_received",
             "transport:packet_dropped",
@@ -194,7 +194,7 @@ mod tests {
             "recovery:metrics_updated",
             "connectivity:connection_closed",
         ];
-        assert_eq!(names, wanted);
+        assert_eq!(names, expected);
         assert_eq!(events[0]["data"]["header"]["packet_number"], 7);
         assert_eq!(events[0]["data"]["frames"][1]["frame_type"], "connection_close");
         assert_eq!(events[2]["data"]["trigger"], "receive_memory");

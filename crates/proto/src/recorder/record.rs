@@ -60,19 +60,19 @@ use crate::time::Moment;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlightRecord {
-    /// Whether it was taken on a server.
+    /// Whether a server made the record. Otherwise, a client made it.
     pub is_server: bool,
-    /// When it was taken.
+    /// The time at which the record was made, on the clock of the endpoint.
     pub taken_at: Moment,
-    /// Why the connection ended; `None` while it is open.
+    /// The reason why the connection ended; `None` while it is open.
     pub reason: Option<CloseReason>,
     /// The events, oldest first.
     pub entries: Vec<FlightEntry>,
     /// The number of earlier events that were overwritten while the connection was busy.
     pub overwritten_count: u64,
-    /// The smoothed round trip.
+    /// The smoothed round trip (RFC 9002 section 5.3).
     pub round_trip: Duration,
-    /// The number of bytes that may be in flight.
+    /// The number of bytes that the congestion window allows in flight.
     pub window_bytes: usize,
     /// The number of bytes in flight.
     pub in_flight_bytes: usize,
@@ -130,7 +130,7 @@ impl FlightRecord {
         }
     }
 
-    /// The memory that the record takes, in bytes.
+    /// Returns the memory that the record takes, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(self.entries.as_slice()).saturating_add(size_of::<Self>())

@@ -122,11 +122,11 @@ fn the_next_of_many_timers_is_no_later_than_the_earliest() {
     let mut woken = 0;
     let mut now = ms(0);
     while let Some(next) = timers.next().filter(|next| *next < ms(7_500)) {
-        assert!(next > now, "it gets somewhere");
+        assert!(next > now, "each wake-up is later than the previous one");
         (now, woken) = (next, woken + 1);
         assert_eq!(timers.pop_due(now), None);
     }
-    assert!(woken < i32::try_from(LEVELS).unwrap(), "{woken} times in vain");
+    assert!(woken < i32::try_from(LEVELS).unwrap(), "{woken} wake-ups without a due timer");
     assert_eq!(due(&mut timers, ms(7_501)).len(), 1_000);
 }
 

@@ -23,7 +23,7 @@ fn granted_credit_never_decreases() {
     for id in 1..=135 {
         puppet.reliable(id, Some(0));
     }
-    let told = puppet.world.messages(SERVER).len();
+    let delivered = puppet.world.messages(SERVER).len();
     // Another message is delivered, and its event is taken only after the next frame has closed the connection.
     puppet.send_frames(|writer| {
         writer.message(&Message {
@@ -34,7 +34,7 @@ fn granted_credit_never_decreases() {
         let delivery = Delivery::ReliableOrdered { id: MessageId(136), after: Some(MessageId(0)) };
         writer.message(&Message { channel: ChannelId(0), delivery, payload: &[1; 1_000] })
     });
-    assert_eq!(puppet.world.messages(SERVER).len(), told + 1);
+    assert_eq!(puppet.world.messages(SERVER).len(), delivered + 1);
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::CreditExceeded)));
     // The first packet after a close makes the server repeat it, with all other waiting frames.
     puppet.send_bytes(&[1, 0, 0, 0]);

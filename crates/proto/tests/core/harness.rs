@@ -28,7 +28,7 @@ pub(crate) struct Link {
     pub(crate) duplicate: u64,
     pub(crate) corrupt: u64,
     pub(crate) delay: Duration,
-    /// The most additional delay, chosen for each datagram, so that datagrams overtake each other.
+    /// The maximum additional delay, chosen for each datagram, so that datagrams overtake each other.
     pub(crate) jitter: Duration,
 }
 
@@ -281,15 +281,16 @@ impl World {
         while let Some(entry) = self.flying.first_entry()
             && entry.key().0 <= self.now
         {
-            let flying = entry.remove();
-            arrived[flying.to].push(flying);
+            let datagram = entry.remove();
+            arrived[datagram.to].push(datagram);
         }
         let now = self.now();
         let locals = [LocalAddress::ANY, self.server_local];
         for ((end, datagrams), local) in self.ends.iter_mut().zip(&mut arrived).zip(locals) {
-            let batch = datagrams
-                .iter_mut()
-                .map(|flying| Inbound { from: Route { peer: flying.from, local }, bytes: &mut flying.bytes });
+            let batch = datagrams.iter_mut().map(|datagram| Inbound {
+                from: Route { peer: datagram.from, local },
+                bytes: &mut datagram.bytes,
+            });
             end.handle_datagrams(now, batch);
             end.handle_timeout(now);
         }
@@ -390,9 +391,9 @@ impl World {
     }
 
     /// Puts a datagram on the link that arrives at this time, from any sender.
-    pub(crate) fn inject(&mut self, at: Moment, flying: InFlightDatagram) {
+    pub(crate) fn inject(&mut self, at: Moment, datagram: InFlightDatagram) {
         self.sequence += 1;
-        self.flying.insert((at, self.sequence), flying);
+        self.flying.insert((at, self.sequence), datagram);
     }
 
     /// Passes a datagram to an end immediately.

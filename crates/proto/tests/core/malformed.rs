@@ -60,7 +60,7 @@ enum Input {
 /// The receiver's reaction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
-    /// It handles the packet, acknowledges it when the packet asks for an ack, and goes on.
+    /// It handles the packet, acknowledges it if it is ack-eliciting, and goes on.
     Accepted,
     /// It drops the datagram without a response or an ack, and counts it under this name.
     Dropped(&'static str),
@@ -276,7 +276,7 @@ fn refuse(head: &str, psk: Option<&str>) -> Outcome {
         world.flush();
     }
     world.run(Duration::from_millis(999));
-    assert_eq!(world.seen[CLIENT], [], "it was believed at once");
+    assert_eq!(world.seen[CLIENT], [], "the client believed the first refusal");
     world.run(Duration::from_millis(1));
     let Some((_, _, Seen::ConnectFailed(ConnectError::Refused(refusal)))) = world.last(CLIENT) else {
         panic!("three equal ones are believed after a second")
@@ -360,8 +360,9 @@ fn frames_to_client(before: &[&str], frames: &str) -> Outcome {
         _ => None,
     });
     let sent: Vec<_> = world.sent.iter().filter(|(_, end, _)| *end == CLIENT).collect();
-    let heard = sent.iter().map(|(_, _, bytes)| server.open(bytes.clone()).expect("a packet of the client"));
-    let closes: Vec<_> = heard.flat_map(|heard| heard.closes()).collect();
+    let packets =
+        sent.iter().map(|(_, _, bytes)| server.open(bytes.clone()).expect("a packet of the client"));
+    let closes: Vec<_> = packets.flat_map(|packet| packet.closes()).collect();
     outcome(dropped(&world), ending, &closes)
 }
 

@@ -18,7 +18,7 @@ struct World {
     now: Now,
     peers: Vec<PeerId>,
     /// The messages that the server and the clients received, in order.
-    heard: [Vec<(PeerId, Bytes)>; 2],
+    received: [Vec<(PeerId, Bytes)>; 2],
     connected: usize,
 }
 
@@ -42,7 +42,7 @@ impl World {
         let now = Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
         let to = ([127, 0, 0, 1], 1).into();
         let peers = (0..CONNECTIONS).map(|_| clients.connect(now, to, &identity, None).unwrap()).collect();
-        Self { server, clients, now, peers, heard: Default::default(), connected: 0 }
+        Self { server, clients, now, peers, received: Default::default(), connected: 0 }
     }
 
     /// Delivers everything that is to be sent, in one batch each way.
@@ -61,12 +61,12 @@ impl World {
             match event {
                 Event::Connected { .. } => self.connected += 1,
                 Event::Message { peer, payload, .. } => {
-                    self.heard[0].push((peer, Bytes::copy_from_slice(payload)));
+                    self.received[0].push((peer, Bytes::copy_from_slice(payload)));
                 }
                 other => panic!("{other:?}"),
             }
         }
-        for (peer, bytes) in std::mem::take(&mut self.heard[0]) {
+        for (peer, bytes) in std::mem::take(&mut self.received[0]) {
             let options = SendOptions::reliable_ordered();
             self.server.send(now, peer, Message::new(ChannelId(0), bytes, options)).unwrap();
         }
@@ -80,7 +80,7 @@ impl World {
         self.clients.handle_timeout(now);
         while let Some(event) = self.clients.poll_event() {
             if let Event::Message { peer, payload, .. } = event {
-                self.heard[1].push((peer, Bytes::copy_from_slice(payload)));
+                self.received[1].push((peer, Bytes::copy_from_slice(payload)));
             }
         }
         self.now.monotonic = now.monotonic.after(Duration::from_millis(10));
@@ -101,10 +101,10 @@ fn many_connections_are_served_like_a_few() {
             world.clients.send(world.now, *peer, Message::unreliable(ChannelId(0), text)).unwrap();
         }
         (0..3).for_each(|_| world.step());
-        let mut heard = std::mem::take(&mut world.heard[1]);
-        heard.sort_by_key(|(peer, _)| world.peers.iter().position(|one| one == peer));
-        assert_eq!(heard.len(), CONNECTIONS);
-        for (at, (_, text)) in heard.iter().enumerate() {
+        let mut received = std::mem::take(&mut world.received[1]);
+        received.sort_by_key(|(peer, _)| world.peers.iter().position(|one| one == peer));
+        assert_eq!(received.len(), CONNECTIONS);
+        for (at, (_, text)) in received.iter().enumerate() {
             assert_eq!(*text, format!("{at} in round {round}"));
         }
         if round == 5 {

@@ -13,7 +13,7 @@ static PAYLOAD: [u8; 64 * 1_024] = [0x77; 64 * 1_024];
 #[derive(Debug, Default)]
 pub(crate) struct Application {
     /// The charges of events that were taken and not released yet, by peer.
-    hoard: Vec<(PeerId, usize)>,
+    unreleased: Vec<(PeerId, usize)>,
     /// The newest client that connected, until the scene takes it.
     pub(crate) connected: Option<PeerId>,
     /// How the connections ended.
@@ -34,7 +34,7 @@ impl Application {
                 if Some(peer) == self.honest {
                     world.at_server(|server, _| server.release(peer, length));
                 } else {
-                    self.hoard.push((peer, length));
+                    self.unreleased.push((peer, length));
                 }
             }
             match event {
@@ -68,13 +68,13 @@ impl Application {
 
     /// Releases all messages that were taken.
     pub(crate) fn release(&mut self, world: &mut World) {
-        let hoard = &mut self.hoard;
+        let unreleased = &mut self.unreleased;
         world.at_server(|server, _| {
-            for (peer, length) in hoard.iter().copied() {
+            for (peer, length) in unreleased.iter().copied() {
                 server.release(peer, length);
             }
         });
-        self.hoard.clear();
+        self.unreleased.clear();
     }
 
     /// Sends to a hostile client. A full or closing connection accepts nothing.

@@ -24,14 +24,14 @@ const PACKETS: u64 = 600;
 /// Small messages of each seed, before the hostile packets.
 const SMALL_MESSAGES: u64 = 9;
 
-/// The most cost of a packet of 1,200 bytes relative to a packet with a message of 64 bytes, on average over a run of
+/// The maximum cost of a packet of 1,200 bytes relative to a packet with a message of 64 bytes, on average over a run of
 /// packets.
 const MOST_TIMES: u64 = 20;
 
 /// Packets of such a run. A table that grows makes one packet expensive, and the following ones cheap.
 const RUN: usize = 16;
 
-/// The most cost of any single packet, relative to a packet with a small message.
+/// The maximum cost of any single packet, relative to a packet with a small message.
 const ONE_MOST_TIMES: u64 = 60;
 
 /// The seeds to count, and those of one process.

@@ -29,7 +29,7 @@ const HONEST_CHARGES: usize = 12 * 1_024;
 /// the lowest missing id, and ends with that of the newest id.
 const WORD_BYTES: usize = 16;
 
-/// The most memory of one receive window: the words of the lowest missing id and of all ids that can be ahead of it.
+/// The maximum memory of one receive window: the words of the lowest missing id and of all ids that can be ahead of it.
 const WINDOW_MAX_BYTES: usize = (16 * 1_024 / 64 + 1) * WORD_BYTES;
 const _: () = assert!(limits::MESSAGE_IDS_AHEAD == 16 * 1_024, "the window has another size");
 

@@ -110,7 +110,7 @@ pub(crate) struct World {
     /// Bytes that the server holds.
     pub(crate) held_bytes: i64,
     pub(crate) honest: Vec<Honest>,
-    flying: BTreeMap<(Moment, u64), InFlightDatagram>,
+    in_flight: BTreeMap<(Moment, u64), InFlightDatagram>,
     sequence: u64,
     /// Datagrams that the server sent to addresses of hostile clients.
     pub(crate) to_hostile: Vec<(SocketAddr, Vec<u8>)>,
@@ -133,7 +133,7 @@ impl World {
             server: server.expect("the settings are good"),
             held_bytes: 0,
             honest: Vec::new(),
-            flying: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             sequence: 0,
             to_hostile: Vec::new(),
             random,
@@ -210,7 +210,7 @@ impl World {
 
     fn transmit(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
         self.sequence += 1;
-        self.flying.insert((self.now.after(DELAY), self.sequence), InFlightDatagram { from, to, bytes });
+        self.in_flight.insert((self.now.after(DELAY), self.sequence), InFlightDatagram { from, to, bytes });
     }
 
     /// Passes a datagram to the server now.
@@ -262,7 +262,7 @@ impl World {
     pub(crate) fn advance(&mut self, duration: Duration) {
         let end = self.now.after(duration);
         for _ in 0..TURNS_MAX * 10 {
-            let arrival = self.flying.first_key_value().map(|((at, _), _)| *at);
+            let arrival = self.in_flight.first_key_value().map(|((at, _), _)| *at);
             let timers = self.honest.iter_mut().map(|honest| honest.endpoint.poll_timeout());
             let next = timers.chain([arrival, self.server.poll_timeout()]).flatten().min();
             let Some(next) = next.filter(|next| *next <= end) else {
@@ -281,7 +281,7 @@ impl World {
 
     /// Delivers the datagrams that have arrived.
     fn arrive(&mut self) {
-        while let Some(entry) = self.flying.first_entry()
+        while let Some(entry) = self.in_flight.first_entry()
             && entry.key().0 <= self.now
         {
             let InFlightDatagram { from, to, mut bytes } = entry.remove();

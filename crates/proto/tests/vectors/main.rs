@@ -18,19 +18,19 @@ fn check(file: &str, outputs_of: impl Fn(&Inputs<'_>) -> Option<Value>) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/vectors").join(file);
     let text = fs::read_to_string(&path).unwrap();
     let mut entries: Map<String, Value> = serde_json::from_str(&text).unwrap();
-    let is_written_anew = std::env::var_os("WRITE_VECTORS").is_some();
+    let is_rewritten = std::env::var_os("WRITE_VECTORS").is_some();
     let mut count = 0;
     for (name, entry) in &mut entries {
         let Some(computed) = outputs_of(&Inputs(&entry["inputs"])) else { continue };
         count += 1;
-        if is_written_anew {
+        if is_rewritten {
             entry["outputs"] = computed;
         } else {
             assert_eq!(entry["outputs"], computed, "{file}, {name}");
         }
     }
     assert!(count > 0, "{file} holds nothing for this build");
-    if is_written_anew {
+    if is_rewritten {
         fs::write(&path, format!("{:#}\n", Value::Object(entries))).unwrap();
     }
 }

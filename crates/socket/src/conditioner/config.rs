@@ -14,9 +14,9 @@ const MEMORY_MIN_BYTES: usize = 65_536 + super::link::ITEM_CHARGE_BYTES;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LinkConfig {
-    /// The loss of datagrams.
+    /// Which datagrams are lost. The default is no loss.
     pub loss: Loss,
-    /// The delay of datagrams. It does not change their order, see `reorder`.
+    /// The delay of datagrams, up to an hour. It does not change their order, see `reorder`. The default is no delay.
     pub delay: Delay,
     /// The fraction of datagrams that arrive twice, 0 to 1.
     pub duplicate: f64,
@@ -38,12 +38,12 @@ pub struct LinkConfig {
     pub memory_bytes: usize,
 }
 
-/// The loss of datagrams.
+/// The distribution of lost datagrams.
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
-    /// This fraction, 0 to 1, independently of each other.
+    /// Each datagram is lost with this probability, 0 to 1, independently of the others.
     Random(f64),
     /// Loss in bursts, as on radio links (Gilbert 1960, Elliott 1963). All fields are 0 to 1.
     Bursts {
@@ -63,9 +63,9 @@ pub enum Loss {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
-    /// The same for all.
+    /// All datagrams have the same delay.
     Constant(#[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))] Duration),
-    /// Uniformly distributed.
+    /// The delay is uniformly distributed between two values.
     Uniform {
         /// The minimum.
         #[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))]
@@ -74,7 +74,7 @@ pub enum Delay {
         #[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))]
         max: Duration,
     },
-    /// Approximately normally distributed, as a sum of twelve uniform numbers, and never negative.
+    /// The delay is approximately normally distributed, as a sum of twelve uniform numbers, and never negative.
     Normal {
         /// The mean.
         #[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))]

@@ -29,8 +29,8 @@ pub struct Link<T = ()> {
     is_in_burst: bool,
     bottleneck: Bottleneck,
     /// Datagrams in flight, by arrival time and then by the order in which they were sent.
-    flying: BTreeMap<(Duration, u64), (T, Vec<u8>)>,
-    flying_bytes: usize,
+    in_flight: BTreeMap<(Duration, u64), (T, Vec<u8>)>,
+    in_flight_bytes: usize,
     sequence: u64,
     /// The latest arrival of a datagram that was not reordered. Later ones do not arrive before it.
     order: Duration,
@@ -42,15 +42,15 @@ pub struct Link<T = ()> {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LinkCounts {
-    /// Datagrams that were sent.
+    /// Datagrams that the sender passed to the link.
     pub pushed: u64,
-    /// Datagrams that arrived and were taken out.
+    /// Datagrams that arrived and were returned to the receiver.
     pub delivered: u64,
     /// Datagrams that were lost, including those in flight when their socket was replaced.
     pub lost: u64,
     /// Datagrams that were corrupted. They still arrive.
     pub corrupted: u64,
-    /// Duplicates that were made.
+    /// Duplicates that the link added.
     pub duplicated: u64,
     /// Datagrams that did not fit in the queue of the bottleneck or in the memory of the link.
     pub queue_full: u64,
@@ -71,8 +71,8 @@ impl<T: Clone> Link<T> {
             random: Random::new(seed),
             is_in_burst: false,
             bottleneck: Bottleneck::default(),
-            flying: BTreeMap::new(),
-            flying_bytes: 0,
+            in_flight: BTreeMap::new(),
+            in_flight_bytes: 0,
             sequence: 0,
             order: Duration::ZERO,
             counts: LinkCounts::default(),
@@ -90,13 +90,13 @@ impl<T: Clone> Link<T> {
         Ok(())
     }
 
-    /// Returns the configuration.
+    /// Returns the current configuration.
     #[must_use]
     pub const fn config(&self) -> &LinkConfig {
         &self.config
     }
 
-    /// Returns the counters.
+    /// Returns the counters since the link was created.
     #[must_use]
     pub const fn counts(&self) -> &LinkCounts {
         &self.counts
@@ -105,10 +105,11 @@ impl<T: Clone> Link<T> {
     /// Returns the number of datagrams in flight.
     #[must_use]
     pub fn in_flight_count(&self) -> usize {
-        self.flying.len()
+        self.in_flight.len()
     }
 
-    /// Sends a datagram.
+    /// Sends a copy of the datagram at `now`. `tag` is returned with each copy that arrives. A datagram that is lost is
+    /// only counted.
     pub fn push(&mut self, now: Duration, tag: T, datagram: &[u8]) {
         self.counts.pushed += 1;
         // A datagram passes the parts of a path in this order: the MTU, the loss, the queue of the bottleneck, and the delay. One that
@@ -153,9 +154,9 @@ impl<T: Clone> Link<T> {
 
     /// Takes out the next datagram that has arrived by now.
     pub fn poll(&mut self, now: Duration) -> Option<(T, Vec<u8>)> {
-        let first = self.flying.first_entry().filter(|entry| entry.key().0 <= now)?;
+        let first = self.in_flight.first_entry().filter(|entry| entry.key().0 <= now)?;
         let (tag, bytes) = first.remove();
-        self.flying_bytes -= charge(bytes.len());
+        self.in_flight_bytes -= charge(bytes.len());
         self.counts.delivered += 1;
         Some((tag, bytes))
     }
@@ -163,15 +164,15 @@ impl<T: Clone> Link<T> {
     /// Returns when the next datagram arrives, or `None` if none is in flight.
     #[must_use]
     pub fn next_at(&self) -> Option<Duration> {
-        self.flying.first_key_value().map(|((at, _), _)| *at)
+        self.in_flight.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// Loses all datagrams in flight. Later ones do not wait for them.
     pub fn lose_all(&mut self) {
-        self.counts.lost += self.flying.len() as u64;
+        self.counts.lost += self.in_flight.len() as u64;
         // The counters and the state of the random generator continue, so that the run stays repeatable.
-        self.flying.clear();
-        self.flying_bytes = 0;
+        self.in_flight.clear();
+        self.in_flight_bytes = 0;
         self.bottleneck = Bottleneck::default();
         self.order = Duration::ZERO;
     }
@@ -191,7 +192,7 @@ impl<T: Clone> Link<T> {
 
     /// Whether there is memory for another datagram in flight.
     fn has_memory(&self, datagram: &[u8]) -> bool {
-        self.flying_bytes + charge(datagram.len()) <= self.config.memory_bytes
+        self.in_flight_bytes + charge(datagram.len()) <= self.config.memory_bytes
     }
 
     /// Puts a datagram in flight.
@@ -199,12 +200,12 @@ impl<T: Clone> Link<T> {
         // A corruption can append bytes. The link then exceeds its memory by them, which is simpler than to check the memory twice.
         let mut bytes = datagram.to_vec();
         if self.random.happens(self.config.corrupt) && !bytes.is_empty() {
-            self.spoil(&mut bytes);
+            self.corrupt(&mut bytes);
         }
-        let flying_bytes = self.flying_bytes + charge(bytes.len());
+        let in_flight_bytes = self.in_flight_bytes + charge(bytes.len());
         self.sequence += 1;
-        self.flying.insert((at, self.sequence), (tag, bytes));
-        self.flying_bytes = flying_bytes;
+        self.in_flight.insert((at, self.sequence), (tag, bytes));
+        self.in_flight_bytes = in_flight_bytes;
     }
 
     fn delay(&mut self) -> Duration {
@@ -221,7 +222,7 @@ impl<T: Clone> Link<T> {
     }
 
     /// Corrupts a datagram: truncates it, appends bytes, or (6 times in 8) flips bits.
-    fn spoil(&mut self, bytes: &mut Vec<u8>) {
+    fn corrupt(&mut self, bytes: &mut Vec<u8>) {
         self.counts.corrupted += 1;
         match self.random.below(8) {
             0 => bytes.truncate(usize::try_from(self.random.below(bytes.len() as u64)).unwrap_or(0)),

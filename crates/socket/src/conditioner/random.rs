@@ -88,8 +88,8 @@ mod tests {
 
     #[test]
     fn parts_of_a_seed_have_different_numbers() {
-        let firsts: std::collections::HashSet<u64> =
+        let first_values: std::collections::HashSet<u64> =
             (0..1_000).map(|part| Random::part(5, part).bits()).collect();
-        assert_eq!(firsts.len(), 1_000);
+        assert_eq!(first_values.len(), 1_000);
     }
 }

@@ -44,11 +44,11 @@ fn balances(link: &Link) -> bool {
 
 /// Asserts that `count` of `MANY` is this fraction, within five standard deviations.
 fn assert_fraction(count: u64, fraction: f64) {
-    let (wanted, deviation) = (MANY as f64 * fraction, (MANY as f64 * fraction * (1.0 - fraction)).sqrt());
-    assert!((count as f64 - wanted).abs() <= 5.0 * deviation, "{count} of {MANY}, not {fraction}");
+    let (expected, deviation) = (MANY as f64 * fraction, (MANY as f64 * fraction * (1.0 - fraction)).sqrt());
+    assert!((count as f64 - expected).abs() <= 5.0 * deviation, "{count} of {MANY}, not {fraction}");
 }
 
-fn rough() -> LinkConfig {
+fn bad_link() -> LinkConfig {
     let burst = Loss::Bursts { begin: 0.05, end: 0.3, inside: 0.7, outside: 0.02 };
     let delay = Delay::Normal { mean: Duration::from_millis(40), deviation: Duration::from_millis(9) };
     LinkConfig::default()
@@ -252,7 +252,7 @@ fn memory_is_bounded_and_freed_on_arrival() {
 
 #[test]
 fn datagrams_in_flight_are_lost_when_their_socket_is_replaced() {
-    let mut link = Link::new(rough(), 1).unwrap();
+    let mut link = Link::new(bad_link(), 1).unwrap();
     for number in 0..1_000_u64 {
         link.push(at(number), number, &number.to_be_bytes());
     }
@@ -305,7 +305,7 @@ fn a_link_can_be_reconfigured_and_refuses_invalid_settings() {
 #[test]
 fn the_same_seed_replays_a_link_exactly() {
     let run = |seed| {
-        let mut link = link(rough(), seed);
+        let mut link = link(bad_link(), seed);
         for number in 0..2_000_u64 {
             push(&mut link, at(number), &number.to_be_bytes());
         }

@@ -63,7 +63,7 @@ pub(crate) fn attach_filter(socket: &socket2::Socket, program: &[Instruction]) -
     set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
 
-/// Allows the kernel to hand over trains, and returns whether it will (`UDP_GRO`, udp(7)).
+/// Allows the kernel to coalesce datagrams into trains, and returns whether it will (`UDP_GRO`, udp(7)).
 pub(crate) fn enable_gro(udp: &mio::net::UdpSocket) -> bool {
     let on: libc::c_int = 1;
     set_option(udp, libc::SOL_UDP, libc::UDP_GRO, &on).is_ok()

@@ -1,5 +1,5 @@
-//! Every other system, and Linux with the feature `portable`: one socket, plain receive and send calls, and waiting by
-//! notification. Unsupported features return `false`, `None`, or `Unsupported`.
+//! The implementation for all other systems, and for Linux with the feature `portable`: one socket, plain receive and send
+//! calls, and waiting by notification. Unsupported features return `false`, `None`, or `Unsupported`.
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};

@@ -508,7 +508,7 @@ fn a_peer_without_gso_does_not_affect_other_peers() {
 }
 
 #[test]
-fn an_address_that_takes_nothing_never_ends_segmentation() {
+fn an_address_that_refuses_every_datagram_never_ends_gso() {
     for fault in TRAIN_FAULTS {
         let mut socket = RefusingSender { to: Some(peer(0)), trains: Some(fault), singles: Some(fault) };
         let mut sender = Sender::new(SendMode::Gso);

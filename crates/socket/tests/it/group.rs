@@ -146,8 +146,8 @@ fn a_connected_socket_receives_only_from_its_peer() {
     assert_eq!(granted.send_buffer_bytes, default.send_buffer_bytes);
     let client_port = client.local_addr().expect("a bound socket").port();
     let client_address = SocketAddr::from(([127, 0, 0, 1], client_port));
-    let stranger = UdpSocket::bind("127.0.0.1:0").expect("a stranger");
-    stranger.send_to(b"stranger", client_address).expect("sent");
+    let other = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    other.send_to(b"other", client_address).expect("sent");
     let mut batch = SendBatch::new(1, 64);
     assert!(batch.push(None, b"hello"));
     let mut sender = Sender::new(SendMode::Single);
@@ -156,7 +156,7 @@ fn a_connected_socket_receives_only_from_its_peer() {
         assert!(received.datagrams().all(|datagram| datagram.from == client_address));
     });
     let mut receiver = Receiver::new(&mut client, &ReceiverConfig::default()).expect("a receiver");
-    assert_eq!(receiver.drain(&mut client, 16, |_| panic!("received from a stranger")), DrainEnd::Blocked);
+    assert_eq!(receiver.drain(&mut client, 16, |_| panic!("received from another peer")), DrainEnd::Blocked);
 }
 
 /// Returns how many descriptors this process has for the sockets at an IPv4 address, or `None` without `/proc`.

@@ -247,7 +247,7 @@ fn every_wake_up_of_every_poller_arrives() {
 }
 
 #[test]
-fn the_multi_poller_reports_a_writable_socket_only_while_watched() {
+fn the_multi_poller_reports_writable_sockets_only_if_watched() {
     let mut multi_poller = multi_poller();
     let (mut shard, _) = Shard::new(5);
     multi_poller.add(&shard.poller, shard.index).expect("watched");
@@ -265,7 +265,7 @@ fn the_multi_poller_reports_a_writable_socket_only_while_watched() {
 }
 
 #[test]
-fn a_second_multi_poller_receives_events_that_the_first_did_not_use() {
+fn a_second_multi_poller_receives_the_remaining_events() {
     let (mut first, mut second) = (multi_poller(), multi_poller());
     let (mut shard, address) = Shard::new(0);
     let sender = UdpSocket::bind("127.0.0.1:0").expect("a sender");

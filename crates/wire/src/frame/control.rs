@@ -137,7 +137,7 @@ pub struct PathData(pub [u8; PATH_CHALLENGE_BYTES]);
 pub struct NewConnectionId {
     /// The sequence number of the id in its connection. The id in the Welcome has sequence number 0.
     pub sequence: u64,
-    /// The spare id.
+    /// The id that the server accepts for this connection from now on.
     pub id: ConnectionId,
     /// The token that a Reset for this id carries.
     pub reset_token: [u8; RESET_TOKEN_BYTES],
@@ -150,9 +150,9 @@ pub struct NewConnectionId {
 pub struct ResumeToken<'a> {
     /// The lifetime of the token in seconds, counted from its transmission.
     pub life_seconds: u16,
-    /// The pre-shared key.
+    /// The pre-shared key of client and server that belongs to the token.
     pub psk: &'a [u8; PSK_BYTES],
-    /// The sealed token.
+    /// The sealed token, which only the server can open.
     pub sealed: &'a [u8; SEALED_TOKEN_BYTES],
 }
 
@@ -227,8 +227,8 @@ mod tests {
         for byte in 0..=u8::MAX {
             let code = CloseCode::from_byte(byte);
             assert_eq!(code.map(CloseCode::to_byte), (byte < 8).then_some(byte));
-            let wanted = code.is_some().then_some(()).ok_or(FrameError::BadClose);
-            assert_eq!(decode_one(&[0x03, byte, 0, 0]).map(|_| ()), wanted);
+            let expected = code.is_some().then_some(()).ok_or(FrameError::BadClose);
+            assert_eq!(decode_one(&[0x03, byte, 0, 0]).map(|_| ()), expected);
         }
     }
 
@@ -238,12 +238,12 @@ mod tests {
             let mut bytes = vec![0x03, 0, 0];
             varint::put(length as u64, &mut bytes);
             bytes.extend(vec![b'x'; length]);
-            let wanted = if length <= 128 { Ok(()) } else { Err(FrameError::BadClose) };
-            assert_eq!(decode_one(&bytes).map(|_| ()), wanted);
+            let expected = if length <= 128 { Ok(()) } else { Err(FrameError::BadClose) };
+            assert_eq!(decode_one(&bytes).map(|_| ()), expected);
             let reason = vec![b'x'; length];
             let close = Close { code: CloseCode::Application, application_code: 0, reason: &reason };
-            let wanted = if length <= 128 { Ok(bytes.len()) } else { Err(EncodeError::ReasonTooLong) };
-            assert_eq!(close.bytes(), wanted);
+            let expected = if length <= 128 { Ok(bytes.len()) } else { Err(EncodeError::ReasonTooLong) };
+            assert_eq!(close.bytes(), expected);
         }
     }
 

@@ -393,12 +393,12 @@ mod tests {
 
     #[test]
     fn channels_end_at_65_535() {
-        for (bytes, wanted) in [
+        for (bytes, expected) in [
             ([0x80, 0xfe, 0xff, 0x03, 0], Ok(65_534)),
             ([0x80, 0xff, 0xff, 0x03, 0], Ok(65_535)),
             ([0x80, 0x80, 0x80, 0x04, 0], Err(FrameError::BadChannel)),
         ] {
-            assert_eq!(message(&bytes).map(|message| message.channel.0), wanted);
+            assert_eq!(message(&bytes).map(|message| message.channel.0), expected);
         }
     }
 

@@ -23,7 +23,7 @@ pub struct Run<'a> {
     /// The delivery mode, with the id and the predecessor of the first message. Each further message has the next id, and an
     /// ordered message follows the one before it in the run.
     pub delivery: Delivery,
-    /// The messages.
+    /// The encoded messages, 1 to 512.
     pub bodies: Bodies<'a>,
     /// The length in bytes of the longest payload.
     pub longest_bytes: u32,
@@ -56,14 +56,14 @@ pub struct SkipRun<'a> {
     /// The id of the first message's predecessor, as in [`Delivery::ReliableOrdered`]. Each further message follows the one before
     /// it.
     pub after: Option<MessageId>,
-    /// The lengths of the payloads, which the sender's credit was charged for.
+    /// The lengths of the payloads. The credit of the sender was charged for them.
     pub lengths: Lengths<'a>,
 }
 
 /// The encoded lengths of the messages of a Skip run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lengths<'a> {
-    /// One varint for each message.
+    /// The length of each message in bytes, as one varint each.
     pub bytes: &'a [u8],
     /// The number of messages.
     pub count: u16,
@@ -185,7 +185,7 @@ impl<'a> Bodies<'a> {
         Ok((Self { bytes: reader.since(before), count, payload_bytes }, longest_bytes))
     }
 
-    /// Iterates over the payloads.
+    /// Returns an iterator over the payloads, in the order of the messages.
     pub fn payloads(&self) -> Payloads<'a> {
         Payloads(Reader::new(self.bytes))
     }

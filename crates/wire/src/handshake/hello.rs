@@ -75,7 +75,7 @@ pub struct Hello<'a> {
     pub token: &'a [u8; SEALED_TOKEN_BYTES],
     /// The cookie, or zeros in a first Hello.
     pub cookie: &'a [u8; COOKIE_BYTES],
-    /// Noise message 1.
+    /// Noise message 1, which only the server with the right key can read.
     pub noise_message: &'a [u8; NOISE_MESSAGE_1_BYTES],
     /// The MAC over [`Self::mac1_input`].
     pub mac1: &'a [u8; MAC1_BYTES],
@@ -167,7 +167,7 @@ impl HelloDraft {
         mac1_input(&self.head, &self.noise_message)
     }
 
-    /// Sets mac1.
+    /// Sets the MAC over [`Self::mac1_input`].
     pub fn set_mac1(&mut self, mac1: [u8; MAC1_BYTES]) {
         self.mac1 = mac1;
     }

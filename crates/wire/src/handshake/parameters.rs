@@ -382,13 +382,13 @@ mod tests {
 
     #[test]
     fn the_shorter_timeout_applies_and_sizes_stay() {
-        let mine = SharedParameters { idle_timeout: Duration::from_secs(5), ..SHARED };
-        let theirs = SharedParameters {
+        let local = SharedParameters { idle_timeout: Duration::from_secs(5), ..SHARED };
+        let remote = SharedParameters {
             datagram_max_bytes: 9_000,
             unacknowledged_timeout: Duration::from_secs(3),
             ..SHARED
         };
-        let agreed = mine.negotiate(theirs);
+        let agreed = local.negotiate(remote);
         assert_eq!(agreed.datagram_max_bytes, 1_200);
         assert_eq!(agreed.idle_timeout, Duration::from_secs(5));
         assert_eq!(agreed.unacknowledged_timeout, Duration::from_secs(3));

@@ -10,7 +10,8 @@ use super::connection::Connection;
 use super::shared::Shared;
 use crate::base::sync::{AsyncNotify, Mutex, lock};
 
-/// The most connections in the queue that have ended. Each may still hold received messages up to its receive memory.
+/// The maximum number of connections in the queue that have ended. Each may still hold received messages up to its
+/// receive memory.
 pub(super) const ENDED_MAX: usize = 256;
 
 /// The connections of all workers of a server that wait for [`AcceptQueue::accept`].

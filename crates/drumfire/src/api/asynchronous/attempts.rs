@@ -11,7 +11,7 @@ use crate::base::sync::{Mutex, lock};
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
 
-/// The most requests in the queue.
+/// The maximum number of requests in the queue.
 const REQUESTS_MAX: usize = 65_536;
 
 /// The sender of the result of a connect.

@@ -11,7 +11,7 @@ use drumfire_proto::{ChannelId, FlightRecord, PeerId};
 
 use crate::message::event::{Closed, Event};
 
-/// The most entries in an inbox that are not messages. The receive memory does not limit these.
+/// The maximum number of entries in an inbox that are not messages. The receive memory does not limit these.
 pub(super) const NOTICES_MAX: usize = 256;
 
 /// The number of events that tasks take in a row before one of them yields to the executor.

@@ -11,7 +11,7 @@ use drumfire_proto::MessageBlock;
 /// The largest memory of the blocks of one worker that connections need.
 const BLOCK_MEMORY_BYTES: usize = 64 * 1_024 * 1_024;
 
-/// The most blocks that wait to be used again.
+/// The maximum number of blocks that wait to be used again.
 const SPARE_MAX: usize = 64;
 
 /// The number of blocks that one step of [`BlockPool::reclaim`] examines.

@@ -186,7 +186,10 @@ impl HeldMessages {
         let (mut held_count, mut bytes) = (0_usize, 0_usize);
         for (&key, run) in &self.waiting {
             let (after, first) = ids_of(key);
-            debug_assert!(after < first && !is_delivered(after), "message {first} waits for {after} in vain");
+            debug_assert!(
+                after < first && !is_delivered(after),
+                "message {first} waits for {after}, which is not an undelivered predecessor"
+            );
             held_count = held_count.saturating_add(run.count.into());
             bytes = bytes.saturating_add(run.contents().charge());
         }

@@ -327,9 +327,9 @@ proptest! {
         for channel in 0..3 {
             let ids: Vec<usize> =
                 world.delivered.iter().filter(|(of, _)| *of == channel).map(|(_, id)| usize::from(*id)).collect();
-            let wanted: Vec<usize> =
+            let expected: Vec<usize> =
                 (0..channels.len()).filter(|id| channels[*id] == channel).collect();
-            prop_assert_eq!(ids, wanted);
+            prop_assert_eq!(ids, expected);
         }
         prop_assert_eq!(world.queue.used_bytes(), 0);
     }

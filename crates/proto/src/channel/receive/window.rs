@@ -12,7 +12,7 @@ use crate::limits::MESSAGE_IDS_AHEAD;
 /// The ids of one word.
 const WORD_IDS: u64 = 64;
 
-/// The most words of the window: those of the floor and of all ids that can be ahead of it.
+/// The maximum number of words of the window: those of the floor and of all ids that can be ahead of it.
 const WORDS_MAX: usize = (MESSAGE_IDS_AHEAD / WORD_IDS) as usize + 1;
 
 /// The number of stored messages and runs up to which `assert_invariants` examines all of them.

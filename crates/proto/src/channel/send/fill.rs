@@ -63,7 +63,7 @@ impl FillCounts {
         self.reliable_count = self.reliable_count.saturating_add(is_reliable.into());
     }
 
-    /// Whether the packet contains messages, which ask for an ack.
+    /// Whether the packet contains messages, which are ack-eliciting.
     pub(crate) const fn has_any(&self) -> bool {
         self.message_count > 0 || self.fragment_count > 0
     }
@@ -300,7 +300,7 @@ impl SendQueue {
             // The frames of the packet are used up.
             return false;
         }
-        // Copies of long messages would crowd out new messages.
+        // Copies of long messages would displace new messages.
         let redundancy =
             if segment.has_long { Redundancy::None } else { scheduler.options_of(channel).redundancy };
         let (chunks, receipts) = (&mut self.chunks, &mut self.receipts);

@@ -264,7 +264,7 @@ impl Reliable {
             state: RunState::InFlight,
             packet: send.packet,
             fragments: None,
-            // Copies of long messages would crowd out new messages.
+            // Copies of long messages would displace new messages.
             copies_left: if payload_bytes <= REDUNDANT_MAX_BYTES { send.redundancy.copies() } else { 0 },
         })
     }

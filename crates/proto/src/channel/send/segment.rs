@@ -26,7 +26,7 @@ const SINGLE_MIN_BYTES: usize = 512;
 /// statistics are exact to this duration.
 const SEGMENT_SPAN_MAX: Duration = Duration::from_millis(10);
 
-/// The most bytes that count against a queue in one step: the longest message that is sent whole.
+/// The maximum number of bytes that count against a queue in one step: the longest message that is sent whole.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "it is less than a datagram, and a constant cannot be converted otherwise"

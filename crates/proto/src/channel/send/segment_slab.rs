@@ -49,7 +49,7 @@ struct SlabEntry {
 #[derive(Debug)]
 enum ExtrasSlot {
     /// In use.
-    Taken(ExtraFields),
+    Used(ExtraFields),
     /// Free, with the link to the next free entry.
     Free(u32),
 }
@@ -77,7 +77,7 @@ impl SegmentSlab {
         // A free entry has no mode, so it is never taken for a message.
         let SlabEntry { content, queued_at, slot, channel, mode, .. } = self.entries.get(to_usize(index))?;
         let extras = match self.extras.get(to_usize(*slot)) {
-            Some(ExtrasSlot::Taken(extras)) => extras,
+            Some(ExtrasSlot::Used(extras)) => extras,
             _ => &ExtraFields::NONE,
         };
         Some(QueueEntry { channel: *channel, mode: (*mode)?, content, queued_at: *queued_at, extras })
@@ -145,7 +145,7 @@ impl SegmentSlab {
     /// Removes the receipt of the message at this index.
     fn take_receipt(&mut self, index: u32) -> Option<ReceiptId> {
         let entry = self.entries.get_mut(to_usize(index))?;
-        let Some(ExtrasSlot::Taken(extras)) = self.extras.get_mut(to_usize(entry.slot)) else { return None };
+        let Some(ExtrasSlot::Used(extras)) = self.extras.get_mut(to_usize(entry.slot)) else { return None };
         // The lifetime stays, because all messages of the segment share it.
         let receipt = extras.receipt.take();
         if *extras == ExtraFields::NONE {
@@ -208,7 +208,7 @@ impl SegmentSlab {
     pub(super) fn set_progress(&mut self, index: u32, progress: Progress) {
         debug_assert!(self.get(index).is_some(), "the message {index} does not wait");
         let Some(&SlabEntry { slot, .. }) = self.entries.get(to_usize(index)) else { return };
-        if let Some(ExtrasSlot::Taken(extras)) = self.extras.get_mut(to_usize(slot)) {
+        if let Some(ExtrasSlot::Used(extras)) = self.extras.get_mut(to_usize(slot)) {
             extras.progress = Some(progress);
             return;
         }
@@ -254,11 +254,11 @@ impl SegmentSlab {
             Some(slot) => {
                 debug_assert!(matches!(slot, ExtrasSlot::Free(_)), "the extras {index} are in use");
                 self.free_slots.take(if let ExtrasSlot::Free(link) = *slot { link } else { NO_INDEX });
-                *slot = ExtrasSlot::Taken(extras);
+                *slot = ExtrasSlot::Used(extras);
             }
             None => {
                 self.free_slots.take_new();
-                self.extras.push(ExtrasSlot::Taken(extras));
+                self.extras.push(ExtrasSlot::Used(extras));
             }
         }
         index
@@ -268,9 +268,9 @@ impl SegmentSlab {
     fn release(&mut self, index: u32) -> ExtraFields {
         // `NO_INDEX` is beyond the end of the array.
         let Some(slot) = self.extras.get_mut(to_usize(index)) else { return ExtraFields::NONE };
-        debug_assert!(matches!(slot, ExtrasSlot::Taken(_)), "the extras {index} are free");
+        debug_assert!(matches!(slot, ExtrasSlot::Used(_)), "the extras {index} are free");
         let taken = std::mem::replace(slot, ExtrasSlot::Free(self.free_slots.release(index)));
-        if let ExtrasSlot::Taken(extras) = taken { extras } else { ExtraFields::NONE }
+        if let ExtrasSlot::Used(extras) = taken { extras } else { ExtraFields::NONE }
     }
 }
 
@@ -304,7 +304,7 @@ mod tests {
             acts in prop::collection::vec((0_u8..4, 0_u64..3, any::<prop::sample::Index>()), 1..200),
         ) {
             let (mut slab, mut model) = (SegmentSlab::new(), Vec::<(u32, u16, u64)>::new());
-            let mut most = 0;
+            let mut max = 0;
             for (number, (act, key, which)) in (0_u16..).zip(acts) {
                 if act < 2 || model.is_empty() {
                     let index = slab.put(waiting(number, key).into());
@@ -322,13 +322,13 @@ mod tests {
                     };
                     prop_assert!(older.is_some_and(|older| is_same(&older, channel, before)));
                 }
-                most = most.max(model.len());
+                max = max.max(model.len());
                 for &(index, channel, key) in &model {
                     let stored = slab.get(index).unwrap();
                     prop_assert_eq!((stored.channel.0, stored.extras.key), (channel, key));
                 }
             }
-            prop_assert!(slab.entries.len() <= most && slab.extras.len() <= most, "freed entries are reused");
+            prop_assert!(slab.entries.len() <= max && slab.extras.len() <= max, "freed entries are reused");
             for (index, ..) in model {
                 prop_assert!(slab.take(index).is_some() && slab.get(index).is_none());
                 prop_assert!(slab.take(index).is_none() && slab.replace(index, waiting(0, 0)).is_none());

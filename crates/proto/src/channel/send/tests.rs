@@ -283,7 +283,7 @@ fn fill_1000(queue: &mut SendQueue, number: u64, now: Moment) -> (FillCounts, Ve
 }
 
 #[test]
-fn a_half_sent_message_keeps_its_receipt_id_while_the_connection_is_idle() {
+fn a_half_sent_message_keeps_its_receipt_id_while_idle() {
     let mut queue = queue();
     let receipts = [1, 2].map(|id| Some(ReceiptId(NonZeroU64::new(id).unwrap())));
     let message = Message::unreliable(ChannelId(0), vec![7; 2_500]);

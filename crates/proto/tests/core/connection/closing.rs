@@ -148,8 +148,8 @@ fn a_close_text_has_at_most_128_bytes() {
         let text = vec![b'x'; bytes];
         let close = Close { reason: &text, ..BYE };
         let now = world.now();
-        let wanted = if taken { Ok(()) } else { Err(CloseError::TextTooLong { limit_bytes: 128 }) };
-        assert_eq!(world.ends[CLIENT].close(now, client, &close), wanted);
+        let expected = if taken { Ok(()) } else { Err(CloseError::TextTooLong { limit_bytes: 128 }) };
+        assert_eq!(world.ends[CLIENT].close(now, client, &close), expected);
         world.run(Duration::from_millis(100));
         assert_eq!(disconnects(&world, SERVER).len(), usize::from(taken));
     }

@@ -92,16 +92,16 @@ fn an_idle_client_that_moved_is_found_before_a_timeout() {
     let mut world = World::new(1, CLEAN);
     let (_, server) = world.connected();
     world.run(Duration::from_secs(1));
-    // It sends and receives nothing, so only its keep-alive can tell the server the new address.
+    // It sends and receives nothing, so only its keep-alive can show the server the new address.
     world.client_address = new_address(1);
     world.reliable(SERVER, server, b"where are you?").unwrap();
     world.run(Duration::from_secs(12));
     assert_eq!(world.messages(CLIENT), [(0, b"where are you?".to_vec())]);
     // The server does not wait for its probe timer, which has backed off to seconds by then.
-    let [.., (heard_at, _, _)] = world.seen[CLIENT][..] else { panic!() };
-    let said = world.sent.iter().filter(|(_, end, _)| *end == CLIENT).map(|(at, ..)| *at);
-    let first = said.filter(|at| heard_at.since(*at) < Duration::from_secs(1)).min().unwrap();
-    assert!(heard_at.since(first) < Duration::from_millis(80), "{:?}", heard_at.since(first));
+    let [.., (received_at, _, _)] = world.seen[CLIENT][..] else { panic!() };
+    let sent = world.sent.iter().filter(|(_, end, _)| *end == CLIENT).map(|(at, ..)| *at);
+    let first = sent.filter(|at| received_at.since(*at) < Duration::from_secs(1)).min().unwrap();
+    assert!(received_at.since(first) < Duration::from_millis(80), "{:?}", received_at.since(first));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_path_response_reveals_lost_packets() {
     world.run(Duration::from_millis(900));
     let lost = world.ends[SERVER].stats().packets_lost;
     world.send(CLIENT, client, 0, b"here", SendOptions::unreliable()).unwrap();
-    // A round trip for the challenge, before anything that asks for an ack could arrive.
+    // A round trip for the challenge, before any ack-eliciting packet could arrive.
     world.run(Duration::from_millis(41));
     assert!(world.ends[SERVER].stats().packets_lost > lost);
 }
@@ -344,7 +344,7 @@ fn a_path_never_moves_to_an_unreachable_address() {
     for address in UNANSWERABLE {
         let mut world = World::new(43, CLEAN);
         let (client, server) = world.connected();
-        let home = world.ends[SERVER].address(server);
+        let original = world.ends[SERVER].address(server);
         for _ in 0..10 {
             world.reliable(SERVER, server, &[7; 1_000]).unwrap();
         }
@@ -358,7 +358,7 @@ fn a_path_never_moves_to_an_unreachable_address() {
         let stats = world.ends[SERVER].stats();
         let dropped = stats.dropped(DropReason::UnanswerableSource);
         assert!(dropped >= 3 && dropped == stats.datagrams_received - received, "{address}: {dropped}");
-        assert_eq!((world.ends[SERVER].address(server), stats.path_migrations), (home, 0), "{address}");
+        assert_eq!((world.ends[SERVER].address(server), stats.path_migrations), (original, 0), "{address}");
     }
 }
 
@@ -382,7 +382,7 @@ const OTHER_HOST: &str = "203.0.113.7:7000";
 fn run_narrow(world: &mut World, millis: u64) {
     for _ in 0..millis {
         world.flush();
-        world.flying.retain(|_, flying| flying.bytes.len() <= 1_200);
+        world.flying.retain(|_, datagram| datagram.bytes.len() <= 1_200);
         world.run(Duration::from_millis(1));
     }
 }
@@ -402,7 +402,7 @@ fn send_many(world: &mut World, end: usize, peer: PeerId, count: usize) -> usize
 fn a_late_ack_of_an_mtu_probe_says_nothing_about_another_path() {
     let mut world = World::new(45, CLEAN);
     let (client, server) = world.connected();
-    // The old path is slow, so that the probe is not taken as lost before its ack arrives.
+    // The old path is slow, so that the probe is not declared lost before its ack arrives.
     world.link.delay = Duration::from_millis(100);
     for _ in 0..10 {
         world.reliable(SERVER, server, b"slow").unwrap();

@@ -27,7 +27,7 @@ struct Bottleneck {
     sent_count: u64,
     queue: Duration,
     free_at: Moment,
-    flying: VecDeque<(Moment, SocketAddr, Vec<u8>)>,
+    in_flight: VecDeque<(Moment, SocketAddr, Vec<u8>)>,
     /// The queueing delay of each datagram in microseconds, and its arrival time.
     waits: Vec<(Moment, u64)>,
 }
@@ -43,7 +43,7 @@ impl Bottleneck {
         let nanos = (bytes.len() as u64 + 28) * 1_000_000_000 / self.bytes_per_second;
         self.free_at = begins.after(Duration::from_nanos(nanos));
         self.waits.push((now, wait.as_micros() as u64));
-        self.flying.push_back((self.free_at.after(self.one_way), from, bytes.to_vec()));
+        self.in_flight.push_back((self.free_at.after(self.one_way), from, bytes.to_vec()));
     }
 
     fn p95_wait_millis(&self, from: Moment) -> u64 {
@@ -87,7 +87,7 @@ impl Shared {
                 sent_count: 0,
                 queue: Duration::from_millis(queue),
                 free_at: Moment::ORIGIN,
-                flying: VecDeque::new(),
+                in_flight: VecDeque::new(),
                 waits: Vec::new(),
             },
             back: VecDeque::new(),
@@ -127,10 +127,10 @@ impl Shared {
                 }
                 while client.poll_event().is_some() {}
             }
-            while let Some((at, ..)) = self.bottleneck.flying.front()
+            while let Some((at, ..)) = self.bottleneck.in_flight.front()
                 && *at <= self.now
             {
-                let (_, from, mut bytes) = self.bottleneck.flying.pop_front().unwrap();
+                let (_, from, mut bytes) = self.bottleneck.in_flight.pop_front().unwrap();
                 self.server.handle_datagrams(now, [Inbound { from: from.into(), bytes: &mut bytes }]);
             }
             self.server.handle_timeout(now);

@@ -73,13 +73,13 @@ fn a_timeout_leaves_a_record_of_the_last_seconds() {
 fn a_protocol_violation_leaves_its_packet_in_the_record() {
     let mut puppet = Puppet::connected(2);
     puppet.server_sends(3);
-    let heard = puppet.take_packets();
-    let newest = heard.last().unwrap().0;
+    let packets = puppet.take_packets();
+    let newest = packets.last().unwrap().0;
     puppet.ack(0, newest);
     puppet.ack(0, newest + 1);
     let record = only_record(&puppet.world, SERVER);
-    let wanted = ProtocolError::Ack(AckError::Unsent);
-    assert_eq!((record.reason, record.is_server), (Some(CloseReason::Protocol(wanted)), true));
+    let expected = ProtocolError::Ack(AckError::Unsent);
+    assert_eq!((record.reason, record.is_server), (Some(CloseReason::Protocol(expected)), true));
     let [.., received, dropped] = record.entries.as_slice() else { panic!("{record}") };
     let FlightEvent::Received { number, frames, .. } = received.event else { panic!("{record}") };
     assert_eq!(frames, FrameKinds::ACK);
@@ -90,7 +90,7 @@ fn a_protocol_violation_leaves_its_packet_in_the_record() {
         FlightEvent::Sent { number, frames, .. } if frames.has(FrameKinds::MESSAGE) => Some(number),
         _ => None,
     });
-    let with_messages = &heard[heard.len() - 3..];
+    let with_messages = &packets[packets.len() - 3..];
     assert_eq!(sent.collect::<Vec<_>>(), with_messages.iter().map(|(number, _)| *number).collect::<Vec<_>>());
     assert!(record.to_string().ends_with("closed: protocol (ack_of_unsent)\n"), "{record}");
     assert!(qlog_names(record).contains(&"transport:packet_dropped".to_owned()));

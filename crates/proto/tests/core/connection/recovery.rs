@@ -160,13 +160,13 @@ fn after_outage(hole: Duration) -> Duration {
         };
         play(&mut world, Duration::from_secs(1));
         world.link = link(100);
-        let owed = play(&mut world, length);
+        let sent_count = play(&mut world, length);
         world.link = link(0);
         let over_at = world.now;
         play(&mut world, Duration::from_secs(2));
         let mut messages =
             world.seen[SERVER].iter().filter(|(_, _, seen)| matches!(seen, Seen::Message(1, _)));
-        let (at, ..) = messages.nth(owed - 1).expect("all are there by now");
+        let (at, ..) = messages.nth(sent_count - 1).expect("all are there by now");
         at.since(over_at)
     };
     (0..LENGTHS).map(|eighths| of(hole + hole * eighths / LENGTHS)).max().unwrap()
@@ -280,9 +280,9 @@ fn latencies_next_to(busy: u16) -> Vec<Duration> {
 
 #[test]
 fn a_channel_is_as_fast_with_31_busy_ones_as_alone() {
-    let [alone, crowded] = [0, 31].map(|busy| percentile(&mut latencies_next_to(busy), 99));
-    println!("p99 of a lone ordered channel at 2 % loss: {alone:?}, next to 31 busy ones: {crowded:?}");
-    assert!(crowded <= alone.mul_f64(1.05), "{alone:?} {crowded:?}");
+    let [alone, shared] = [0, 31].map(|busy| percentile(&mut latencies_next_to(busy), 99));
+    println!("p99 of an ordered channel alone at 2 % loss: {alone:?}, next to 31 busy ones: {shared:?}");
+    assert!(shared <= alone.mul_f64(1.05), "{alone:?} {shared:?}");
 }
 
 #[test]

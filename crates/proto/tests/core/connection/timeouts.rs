@@ -38,8 +38,8 @@ fn a_keep_alive_of_a_silent_client_is_acked_immediately() {
     world.run(Duration::from_secs(20));
     let before = world.sent.len();
     world.run(Duration::from_secs(60));
-    let of = |wanted: usize| -> Vec<Moment> {
-        world.sent[before..].iter().filter(|(_, end, _)| *end == wanted).map(|(at, ..)| *at).collect()
+    let of = |sender: usize| -> Vec<Moment> {
+        world.sent[before..].iter().filter(|(_, end, _)| *end == sender).map(|(at, ..)| *at).collect()
     };
     let (pings, acks) = (of(CLIENT), of(SERVER));
     assert!(pings.len() >= 7 && pings.len() == acks.len(), "{} and {}", pings.len(), acks.len());
@@ -71,8 +71,8 @@ fn unacknowledged_data_ends_a_connection_after_ten_seconds() {
     let sent_at = world.now;
     let before = world.sent.len();
     world.run(Duration::from_secs(60));
-    let wanted = (sent_at.after(Duration::from_secs(10)), CloseReason::Unacknowledged);
-    assert_eq!(ended(&world, CLIENT), Some(wanted));
+    let expected = (sent_at.after(Duration::from_secs(10)), CloseReason::Unacknowledged);
+    assert_eq!(ended(&world, CLIENT), Some(expected));
     let of_client = world.sent[before..].iter().filter(|(_, end, _)| *end == CLIENT);
     assert!(of_client.clone().count() <= 32, "{}", of_client.count());
 }
@@ -119,8 +119,8 @@ fn the_shorter_timeouts_apply_to_both_sides() {
     world.reliable(SERVER, server, b"anybody?").unwrap();
     let sent_at = world.now;
     world.run(Duration::from_secs(5));
-    let wanted = (sent_at.after(Duration::from_secs(2)), CloseReason::Unacknowledged);
-    assert_eq!(ended(&world, SERVER), Some(wanted));
+    let expected = (sent_at.after(Duration::from_secs(2)), CloseReason::Unacknowledged);
+    assert_eq!(ended(&world, SERVER), Some(expected));
 }
 
 #[test]
@@ -166,9 +166,9 @@ fn clocks_that_jump_stop_or_go_back_break_nothing() {
         for end in &mut world.ends {
             end.handle_timeout(now);
         }
-        let flying: Vec<_> = std::mem::take(&mut world.flying).into_values().collect();
-        for flying in flying {
-            world.deliver(flying.to, flying.from, &flying.bytes);
+        let datagrams: Vec<_> = std::mem::take(&mut world.flying).into_values().collect();
+        for datagram in datagrams {
+            world.deliver(datagram.to, datagram.from, &datagram.bytes);
         }
     }
     for end in &mut world.ends {

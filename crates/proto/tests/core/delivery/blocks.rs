@@ -100,7 +100,7 @@ fn a_block_outlives_the_call_and_not_its_connection() {
 }
 
 #[test]
-fn messages_that_are_too_long_for_the_peer_expire_if_they_were_sent_before_it_was_known() {
+fn messages_too_long_for_a_peer_not_yet_known_expire() {
     let mut world = World::with(1, CLEAN, config().message_max_bytes(1_024), ClientConfig::default());
     world.ends[CLIENT] =
         Endpoint::client(config(), ClientConfig::default(), Secret::new([9; 32])).expect("valid settings");

@@ -22,20 +22,20 @@ struct EmptyMessageClient {
     puppet: Puppet,
     sent: u64,
     /// Whether the server's application reads its events.
-    takes: bool,
-    taken: u64,
+    reads_events: bool,
+    delivered_count: u64,
     /// The growth of the server's memory, now and at most.
     held_bytes: i64,
-    held_most_bytes: i64,
+    held_max_bytes: i64,
 }
 
 impl EmptyMessageClient {
-    fn new(seed: u64, takes: bool) -> Self {
+    fn new(seed: u64, reads_events: bool) -> Self {
         let puppet = Puppet::connected(seed);
-        Self { puppet, sent: 0, takes, taken: 0, held_bytes: 0, held_most_bytes: 0 }
+        Self { puppet, sent: 0, reads_events, delivered_count: 0, held_bytes: 0, held_max_bytes: 0 }
     }
 
-    /// Sends a packet full of them, a millisecond later.
+    /// Sends a packet full of empty messages, a millisecond after the previous one.
     fn packet(&mut self, delivery: impl Fn(u64) -> Delivery) {
         let mut frames = [0; 1_100];
         let mut writer = FrameWriter::new(&mut frames[..]);
@@ -61,13 +61,13 @@ impl EmptyMessageClient {
             server.handle_timeout(now);
         });
         self.held_bytes += counted.bytes_current;
-        self.held_most_bytes = self.held_most_bytes.max(self.held_bytes);
+        self.held_max_bytes = self.held_max_bytes.max(self.held_bytes);
         let mut memory = [0; 1_472];
         let counted = measure(|| {
-            while self.takes
+            while self.reads_events
                 && let Some(event) = server.poll_event()
             {
-                self.taken += u64::from(matches!(event, Event::Message { payload: b"", .. }));
+                self.delivered_count += u64::from(matches!(event, Event::Message { payload: b"", .. }));
             }
         });
         self.held_bytes += counted.bytes_current;
@@ -93,7 +93,7 @@ impl EmptyMessageClient {
         self.deliver(&mut datagram);
     }
 
-    /// Sends all of them.
+    /// Sends all messages.
     fn flood(&mut self, delivery: impl Fn(u64) -> Delivery) {
         while self.sent < messages() {
             for _ in 0..50 {
@@ -101,34 +101,34 @@ impl EmptyMessageClient {
             }
             self.ack();
         }
-        println!("{} messages, {} B at most", self.sent, self.held_most_bytes);
+        println!("{} messages, {} B at most", self.sent, self.held_max_bytes);
         assert_eq!(self.puppet.world.ends[SERVER].connection_count(), 1);
-        assert!(self.held_most_bytes <= RECEIVE_BYTES, "{} B", self.held_most_bytes);
+        assert!(self.held_max_bytes <= RECEIVE_BYTES, "{} B", self.held_max_bytes);
     }
 }
 
 #[test]
 fn ten_million_empty_messages_stay_within_connection_memory() {
-    let mut emptier = EmptyMessageClient::new(1, true);
-    emptier.flood(|id| Delivery::ReliableUnordered { id: MessageId(id) });
-    assert_eq!(emptier.taken, emptier.sent);
+    let mut client = EmptyMessageClient::new(1, true);
+    client.flood(|id| Delivery::ReliableUnordered { id: MessageId(id) });
+    assert_eq!(client.delivered_count, client.sent);
 }
 
 #[test]
 fn ten_million_unread_empty_messages_stay_within_memory() {
-    let mut emptier = EmptyMessageClient::new(2, false);
-    emptier.flood(|_| Delivery::Unreliable);
+    let mut client = EmptyMessageClient::new(2, false);
+    client.flood(|_| Delivery::Unreliable);
     // They fill the memory for events: each takes half of the 64 bytes of its charge.
-    assert!(emptier.held_most_bytes >= RECEIVE_BYTES / 8, "{} B", emptier.held_most_bytes);
+    assert!(client.held_max_bytes >= RECEIVE_BYTES / 8, "{} B", client.held_max_bytes);
 }
 
 #[test]
 fn empty_messages_a_million_ids_apart_close() {
-    let mut emptier = EmptyMessageClient::new(3, false);
-    emptier
+    let mut client = EmptyMessageClient::new(3, false);
+    client
         .packet(|id| Delivery::ReliableOrdered { id: MessageId(1 + (id << 20)), after: Some(MessageId(0)) });
-    emptier.puppet.world.flush();
+    client.puppet.world.flush();
     let too_far = CloseReason::Protocol(ProtocolError::MessageTooFarAhead);
-    assert_eq!(emptier.puppet.ending(), Some(too_far));
-    assert!(emptier.held_most_bytes < 16 * 1_024, "{} B", emptier.held_most_bytes);
+    assert_eq!(client.puppet.ending(), Some(too_far));
+    assert!(client.held_max_bytes < 16 * 1_024, "{} B", client.held_max_bytes);
 }

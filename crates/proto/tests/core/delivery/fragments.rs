@@ -9,7 +9,7 @@ use drumfire_proto::{
 use drumfire_wire::{Delivery, EncodeError, Fragment, FrameWriter, Message, MessageId, Skip};
 use std::time::Duration;
 
-const ROUGH: Link = Link { loss: 20, duplicate: 10, jitter: Duration::from_millis(60), ..CLEAN };
+const BAD_LINK: Link = Link { loss: 20, duplicate: 10, jitter: Duration::from_millis(60), ..CLEAN };
 
 /// Returns a unique message of this length.
 fn message(number: u8, bytes: usize) -> Vec<u8> {
@@ -41,7 +41,7 @@ fn every_mode_but_values_takes_messages_of_many_packets() {
 #[test]
 fn long_and_short_messages_keep_their_order_on_a_bad_link() {
     for seed in 0..20 {
-        let mut world = World::new(seed, ROUGH);
+        let mut world = World::new(seed, BAD_LINK);
         let (client, _) = world.connected();
         let lengths = [30_000, 10, 1_146, 5_000, 0, 64_000, 1_145, 2_000];
         for (number, bytes) in (0..).zip(lengths) {
@@ -51,8 +51,8 @@ fn long_and_short_messages_keep_their_order_on_a_bad_link() {
         }
         world.run(Duration::from_secs(20));
         let got: Vec<_> = world.messages(SERVER).iter().map(|(_, bytes)| bytes.clone()).collect();
-        let wanted: Vec<_> = (0..).zip(lengths).map(|(number, bytes)| message(number, bytes)).collect();
-        assert!(got == wanted, "seed {seed}: {:?}", got.iter().map(Vec::len).collect::<Vec<_>>());
+        let expected: Vec<_> = (0..).zip(lengths).map(|(number, bytes)| message(number, bytes)).collect();
+        assert!(got == expected, "seed {seed}: {:?}", got.iter().map(Vec::len).collect::<Vec<_>>());
     }
 }
 

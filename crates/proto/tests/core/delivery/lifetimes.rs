@@ -135,9 +135,9 @@ fn a_replaced_sequenced_message_gets_its_receipt() {
 
 #[test]
 fn acked_reliable_messages_were_delivered_on_bad_links() {
-    let rough = Link { loss: 30, duplicate: 10, jitter: Duration::from_millis(40), ..CLEAN };
+    let bad_link = Link { loss: 30, duplicate: 10, jitter: Duration::from_millis(40), ..CLEAN };
     for seed in 0..20 {
-        let mut world = World::new(seed, rough);
+        let mut world = World::new(seed, bad_link);
         let (client, _) = world.connected();
         for receipt in 1..=200_u64 {
             let options = SendOptions::reliable_ordered().lifetime(Duration::from_millis(120));

@@ -7,7 +7,7 @@ use drumfire_wire::{Delivery, Message};
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-const ROUGH: Link = Link { loss: 20, duplicate: 10, jitter: Duration::from_millis(60), ..CLEAN };
+const BAD_LINK: Link = Link { loss: 20, duplicate: 10, jitter: Duration::from_millis(60), ..CLEAN };
 
 fn numbers(world: &World, channel: u16) -> Vec<u32> {
     let messages = world.messages(SERVER).into_iter().filter(|(of, _)| *of == channel);
@@ -15,8 +15,8 @@ fn numbers(world: &World, channel: u16) -> Vec<u32> {
 }
 
 /// Sends numbered messages on channel 1 over a bad link. Returns the messages that arrived.
-fn over_rough_link(seed: u64, options: SendOptions) -> Vec<u32> {
-    let mut world = World::new(seed, ROUGH);
+fn over_bad_link(seed: u64, options: SendOptions) -> Vec<u32> {
+    let mut world = World::new(seed, BAD_LINK);
     let (client, _) = world.connected();
     for number in 0..300_u32 {
         world.send(CLIENT, client, 1, &number.to_be_bytes(), options).unwrap();
@@ -34,7 +34,7 @@ fn is_ascending(numbers: &[u32]) -> bool {
 fn unreliable_messages_arrive_at_most_once_in_any_order() {
     let mut overtaken = 0;
     for seed in 0..10 {
-        let mut numbers = over_rough_link(seed, SendOptions::unreliable());
+        let mut numbers = over_bad_link(seed, SendOptions::unreliable());
         overtaken += usize::from(!is_ascending(&numbers));
         numbers.sort_unstable();
         assert!(is_ascending(&numbers), "seed {seed}: once");
@@ -45,7 +45,7 @@ fn unreliable_messages_arrive_at_most_once_in_any_order() {
 #[test]
 fn an_unreliable_sequenced_message_never_follows_a_newer_one() {
     for seed in 0..10 {
-        let numbers = over_rough_link(seed, SendOptions::unreliable_sequenced());
+        let numbers = over_bad_link(seed, SendOptions::unreliable_sequenced());
         assert!(is_ascending(&numbers), "seed {seed}");
         assert!((60..300).contains(&numbers.len()), "seed {seed}: {}", numbers.len());
     }
@@ -55,7 +55,7 @@ fn an_unreliable_sequenced_message_never_follows_a_newer_one() {
 fn reliable_unordered_messages_arrive_once_and_never_wait() {
     let mut overtaken = 0;
     for seed in 0..10 {
-        let mut numbers = over_rough_link(seed, SendOptions::reliable_unordered());
+        let mut numbers = over_bad_link(seed, SendOptions::reliable_unordered());
         overtaken += usize::from(!is_ascending(&numbers));
         numbers.sort_unstable();
         assert!(numbers.into_iter().eq(0..300), "seed {seed}");
@@ -66,7 +66,7 @@ fn reliable_unordered_messages_arrive_once_and_never_wait() {
 #[test]
 fn the_newest_sequenced_message_arrives_last() {
     for seed in 0..10 {
-        let numbers = over_rough_link(seed, SendOptions::reliable_sequenced());
+        let numbers = over_bad_link(seed, SendOptions::reliable_sequenced());
         assert!(is_ascending(&numbers), "seed {seed}");
         assert_eq!(numbers.last(), Some(&299), "seed {seed}");
         assert!(numbers.len() < 250, "seed {seed}: some were left out, {}", numbers.len());
@@ -75,7 +75,7 @@ fn the_newest_sequenced_message_arrives_last() {
 
 #[test]
 fn modes_on_one_channel_do_not_disturb_each_other() {
-    let mut world = World::new(1, ROUGH);
+    let mut world = World::new(1, BAD_LINK);
     let (client, _) = world.connected();
     let modes = [
         SendOptions::unreliable(),
@@ -144,7 +144,7 @@ fn channels_share_the_capacity_by_weight() {
 fn the_newest_value_of_every_key_arrives_last() {
     const KEYS: u32 = 40;
     for seed in 0..10 {
-        let mut world = World::new(seed, ROUGH);
+        let mut world = World::new(seed, BAD_LINK);
         let (client, _) = world.connected();
         let mut newest = [0; KEYS as usize];
         for number in 0..2_000_u32 {
@@ -268,7 +268,7 @@ fn every_probe_repeats_the_value_or_fragment_that_is_in_flight() {
 fn a_receiver_with_memory_for_few_keys_gets_the_newest_of_many() {
     const KEYS: u32 = 300;
     let small = Config::default().memory_bytes(256 * 1_024, 16 * 1_024);
-    let mut world = World::with(6, ROUGH, small, ClientConfig::default());
+    let mut world = World::with(6, BAD_LINK, small, ClientConfig::default());
     let (client, _) = world.connected();
     for number in 0..3_000_u32 {
         let (key, bytes) = (number % KEYS, [number.to_be_bytes(), (number % KEYS).to_be_bytes()].concat());
@@ -332,8 +332,8 @@ fn a_value_does_not_wait_for_incomplete_messages() {
 
 #[test]
 fn a_value_arrives_once_when_its_ack_is_truncated() {
-    for hole_seconds in 5..=9 {
-        let mut world = World::new(hole_seconds, CLEAN);
+    for outage_seconds in 5..=9 {
+        let mut world = World::new(outage_seconds, CLEAN);
         let (client, _) = world.connected();
         let value = |world: &mut World, byte: u8| {
             world.send(CLIENT, client, 1, &[byte], SendOptions::reliable_latest(7)).unwrap();
@@ -341,15 +341,15 @@ fn a_value_arrives_once_when_its_ack_is_truncated() {
         value(&mut world, 1);
         // It takes 10 ms, and its ack is sent 5 ms later at the earliest.
         world.run(Duration::from_millis(12));
-        assert_eq!(world.messages(SERVER), [(1, vec![1])], "{hole_seconds} s");
+        assert_eq!(world.messages(SERVER), [(1, vec![1])], "{outage_seconds} s");
         world.link.loss = 100;
-        world.run(Duration::from_secs(hole_seconds));
+        world.run(Duration::from_secs(outage_seconds));
         world.link.loss = 0;
         world.run(Duration::from_secs(2));
-        assert_eq!(world.messages(SERVER), [(1, vec![1])], "{hole_seconds} s");
+        assert_eq!(world.messages(SERVER), [(1, vec![1])], "{outage_seconds} s");
         value(&mut world, 2);
         world.run(Duration::from_secs(1));
-        assert_eq!(world.messages(SERVER), [(1, vec![1]), (1, vec![2])], "{hole_seconds} s");
+        assert_eq!(world.messages(SERVER), [(1, vec![1]), (1, vec![2])], "{outage_seconds} s");
     }
 }
 

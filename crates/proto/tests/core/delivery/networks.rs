@@ -116,7 +116,7 @@ fn on_a_clean_link_nothing_is_resent_and_acks_ride_on_data() {
 
 /// Returns the separate acks of both ends while the client sends an unreliable message every `up` and the server
 /// every `down`, for ten seconds.
-fn lone_acks(up: Option<Duration>, down: Option<Duration>) -> [u64; 2] {
+fn separate_acks(up: Option<Duration>, down: Option<Duration>) -> [u64; 2] {
     let mut world = World::new(1, CLEAN);
     let (client, server) = world.connected();
     world.run(Duration::from_secs(1));
@@ -142,19 +142,19 @@ fn lone_acks(up: Option<Duration>, down: Option<Duration>) -> [u64; 2] {
 fn acks_of_unreliable_messages_join_two_way_traffic() {
     let every = |per_second: u32| Some(Duration::from_secs(1) / per_second);
     for (up, down) in [(10, 10), (8, 8), (30, 20), (64, 20), (60, 8), (8, 60)] {
-        let lone = lone_acks(every(up), every(down));
-        assert_eq!(lone, [0, 0], "{up} and {down} a second");
+        let separate = separate_acks(every(up), every(down));
+        assert_eq!(separate, [0, 0], "{up} and {down} a second");
     }
 }
 
 #[test]
 fn acks_of_unreliable_messages_alone_go_once_for_eight() {
     let every = |per_second: u32| Some(Duration::from_secs(1) / per_second);
-    assert_eq!(lone_acks(every(10), None), [0, 50], "two packets each");
-    let [_, lone] = lone_acks(every(60), None);
-    assert!((60..=70).contains(&lone), "{lone} for 600 packets");
-    let [_, lone] = lone_acks(every(500), None);
-    assert!((230..=250).contains(&lone), "{lone} for 5,000 packets, eight and those of 25 ms each");
+    assert_eq!(separate_acks(every(10), None), [0, 50], "two packets each");
+    let [_, separate] = separate_acks(every(60), None);
+    assert!((60..=70).contains(&separate), "{separate} for 600 packets");
+    let [_, separate] = separate_acks(every(500), None);
+    assert!((230..=250).contains(&separate), "{separate} for 5,000 packets, eight and those of 25 ms each");
 }
 
 #[test]
@@ -183,9 +183,9 @@ fn a_probe_repeats_an_ack_that_was_lost() {
     world.flying.clear();
     world.run(Duration::from_secs(1));
     assert_eq!((world.messages(SERVER).len(), world.messages(CLIENT).len()), (1, 1));
-    let [mine, theirs] = world.ends.each_ref().map(drumfire_proto::Endpoint::stats);
-    assert_eq!(theirs.probes_sent, 1, "it repeats the message too");
-    assert_eq!((mine.probes_sent, mine.packets_lost), (before, 0));
+    let [client_stats, server_stats] = world.ends.each_ref().map(drumfire_proto::Endpoint::stats);
+    assert_eq!(server_stats.probes_sent, 1, "it repeats the message too");
+    assert_eq!((client_stats.probes_sent, client_stats.packets_lost), (before, 0));
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn an_application_that_reads_nothing_stops_its_peer() {
         }
         exchange_without_events(&mut world);
     }
-    // Credit, and nothing else: no message was sent in vain.
+    // Only credit limits the sender: the peer dropped no message.
     let stats = world.ends[SERVER].stats();
     assert_eq!((stats.messages_delivered, stats.dropped_count()), (128 * 1_024 / (900 + 64), 0));
     assert_eq!(world.ends[CLIENT].stats().messages_resent, 0);

@@ -86,7 +86,7 @@ fn no_notice_follows_the_end_of_a_connection() {
 }
 
 #[test]
-fn a_message_before_the_handshake_gets_its_notice_after_connected() {
+fn a_message_before_the_handshake_is_reported_after_connected() {
     let mut world = World::new(5, CLEAN);
     let client = world.connect();
     assert_eq!(fill(&mut world, client, IfFull::Notify), ROOM);

@@ -82,7 +82,7 @@ const SOURCES: [(&str, &[Address]); 23] = [
 
 struct Row {
     source: &'static str,
-    told: SocketAddr,
+    canonical: SocketAddr,
     from: SocketAddr,
 }
 
@@ -90,14 +90,14 @@ struct Row {
 fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for (source, addresses) in SOURCES {
-        for (told, others) in addresses {
-            let told: SocketAddr = told.parse().unwrap();
-            for from in [told].into_iter().chain(others.iter().map(|other| other.parse().unwrap())) {
-                rows.push(Row { source, told, from });
+        for (canonical, others) in addresses {
+            let canonical: SocketAddr = canonical.parse().unwrap();
+            for from in [canonical].into_iter().chain(others.iter().map(|other| other.parse().unwrap())) {
+                rows.push(Row { source, canonical, from });
             }
-            if let IpAddr::V6(ip) = told.ip() {
-                let from = SocketAddrV6::new(ip, told.port(), 0x000a_bcde, 0).into();
-                rows.push(Row { source, told, from });
+            if let IpAddr::V6(ip) = canonical.ip() {
+                let from = SocketAddrV6::new(ip, canonical.port(), 0x000a_bcde, 0).into();
+                rows.push(Row { source, canonical, from });
             }
         }
     }
@@ -115,7 +115,7 @@ fn a_cookie_is_valid_for_all_forms_of_its_address_alone() {
         harness.prove(own.from, &mut hello);
         for other in &rows {
             let is_good = harness.deliver(other.from, &hello).is_none();
-            assert_eq!(is_good, own.told == other.told, "{} at {}", own.from, other.from);
+            assert_eq!(is_good, own.canonical == other.canonical, "{} at {}", own.from, other.from);
         }
     }
 }
@@ -174,7 +174,7 @@ fn addresses_are_reported_canonically_and_answered_as_given() {
         let mut client = Endpoint::client(Config::default(), ClientConfig::default(), seed(number)).unwrap();
         now.monotonic = now.monotonic.after(Duration::from_secs(6));
         client.connect(now, address(SERVER), &identity(), None).unwrap();
-        let (mut memory, mut told) = ([0; HELLO_BYTES], None);
+        let (mut memory, mut connected) = ([0; HELLO_BYTES], None);
         for _ in 0..3 {
             while let Some(transmit) = client.poll_transmit(now, &mut memory) {
                 let bytes = &mut memory[..transmit.bytes];
@@ -189,12 +189,17 @@ fn addresses_are_reported_canonically_and_answered_as_given() {
             }
             while let Some(event) = server.poll_event() {
                 if let Event::Connected { peer, address, .. } = event {
-                    told = Some((peer, address));
+                    connected = Some((peer, address));
                 }
             }
         }
-        let (peer, told) = told.expect("it is connected");
-        assert_eq!((told, noted.0.borrow_mut().pop()), (row.told, Some(row.told)), "{}", row.from);
+        let (peer, reported) = connected.expect("it is connected");
+        assert_eq!(
+            (reported, noted.0.borrow_mut().pop()),
+            (row.canonical, Some(row.canonical)),
+            "{}",
+            row.from
+        );
         assert_eq!(server.address(peer), Some(row.from), "where its packets go");
     }
 }

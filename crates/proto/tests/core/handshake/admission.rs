@@ -201,7 +201,7 @@ fn a_refusal_of_a_copied_hello_does_not_stop_its_owner() {
 }
 
 #[test]
-fn a_rejected_client_gets_its_reason_in_two_round_trips_and_a_second() {
+fn a_rejected_client_learns_why_in_two_round_trips_plus_1_s() {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     let answers = [
         (

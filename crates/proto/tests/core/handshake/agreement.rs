@@ -293,7 +293,7 @@ fn a_hello_of_another_version_gets_a_retry_and_a_refusal() {
 fn run_changed(world: &mut World, change: impl Fn(&mut Vec<u8>)) {
     for _ in 0..1_000 {
         world.flush();
-        world.flying.values_mut().for_each(|flying| change(&mut flying.bytes));
+        world.flying.values_mut().for_each(|datagram| change(&mut datagram.bytes));
         world.run(Duration::from_millis(1));
     }
 }

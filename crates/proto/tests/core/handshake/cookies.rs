@@ -126,9 +126,9 @@ fn a_confirming_packet_does_not_prove_a_bystanders_address() {
     // The client's packets claim the bystander's address as soon as there are any.
     for _ in 0..200 {
         world.flush();
-        for flying in world.flying.values_mut().filter(|flying| flying.to == SERVER) {
-            if flying.bytes[0] & 0x80 == 0 {
-                flying.from = victim(9);
+        for datagram in world.flying.values_mut().filter(|datagram| datagram.to == SERVER) {
+            if datagram.bytes[0] & 0x80 == 0 {
+                datagram.from = victim(9);
             }
         }
         world.run(Duration::from_millis(1));

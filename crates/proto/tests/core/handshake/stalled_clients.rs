@@ -36,7 +36,7 @@ struct Simulation {
     /// The number of Hellos of each hostile source.
     hellos: Vec<Vec<Hello>>,
     random: Random,
-    half_open_most: usize,
+    half_open_max: usize,
 }
 
 impl Simulation {
@@ -49,7 +49,7 @@ impl Simulation {
         let now = harness.now;
         let of = |number: u32| (0..HELLOS).map(|nth| hello(now, number * HELLOS + nth, None)).collect();
         let hellos = (0..sources).map(of).collect();
-        Self { harness, players: Vec::new(), hellos, random: Random(sources.into()), half_open_most: 0 }
+        Self { harness, players: Vec::new(), hellos, random: Random(sources.into()), half_open_max: 0 }
     }
 
     /// Makes another attempt, from any hostile source, that stalls before the cookie or after the Welcome.
@@ -115,8 +115,8 @@ impl Simulation {
         }
         while self.harness.server.poll_event().is_some() {}
         let open = self.players.iter().filter(|player| player.connected_at.is_some()).count();
-        self.half_open_most =
-            self.half_open_most.max(self.harness.server.connection_count().saturating_sub(open));
+        self.half_open_max =
+            self.half_open_max.max(self.harness.server.connection_count().saturating_sub(open));
     }
 
     /// Makes all attempts, with a player each 700 ms.
@@ -150,40 +150,40 @@ fn sources() -> u32 {
 
 #[test]
 fn stalled_clients_delay_no_player_by_two_seconds() {
-    let mut street = Simulation::new(sources());
-    street.make_all_attempts();
+    let mut simulation = Simulation::new(sources());
+    simulation.make_all_attempts();
     // The last player has two seconds too.
-    (0..2_000).for_each(|_| street.step(0));
-    let connect_times = street.connect_times();
-    println!("{} half-open connections at most; players took {connect_times:?}", street.half_open_most);
-    assert!(street.half_open_most > half_open() as usize / 2, "{}", street.half_open_most);
+    (0..2_000).for_each(|_| simulation.step(0));
+    let connect_times = simulation.connect_times();
+    println!("{} half-open connections at most; players took {connect_times:?}", simulation.half_open_max);
+    assert!(simulation.half_open_max > half_open() as usize / 2, "{}", simulation.half_open_max);
     let is_in_time = |connect_times: &Option<Duration>| {
         connect_times.is_some_and(|connect_times| connect_times <= Duration::from_secs(2))
     };
     assert!(connect_times.iter().all(is_in_time), "{connect_times:?}");
-    assert!(street.harness.computed_and(DropReason::SourceLimit).1 > 0);
+    assert!(simulation.harness.computed_and(DropReason::SourceLimit).1 > 0);
 }
 
 #[test]
 fn stalled_clients_from_many_sources_retain_no_memory() {
-    let mut street = Simulation::new(8 * sources());
-    street.make_all_attempts();
-    let (_, turned_away) = street.harness.computed_and(DropReason::HalfOpenLimit);
-    let (connect_times, most) = (street.connect_times(), half_open() as usize);
+    let mut simulation = Simulation::new(8 * sources());
+    simulation.make_all_attempts();
+    let (_, rejected_count) = simulation.harness.computed_and(DropReason::HalfOpenLimit);
+    let (connect_times, max) = (simulation.connect_times(), half_open() as usize);
     let in_time = connect_times.iter().flatten().count();
     println!(
-        "{in_time} of {} players connected in time; {turned_away} Hellos were refused",
+        "{in_time} of {} players connected in time; {rejected_count} Hellos were refused",
         connect_times.len()
     );
-    assert_eq!(street.half_open_most, most);
-    assert!(turned_away > 0);
+    assert_eq!(simulation.half_open_max, max);
+    assert!(rejected_count > 0);
     // Five seconds after the last attempt all is as before, and a new client connects.
-    (0..5_000).for_each(|_| street.step(0));
-    let open = street.connect_times().iter().flatten().count();
-    assert_eq!(street.harness.server.connection_count(), open);
-    street.add_player();
-    street.step(0);
-    assert!(street.connect_times().last().unwrap().is_some());
+    (0..5_000).for_each(|_| simulation.step(0));
+    let open = simulation.connect_times().iter().flatten().count();
+    assert_eq!(simulation.harness.server.connection_count(), open);
+    simulation.add_player();
+    simulation.step(0);
+    assert!(simulation.connect_times().last().unwrap().is_some());
 }
 
 #[test]

@@ -178,7 +178,7 @@ fn a_token_is_reusable_after_its_handshake_failed() {
     // The Welcome never arrives.
     for _ in 0..2_000 {
         world.run(Duration::from_millis(5));
-        world.flying.retain(|_, flying| flying.bytes[0] != 0x8c);
+        world.flying.retain(|_, datagram| datagram.bytes[0] != 0x8c);
     }
     assert_eq!(world.ends[SERVER].connection_count(), 0);
     assert_eq!(outcome(&mut world, Some(&token)).0, Seen::Connected);
@@ -383,18 +383,18 @@ fn resume_tokens_are_wiped_from_receive_memory() {
     for _ in 0..1_000 {
         world.run(Duration::from_millis(1));
         let to_client: Vec<_> =
-            world.flying.iter().filter(|(_, flying)| flying.to == CLIENT).map(|(key, _)| *key).collect();
+            world.flying.iter().filter(|(_, datagram)| datagram.to == CLIENT).map(|(key, _)| *key).collect();
         for key in to_client {
-            let mut flying = world.flying.remove(&key).unwrap();
-            let (now, from) = (world.now(), Route { peer: flying.from, local: LocalAddress::ANY });
-            world.ends[CLIENT].handle_datagrams(now, [Inbound { from, bytes: &mut flying.bytes }]);
-            received.push(flying.bytes);
+            let mut datagram = world.flying.remove(&key).unwrap();
+            let (now, from) = (world.now(), Route { peer: datagram.from, local: LocalAddress::ANY });
+            world.ends[CLIENT].handle_datagrams(now, [Inbound { from, bytes: &mut datagram.bytes }]);
+            received.push(datagram.bytes);
         }
         world.flush();
     }
     let psk = resume(&world).psk;
     assert!(received.len() > 1, "the Welcome and the token passed through this memory");
-    assert!(!received.iter().any(|bytes| bytes.windows(32).any(|piece| piece == psk.expose())));
+    assert!(!received.iter().any(|bytes| bytes.windows(32).any(|window| window == psk.expose())));
 }
 
 /// The first MAC does not cover a token, so one cookie would be valid for any number of Hellos with other bytes
@@ -409,8 +409,8 @@ fn a_token_without_a_key_id_is_silently_dropped() {
         connect(&mut world, None);
         for _ in 0..200 {
             world.run(Duration::from_millis(5));
-            let of_client = world.flying.values_mut().filter(|flying| flying.to == SERVER);
-            of_client.for_each(|flying| flying.bytes[300] = 1);
+            let of_client = world.flying.values_mut().filter(|datagram| datagram.to == SERVER);
+            of_client.for_each(|datagram| datagram.bytes[300] = 1);
         }
         let stats = world.ends[SERVER].stats();
         assert!(stats.dropped(DropReason::TokenMalformed) >= 2);

@@ -173,22 +173,22 @@ fn an_hour_of_address_changes_moves_no_path_to_a_copier() {
     let (mut world, mut random) = (World::new(6, CLEAN), Random(6));
     let (client, server) = world.connected();
     let end = world.now.after(Duration::from_secs(u64::from(tries(3_600))));
-    let (mut moved_at, mut said) = (world.now, 0_u32);
+    let (mut moved_at, mut sent_count) = (world.now, 0_u32);
     while world.now < end {
         if moved_at <= world.now {
             let number = u16::try_from(random.below(60_000)).unwrap();
             world.client_address = SocketAddr::from(([192, 0, 2, 1], 1_024 + number));
             moved_at = world.now.after(Duration::from_millis(1_000 + random.below(9_000)));
         }
-        let bytes = said.to_be_bytes();
+        let bytes = sent_count.to_be_bytes();
         let sent =
             world.reliable(CLIENT, client, &bytes).and_then(|()| world.reliable(SERVER, server, &bytes));
         sent.unwrap();
-        said += 1;
+        sent_count += 1;
         world.flush();
         let of_client =
-            world.flying.iter().filter(|(_, flying)| flying.to == SERVER && flying.from != copier);
-        let copies: Vec<_> = of_client.map(|((at, _), flying)| (*at, flying.bytes.clone())).collect();
+            world.flying.iter().filter(|(_, datagram)| datagram.to == SERVER && datagram.from != copier);
+        let copies: Vec<_> = of_client.map(|((at, _), datagram)| (*at, datagram.bytes.clone())).collect();
         for (arrives_at, bytes) in copies {
             let after = if random.happens(50) { world.now } else { arrives_at };
             let at = after.after(Duration::from_micros(random.below(9_000)));
@@ -204,7 +204,7 @@ fn an_hour_of_address_changes_moves_no_path_to_a_copier() {
             .iter()
             .map(|(_, bytes)| u32::from_be_bytes(bytes[..].try_into().unwrap()))
             .collect();
-        assert!(numbers.iter().copied().eq(0..said), "all {said}, in order, at end {end}");
+        assert!(numbers.iter().copied().eq(0..sent_count), "all {sent_count}, in order, at end {end}");
     }
     assert_eq!(world.ends[SERVER].address(server), Some(world.client_address));
 }

@@ -60,7 +60,7 @@ const KINDS: [(DropReason, Corrupt); 13] = [
 struct Scene {
     puppet: Puppet,
     client: PeerId,
-    said: u64,
+    sent_count: u64,
     taken: Vec<u8>,
     hello: Vec<u8>,
 }
@@ -74,7 +74,7 @@ impl Scene {
         let of_client =
             |kind: u8| move |(_, end, bytes): &&(_, usize, Vec<u8>)| *end == CLIENT && bytes[0] == kind;
         let hello = puppet.world.sent.iter().find(of_client(HELLO)).unwrap().2.clone();
-        let mut scene = Self { puppet, client, said: 0, taken: Vec::new(), hello };
+        let mut scene = Self { puppet, client, sent_count: 0, taken: Vec::new(), hello };
         scene.taken = scene.next_packet();
         scene.puppet.world.deliver(SERVER, address(CLIENT), &scene.taken);
         scene.puppet.world.run(Duration::from_millis(50));
@@ -84,8 +84,10 @@ impl Scene {
     /// Returns the next packet with a message.
     fn next_packet(&mut self) -> Vec<u8> {
         let world = &mut self.puppet.world;
-        world.send(CLIENT, self.client, 0, &self.said.to_be_bytes(), SendOptions::unreliable()).unwrap();
-        self.said += 1;
+        world
+            .send(CLIENT, self.client, 0, &self.sent_count.to_be_bytes(), SendOptions::unreliable())
+            .unwrap();
+        self.sent_count += 1;
         let (now, mut memory) = (world.now(), [0; 1_200]);
         let transmit = world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
         memory[..transmit.bytes].to_vec()
@@ -124,16 +126,16 @@ impl Scene {
 
 /// Sends one batch with this many bad datagrams of a kind.
 fn try_batch(scene: &mut Scene, bad: &BTreeSet<u64>, reason: DropReason, corrupt: Corrupt) {
-    let first = scene.said;
+    let first = scene.sent_count;
     let dropped = scene.deliver(bad, reason, corrupt);
-    let wanted = match reason {
+    let expected = match reason {
         DropReason::Protocol => 1,
         DropReason::ConnectionClosed => bad.len() as u64 - 1,
         _ => bad.len() as u64,
     };
-    assert_eq!(dropped, wanted, "{reason:?} at {bad:?}");
+    assert_eq!(dropped, expected, "{reason:?} at {bad:?}");
     let got = scene.puppet.world.messages(SERVER);
-    let all = (first..scene.said).map(|number| (0, number.to_be_bytes().to_vec()));
+    let all = (first..scene.sent_count).map(|number| (0, number.to_be_bytes().to_vec()));
     assert!(got.into_iter().eq(all), "{reason:?} at {bad:?}");
 }
 

@@ -44,8 +44,8 @@ impl ClockFault {
 
 /// `DRUMFIRE_SEEDS=10000` runs more.
 fn seeds() -> u64 {
-    let asked = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
-    asked.unwrap_or_else(|| tries(200).into())
+    let requested = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
+    requested.unwrap_or_else(|| tries(200).into())
 }
 
 /// The time that an end assumes.
@@ -84,14 +84,14 @@ fn exchange_messages(seed: u64, fault: ClockFault, at: usize) -> World {
     let peers = <[_; 2]>::from(world.connected());
     world.run(Duration::from_secs(20));
     let mut clocks = [0, 1].map(|_| Clock { shows: world.now.as_nanos(), frozen_for: Duration::ZERO });
-    let mut under_way: [Vec<Vec<u8>>; 2] = Default::default();
+    let mut in_flight: [Vec<Vec<u8>>; 2] = Default::default();
     for tick in 0..2_400_u32 {
         if tick == 300 {
             clocks[at].go(fault);
         }
         for end in [CLIENT, SERVER] {
             let (now, core) = (clocks[end].now(), &mut world.ends[end]);
-            let mut arrived = std::mem::take(&mut under_way[end]);
+            let mut arrived = std::mem::take(&mut in_flight[end]);
             let from = address(1 - end).into();
             core.handle_datagrams(now, arrived.iter_mut().map(|bytes| Inbound { from, bytes }));
             core.handle_timeout(now);
@@ -106,7 +106,7 @@ fn exchange_messages(seed: u64, fault: ClockFault, at: usize) -> World {
             }
             let mut memory = [0; 1_200];
             while let Some(transmit) = core.poll_transmit(now, &mut memory) {
-                under_way[1 - end].push(memory[..transmit.bytes].to_vec());
+                in_flight[1 - end].push(memory[..transmit.bytes].to_vec());
             }
             clocks[end].pass();
         }

@@ -52,17 +52,17 @@ struct Corrupted {
 
 /// Spoils all datagrams in flight to one end in every way.
 fn corrupt(world: &mut World, end: usize) -> Corrupted {
-    let on_the_way = world.flying.values().filter(|flying| flying.to == end);
-    let packets: Vec<Vec<u8>> = on_the_way.map(|flying| flying.bytes.clone()).collect();
+    let on_the_way = world.flying.values().filter(|datagram| datagram.to == end);
+    let packets: Vec<Vec<u8>> = on_the_way.map(|datagram| datagram.bytes.clone()).collect();
     let (now, from) = (world.now(), address(1 - end));
     let end = &mut world.ends[end];
-    let mut spoiler = Corrupter { end, from, now, handed: 0, memory: [0; 1_472] };
+    let mut corrupter = Corrupter { end, from, now, handed: 0, memory: [0; 1_472] };
     let mut allocated_bytes = 0;
     for mut packet in packets {
-        let info = measure(|| spoiler.corrupt(&mut packet));
+        let info = measure(|| corrupter.corrupt(&mut packet));
         allocated_bytes += info.bytes_total;
     }
-    Corrupted { handed: spoiler.handed, allocated_bytes, until: spoiler.now.monotonic }
+    Corrupted { handed: corrupter.handed, allocated_bytes, until: corrupter.now.monotonic }
 }
 
 /// A message of some length in some mode.
@@ -79,24 +79,24 @@ fn every_prefix_and_bit_flip_of_a_thousand_packets_is_dropped() {
     let (mut world, mut random) = (World::new(1, CLEAN), Random(1));
     let peers: [PeerId; 2] = world.connected().into();
     let before = [CLIENT, SERVER].map(|end| world.ends[end].stats().dropped_count());
-    let (mut handed, mut said) = ([0, 0], [0, 0]);
+    let (mut handed, mut sent) = ([0, 0], [0, 0]);
     let (mut packets, mut allocated_bytes) = (0, 0);
     while packets < PACKETS {
         let end = random.below(2) as usize;
         send_frames(&mut world, &mut random, 1 - end, peers[1 - end]);
-        said[end] += 1;
+        sent[end] += 1;
         world.flush();
-        packets += world.flying.values().filter(|flying| flying.to == end).count();
-        let spoilt = corrupt(&mut world, end);
-        handed[end] += spoilt.handed;
-        allocated_bytes += spoilt.allocated_bytes;
-        world.now = world.now.max(spoilt.until);
+        packets += world.flying.values().filter(|datagram| datagram.to == end).count();
+        let corrupted = corrupt(&mut world, end);
+        handed[end] += corrupted.handed;
+        allocated_bytes += corrupted.allocated_bytes;
+        world.now = world.now.max(corrupted.until);
         world.run(Duration::from_millis(30));
     }
     world.run(Duration::from_secs(1));
     // With the first bad packet, an end expands its keys and allocates state that it keeps.
     assert!(allocated_bytes <= 2_048, "{allocated_bytes} B");
-    assert_eq!([CLIENT, SERVER].map(|end| world.messages(end).len()), said);
+    assert_eq!([CLIENT, SERVER].map(|end| world.messages(end).len()), sent);
     for end in [CLIENT, SERVER] {
         let stats = world.ends[end].stats();
         assert_eq!(stats.dropped_count() - before[end], handed[end], "each is dropped, and nothing else is");

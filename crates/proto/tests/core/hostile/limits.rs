@@ -21,7 +21,7 @@ fn no_more_than_the_limit_is_in_flight_without_acks() {
     world.flush();
     let sent = world.ends[CLIENT].stats().bytes_sent - before;
     assert!((64 * 1_024..64 * 1_024 + 1_200).contains(&sent), "{sent}");
-    // A sender with a full window asks for an ack, so a window takes a round trip and waits for no timer.
+    // A sender with a full window requests an ack, so a window takes a round trip and waits for no timer.
     world.run(Duration::from_millis(20 * 4));
     assert_eq!(world.messages(SERVER).len(), 180);
 }
@@ -148,12 +148,12 @@ fn a_server_at_its_memory_limit_accepts_no_connection() {
     assert!((1_048_576..=5 * MEMORY_BYTES).contains(&held), "{held} B");
     let refused = world.connect();
     world.run(Duration::from_secs(3));
-    let told = world.seen[CLIENT].iter().find_map(|(_, peer, seen)| match seen {
+    let refusal = world.seen[CLIENT].iter().find_map(|(_, peer, seen)| match seen {
         Seen::ConnectFailed(ConnectError::Refused(refusal)) if *peer == refused => Some(refusal),
         _ => None,
     });
-    let told = told.expect("an answer");
-    assert_eq!((told.reason, told.retry_after), (RefuseReason::Full, Some(Duration::from_secs(10))));
+    let refusal = refusal.expect("an answer");
+    assert_eq!((refusal.reason, refusal.retry_after), (RefuseReason::Full, Some(Duration::from_secs(10))));
     assert!(world.ends[SERVER].stats().dropped(DropReason::MemoryFull) > 0);
     let now = world.now();
     for peer in &peers[..2] {

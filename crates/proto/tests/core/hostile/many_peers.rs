@@ -36,7 +36,7 @@ struct Peers {
     held_bytes: i64,
     members: Vec<HostilePeer>,
     /// Messages that the application has not read.
-    untaken: Vec<EventBatch>,
+    unread: Vec<EventBatch>,
 }
 
 struct HostilePeer {
@@ -52,7 +52,7 @@ impl Peers {
         let now = Now { monotonic: Moment::from_nanos(1), wall: Duration::ZERO };
         let seed = drumfire_proto::Secret::new([5; 32]);
         let server = Endpoint::server(config, server_config(), SingleWorker::default(), seed).unwrap();
-        Self { server, now, held_bytes: 0, members: Vec::new(), untaken: Vec::new() }
+        Self { server, now, held_bytes: 0, members: Vec::new(), unread: Vec::new() }
     }
 
     /// Passes a datagram to the server and lets it send. Returns its first datagram.
@@ -104,7 +104,7 @@ impl Peers {
             }
         });
         self.held_bytes += counted.bytes_current;
-        self.untaken.push(batch);
+        self.unread.push(batch);
         let peer = joined.expect("it is connected");
         let strategy = number as usize % STRATEGIES.len();
         self.members.push(HostilePeer { client, peer, address, random: Random(number.into()), strategy });
@@ -126,69 +126,71 @@ impl Peers {
 
 #[test]
 fn two_hundred_hostile_peers_stay_within_their_memory() {
-    let mut crowd = Peers::new(config());
+    let mut peers = Peers::new(config());
     for number in 0..200 {
-        assert!(crowd.join(number));
+        assert!(peers.join(number));
     }
-    let mut most = 0;
+    let mut max = 0;
     for step in 0..PACKETS {
         for member in 0..200 {
-            crowd.attack(member, step);
+            peers.attack(member, step);
         }
-        most = most.max(crowd.held_bytes);
+        max = max.max(peers.held_bytes);
     }
-    println!("at most {most} B, {} of each", most / 200);
-    assert!(most <= 200 * CONNECTION_BYTES, "{most} B");
-    assert!(most > 200 * 64 * 1_024, "{most} B: the peers must use most of their limits");
+    println!("at most {max} B, {} of each", max / 200);
+    assert!(max <= 200 * CONNECTION_BYTES, "{max} B");
+    assert!(max > 200 * 64 * 1_024, "{max} B: the peers must use most of their limits");
 }
 
 #[test]
 fn skips_of_one_peer_cost_another_peer_no_message() {
-    let mut crowd = Peers::new(config());
-    assert!(crowd.join(0) && crowd.join(1));
+    let mut peers = Peers::new(config());
+    assert!(peers.join(0) && peers.join(1));
     let skips = STRATEGIES.iter().position(|(name, _)| *name == "skips on two channels");
-    crowd.members[0].strategy = skips.expect("it is a strategy");
+    peers.members[0].strategy = skips.expect("it is a strategy");
     for step in 0..3_600 {
-        crowd.attack(0, step);
+        peers.attack(0, step);
     }
-    let held_bytes = crowd.server.held_bytes();
+    let held_bytes = peers.server.held_bytes();
     assert!(held_bytes <= 512 * 1_024, "{held_bytes} B of two connections");
-    let delivered = crowd.server.stats().messages_delivered;
-    let (peer, address) = (crowd.members[1].peer, crowd.members[1].address);
+    let delivered = peers.server.stats().messages_delivered;
+    let (peer, address) = (peers.members[1].peer, peers.members[1].address);
     let frames = [&[0x82, 0, 0, 7][..], b"message"].concat();
-    let mut datagram = crowd.members[1].client.datagram(&frames);
-    crowd.deliver(address, &mut datagram, Some(peer));
-    assert_eq!(crowd.server.stats().messages_delivered, delivered + 1);
-    assert_eq!(crowd.server.stats().dropped(DropReason::ReceiveMemory), 0);
+    let mut datagram = peers.members[1].client.datagram(&frames);
+    peers.deliver(address, &mut datagram, Some(peer));
+    assert_eq!(peers.server.stats().messages_delivered, delivered + 1);
+    assert_eq!(peers.server.stats().dropped(DropReason::ReceiveMemory), 0);
 }
 
 /// Connects this many peers one after the other. Each fills its limits before the next connects.
 fn connect_and_fill(count: u32, config: Config) {
     let limit = i64::try_from(config.worker_memory_bytes).unwrap();
-    let mut crowd = Peers::new(config);
-    let (mut most, mut refused) = (0, 0);
+    let mut peers = Peers::new(config);
+    let (mut max, mut refused) = (0, 0);
     for number in 0..count {
-        if !crowd.join(number) {
+        if !peers.join(number) {
             refused += 1;
             continue;
         }
         for step in 0..PACKETS {
-            crowd.attack(crowd.members.len() - 1, step);
-            most = most.max(crowd.held_bytes);
+            peers.attack(peers.members.len() - 1, step);
+            max = max.max(peers.held_bytes);
         }
     }
-    let taken = i64::try_from(crowd.members.len()).unwrap();
-    let told = crowd.server.held_bytes();
-    println!("{taken} taken, {refused} refused, at most {most} B, {told} B of messages at last");
-    assert_eq!(crowd.server.stats().dropped(DropReason::MemoryFull), refused);
+    let accepted = i64::try_from(peers.members.len()).unwrap();
+    let held_bytes = peers.server.held_bytes();
+    println!(
+        "{accepted} accepted, {refused} refused, at most {max} B, {held_bytes} B of messages at the end"
+    );
+    assert_eq!(peers.server.stats().dropped(DropReason::MemoryFull), refused);
     assert!(refused > 0);
-    let most_allowed = limit * 11 / 10 + taken * BUSY_BYTES + CONNECTION_BYTES;
-    assert!(most <= most_allowed, "{most} of {most_allowed} B");
+    let allowed = limit * 11 / 10 + accepted * BUSY_BYTES + CONNECTION_BYTES;
+    assert!(max <= allowed, "{max} of {allowed} B");
 }
 
 #[test]
 fn successive_hostile_peers_stay_within_worker_memory() {
     // The first peers time out before the last ones connect.
-    let patient = config().timeouts(Duration::from_secs(86_400), Duration::from_secs(86_400));
-    connect_and_fill(300, patient.worker_memory_bytes(16 * 1_024 * 1_024));
+    let config = config().timeouts(Duration::from_secs(86_400), Duration::from_secs(86_400));
+    connect_and_fill(300, config.worker_memory_bytes(16 * 1_024 * 1_024));
 }

@@ -15,8 +15,8 @@ fn a_client_written_from_the_specification_connects() {
     puppet.reliable(0, None);
     assert_eq!(puppet.world.messages(SERVER), [(0, vec![1; 900])]);
     puppet.server_sends(1);
-    let heard = puppet.take_packets();
-    let frames: Vec<_> = heard.iter().flat_map(|(_, frames)| Frames::new(frames)).collect();
+    let received = puppet.take_packets();
+    let frames: Vec<_> = received.iter().flat_map(|(_, frames)| Frames::new(frames)).collect();
     assert!(
         frames.iter().any(|frame| matches!(frame, Ok(Frame::Message(message)) if message.payload == b"tick"))
     );
@@ -32,9 +32,11 @@ fn an_ack_of_a_packet_never_sent_closes() {
     assert_eq!(puppet.ending(), None);
     puppet.ack(0, newest + 1);
     assert_eq!(puppet.ending(), Some(CloseReason::Protocol(ProtocolError::Ack(AckError::Unsent))));
-    let told = puppet.take_packets();
+    let received = puppet.take_packets();
     assert!(
-        told.iter().any(|(_, frames)| Frames::new(frames).any(|frame| matches!(frame, Ok(Frame::Close(_)))))
+        received
+            .iter()
+            .any(|(_, frames)| Frames::new(frames).any(|frame| matches!(frame, Ok(Frame::Close(_)))))
     );
 }
 

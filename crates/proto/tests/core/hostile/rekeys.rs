@@ -8,14 +8,14 @@ use std::time::Duration;
 
 /// `DRUMFIRE_SEEDS=10000` runs more.
 fn seeds() -> u64 {
-    let asked = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
-    asked.unwrap_or_else(|| tries(200).into())
+    let requested = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
+    requested.unwrap_or_else(|| tries(200).into())
 }
 
 /// Runs a minute in which both ends send the same at the same time. Returns how often each initiated a key change.
 fn run_minute(seed: u64, is_even: bool) -> [u64; 2] {
-    let restless = Config::default().rekey(64, Duration::from_secs(1));
-    let mut world = World::with(seed, CLEAN, restless, ClientConfig::default());
+    let frequent_rekeys = Config::default().rekey(64, Duration::from_secs(1));
+    let mut world = World::with(seed, CLEAN, frequent_rekeys, ClientConfig::default());
     let peers = <[_; 2]>::from(world.connected());
     world.link = Link {
         loss: world.random.below(31),
@@ -24,16 +24,16 @@ fn run_minute(seed: u64, is_even: bool) -> [u64; 2] {
         delay: Duration::from_millis(1 + world.random.below(150)),
         jitter: Duration::from_millis(if is_even { 0 } else { world.random.below(300) }),
     };
-    let mut said = 0_u32;
+    let mut sent_count = 0_u32;
     for _ in 0..1_200 {
         for end in [CLIENT, SERVER] {
             for _ in 0..2 {
                 world.send(end, peers[end], 1, b"state", SendOptions::unreliable()).unwrap();
                 world.flush();
             }
-            world.reliable(end, peers[end], &said.to_be_bytes()).unwrap();
+            world.reliable(end, peers[end], &sent_count.to_be_bytes()).unwrap();
         }
-        said += 1;
+        sent_count += 1;
         world.run(Duration::from_millis(50));
         world.sent.clear();
     }
@@ -41,7 +41,7 @@ fn run_minute(seed: u64, is_even: bool) -> [u64; 2] {
     world.run(Duration::from_secs(10));
     for end in [CLIENT, SERVER] {
         let messages = world.messages(1 - end).into_iter().filter(|(channel, _)| *channel == 0);
-        let is_whole = messages.map(|(_, bytes)| bytes).eq((0..said).map(|n| n.to_be_bytes().to_vec()));
+        let is_whole = messages.map(|(_, bytes)| bytes).eq((0..sent_count).map(|n| n.to_be_bytes().to_vec()));
         assert!(is_whole, "seed {seed} at end {end}");
         assert_eq!(world.ends[end].stats().dropped(DropReason::Forged), 0, "seed {seed} at end {end}");
     }

@@ -10,15 +10,15 @@ use std::time::Duration;
 /// The delay from one end to the other in milliseconds.
 const DELAY: usize = 10;
 /// The milliseconds in which both ends send, some longer than the reordering.
-const TALK: u32 = 600;
+const ROUNDS: u32 = 600;
 /// The modes that guarantee each message, and their channels.
 const MODES: [SendOptions; 3] =
     [SendOptions::unreliable(), SendOptions::reliable_unordered(), SendOptions::reliable_ordered()];
 
 /// `DRUMFIRE_SEEDS=10000` runs more.
 fn seeds() -> u64 {
-    let asked = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
-    asked.unwrap_or_else(|| tries(200).into())
+    let requested = std::env::var("DRUMFIRE_SEEDS").ok().and_then(|text| text.parse().ok());
+    requested.unwrap_or_else(|| tries(200).into())
 }
 
 /// Packets in flight to one end.
@@ -36,7 +36,7 @@ struct Scene {
     world: World,
     peers: [PeerId; 2],
     shuffled: [Shuffled; 2],
-    /// The most packets that overtake another.
+    /// The maximum number of packets that overtake another.
     displacement: u64,
     random: Random,
 }
@@ -53,10 +53,10 @@ impl Scene {
 
     /// Places a sent packet among those in flight.
     fn shuffle(&mut self) {
-        for flying in std::mem::take(&mut self.world.flying).into_values() {
-            let shuffled = &mut self.shuffled[flying.to];
+        for datagram in std::mem::take(&mut self.world.flying).into_values() {
+            let shuffled = &mut self.shuffled[datagram.to];
             let place = shuffled.count + self.random.below(self.displacement + 1);
-            shuffled.packets.insert((place, shuffled.count), flying);
+            shuffled.packets.insert((place, shuffled.count), datagram);
             shuffled.count += 1;
         }
     }
@@ -70,8 +70,8 @@ impl Scene {
             shuffled.counts.push_back(shuffled.count);
             let due = if shuffled.counts.len() > DELAY { shuffled.counts.pop_front().unwrap() } else { 0 };
             let later = shuffled.packets.split_off(&(due, 0));
-            for flying in std::mem::replace(&mut shuffled.packets, later).into_values() {
-                self.world.deliver(flying.to, flying.from, &flying.bytes);
+            for datagram in std::mem::replace(&mut shuffled.packets, later).into_values() {
+                self.world.deliver(datagram.to, datagram.from, &datagram.bytes);
             }
         }
         let now = self.world.now();
@@ -79,7 +79,7 @@ impl Scene {
     }
 
     /// Each end sends a message in each mode, one packet each.
-    fn talk(&mut self, number: u32) {
+    fn send_in_each_mode(&mut self, number: u32) {
         for end in [CLIENT, SERVER] {
             for (channel, options) in (1..).zip(MODES) {
                 self.world.send(end, self.peers[end], channel, &number.to_be_bytes(), options).unwrap();
@@ -90,11 +90,11 @@ impl Scene {
 
     /// Delivers all packets in flight, and those that follow.
     fn deliver_all(&mut self) {
-        let under_way = self.shuffled.iter_mut().flat_map(|shuffled| std::mem::take(&mut shuffled.packets));
-        for (_, flying) in under_way {
+        let in_flight = self.shuffled.iter_mut().flat_map(|shuffled| std::mem::take(&mut shuffled.packets));
+        for (_, datagram) in in_flight {
             // A connection has its share of a pass.
             self.world.now = self.world.now.after(Duration::from_micros(1));
-            self.world.deliver(flying.to, flying.from, &flying.bytes);
+            self.world.deliver(datagram.to, datagram.from, &datagram.bytes);
         }
         self.world.run(Duration::from_secs(2));
     }
@@ -110,10 +110,10 @@ impl Scene {
 }
 
 /// Sends for a while. Returns the number of packets, and how many of them were declared lost.
-fn talk(seed: u64, displacement: u64) -> (u64, u64) {
+fn exchange(seed: u64, displacement: u64) -> (u64, u64) {
     let mut scene = Scene::new(seed, displacement);
-    for number in 0..TALK {
-        scene.talk(number);
+    for number in 0..ROUNDS {
+        scene.send_in_each_mode(number);
         scene.pass();
     }
     let count = scene.shuffled.iter().map(|shuffled| shuffled.count).sum();
@@ -125,8 +125,8 @@ fn talk(seed: u64, displacement: u64) -> (u64, u64) {
             if channel != 3 {
                 received.sort_unstable();
             }
-            let missing: Vec<_> = (0..TALK).filter(|number| !received.contains(number)).collect();
-            let is_whole = received.iter().copied().eq(0..TALK);
+            let missing: Vec<_> = (0..ROUNDS).filter(|number| !received.contains(number)).collect();
+            let is_whole = received.iter().copied().eq(0..ROUNDS);
             assert!(is_whole, "seed {seed}, {displacement}, channel {channel} at end {end}: not {missing:?}");
         }
     }
@@ -141,7 +141,7 @@ fn packets_overtaken_by_up_to_a_thousand_are_accepted_once() {
         let mut random = Random(seed);
         // As far as numbers can be skipped on the way.
         for displacement in [2 + random.below(1_000), 1_015] {
-            talk(seed, displacement);
+            exchange(seed, displacement);
         }
     }
 }
@@ -151,11 +151,11 @@ fn mild_reordering_causes_almost_no_retransmissions() {
     let (mut packets, mut lost) = (0, 0);
     for seed in 0..seeds() {
         for displacement in [0, 1, 2] {
-            let (more_packets, more_lost) = talk(seed, displacement);
+            let (more_packets, more_lost) = exchange(seed, displacement);
             packets += more_packets;
             lost += more_lost;
         }
     }
-    println!("{lost} of {packets} packets were taken for lost");
+    println!("{lost} of {packets} packets were declared lost");
     assert!(lost * 100 <= packets, "{lost} of {packets}");
 }

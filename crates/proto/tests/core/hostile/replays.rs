@@ -70,9 +70,9 @@ fn a_million_forged_high_numbers_change_nothing() {
     let mut late = Vec::new();
     for _ in 0..30 {
         let mut sent = packets(&mut world, client, 32);
-        let kept: Vec<_> = sent.drain(..4).collect();
-        world.flying.retain(|_, flying| !kept.contains(&flying.bytes));
-        late.extend(kept);
+        let held_back: Vec<_> = sent.drain(..4).collect();
+        world.flying.retain(|_, datagram| !held_back.contains(&datagram.bytes));
+        late.extend(held_back);
         world.run(Duration::from_millis(30));
     }
     world.run(Duration::from_millis(100));

@@ -158,8 +158,8 @@ fn a_run_that_overlaps_another_delivers_only_new_messages() {
     puppet.send_frames(|writer| {
         part(ordered(0, None), &[b"A", b"B", b"C", b"D", b"E", b"F", b"g"]).write(writer)
     });
-    let wanted: Vec<_> = b"abcdefg".iter().map(|byte| (3, vec![*byte])).collect();
-    assert_eq!(puppet.world.messages(SERVER), wanted);
+    let expected: Vec<_> = b"abcdefg".iter().map(|byte| (3, vec![*byte])).collect();
+    assert_eq!(puppet.world.messages(SERVER), expected);
     assert_eq!(puppet.world.ends[SERVER].stats().messages_delivered, 7);
     assert_eq!(puppet.world.ends[SERVER].held_bytes(), 0);
 }
@@ -199,7 +199,7 @@ fn a_run_is_charged_for_each_message_that_is_new() {
 }
 
 #[test]
-fn a_run_with_one_message_that_is_too_long_is_refused_as_a_whole() {
+fn a_run_with_one_overlong_message_is_refused_as_a_whole() {
     for (bytes, error) in [(1_024, None), (1_025, Some(ProtocolError::MessageTooLong))] {
         let mut puppet = Puppet::with(4, Config::default().message_max_bytes(1_024));
         let long = vec![7; bytes];
@@ -248,11 +248,11 @@ fn a_run_is_taken_whole_or_message_by_message() {
     };
     server.release(peer, 1);
     // The rest of the first run is a run.
-    for wanted in [&[&b""[..], b"bcd"][..], &[b"e", b"fg"]] {
+    for expected in [&[&b""[..], b"bcd"][..], &[b"e", b"fg"]] {
         let run = batch.pop_run().expect("a run");
-        assert_eq!((run.peer, run.channel, usize::from(run.count())), (peer, ChannelId(3), wanted.len()));
+        assert_eq!((run.peer, run.channel, usize::from(run.count())), (peer, ChannelId(3), expected.len()));
         assert_eq!(run.payload_bytes(), 3);
-        assert!(run.payloads().eq(wanted.iter().copied()));
+        assert!(run.payloads().eq(expected.iter().copied()));
         server.release_run(&run);
     }
     assert!(batch.pop_run().is_none() && batch.is_empty());

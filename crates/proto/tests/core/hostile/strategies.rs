@@ -18,8 +18,8 @@ const PACKETS: u64 = 600;
 
 /// Seeds of each strategy. `STRATEGY_SEEDS=1000` runs more, in three minutes.
 fn seeds() -> u64 {
-    let asked = std::env::var("STRATEGY_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    asked.unwrap_or_else(|| tries(500).into())
+    let requested = std::env::var("STRATEGY_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    requested.unwrap_or_else(|| tries(500).into())
 }
 
 pub(crate) type Frames<'a> = FrameWriter<&'a mut [u8]>;
@@ -270,7 +270,7 @@ pub(crate) const STRATEGIES: [(&str, Strategy); 21] = [
     ("credits", credits),
 ];
 
-/// Returns the most memory that the server held for this connection, and how it ended.
+/// Returns the maximum memory that the server held for this connection, and how it ended.
 fn run(seed: u64, strategy: Strategy, does_send: bool) -> (i64, Option<CloseReason>) {
     let mut puppet = Puppet::connected(seed);
     let mut random = Random(seed);

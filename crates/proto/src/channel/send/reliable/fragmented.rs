@@ -152,7 +152,7 @@ impl Reliable {
         if fragments.on_acknowledged(fragment.begin, fragment.end, bytes) {
             return self.acknowledge(RunIds { first: fragment.message, count: 1 }, chunks);
         }
-        // A fragment that was taken for lost has arrived late, and nothing is left to be repeated.
+        // A fragment that was declared lost has arrived late, and nothing is left to be repeated.
         if run.state == RunState::Lost && !fragments.has_lost() {
             run.state = RunState::InFlight;
             self.drop_acknowledged_losses();
