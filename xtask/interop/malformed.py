@@ -70,17 +70,16 @@ def judge_datagram(datagram, to):
 CLIENT_ID = b"\x5a" * 8
 
 
-def judge_refuse(refuse):
-    """A client without a token has no psk, whatever the MAC was made with."""
+def judge_refuse(refuse, psk=None):
+    """An attempt by a token has its psk. Without a token there is none, whatever the MAC was made with."""
     head = bytes.fromhex(refuse["head"].replace("{client id}", CLIENT_ID.hex()))
     message_1 = os.urandom(612)
     mac = bytes(16) if refuse["psk"] is None else refuse_mac(bytes.fromhex(refuse["psk"]), head, message_1)
     kind, reason = kind_of(head + mac)
-    psk = None
-    is_proved = psk is not None and refuse_mac(psk, head, message_1) == mac
-    if kind != REFUSE or head[1:9] != CLIENT_ID or is_proved:
+    if kind != REFUSE or head[1:9] != CLIENT_ID:
         raise Failure(f"not a Refuse of the attempt: {reason}")
-    return "hint", None
+    is_proved = psk is not None and refuse_mac(psk, head, message_1) == mac
+    return "proved" if is_proved else "hint", None
 
 
 def judge_welcome(welcome):
@@ -207,7 +206,12 @@ def main():
                 verdicts.append(("dropped", expected[1]) if answer is None else ("answered", answer[0]))
                 observed += 1
         elif "refuse" in inputs:
-            verdicts.append(judge_refuse(inputs["refuse"]))
+            refuse, psk = inputs["refuse"], os.urandom(32)
+            verdicts.append(judge_refuse(refuse))
+            # With a token, the MAC alone decides, so that "hint" is not the verdict about everything.
+            for made_with, verdict in ((psk.hex(), "proved"), (refuse["psk"], "hint")):
+                if judge_refuse(refuse | {"psk": made_with}, psk) != (verdict, None):
+                    raise SystemExit(f"{name}: not a {verdict} for a client with a token")
         elif "welcome" in inputs:
             verdicts.append(judge_welcome(inputs["welcome"]))
         elif "hello" in inputs:

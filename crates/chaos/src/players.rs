@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use drumfire::{
-    ChannelId, Client, ClientConfig, ConnectToken, Event, Message, PeerId, Reconnect, SendError, SendOptions,
+    ChannelId, Client, ClientConfig, CloseReason, ConnectToken, Event, Message, PeerId, Reconnect,
+    ReconnectReason, SendError, SendOptions,
 };
 use drumfire_tools::clock::{host_ns, now};
 
@@ -40,6 +41,8 @@ pub(crate) struct Player {
     pub(crate) reconnects: u64,
     /// When the player noticed the first loss of its connection.
     pub(crate) noticed_at: Option<Instant>,
+    /// The reason for the first loss of a connection.
+    pub(crate) lost_by: Option<CloseReason>,
     /// The reason why the connection ended for good.
     pub(crate) ended: Option<String>,
     /// Whether the player neither sends nor receives.
@@ -122,6 +125,7 @@ impl Players {
             down: MessageLog::ordered(&[]),
             reconnects: 0,
             noticed_at: None,
+            lost_by: None,
             ended: None,
             is_paused: false,
             is_elsewhere: false,
@@ -145,7 +149,7 @@ impl Players {
         self.times.round_trips.clear();
         self.times.elsewhere.clear();
         for player in &mut self.list {
-            (player.reconnects, player.noticed_at) = (0, None);
+            (player.reconnects, player.noticed_at, player.lost_by) = (0, None, None);
         }
     }
 
@@ -356,9 +360,12 @@ impl Player {
                     }
                 }
             }
-            Event::Reconnecting { .. } => {
+            Event::Reconnecting { reason, .. } => {
                 self.reconnects += 1;
                 self.noticed_at.get_or_insert_with(now);
+                if let ReconnectReason::Ended(closed) = reason {
+                    self.lost_by.get_or_insert(closed.reason);
+                }
                 // A new connection carries nothing over.
                 for log in [&mut self.lossy, &mut self.ordered, &mut self.down] {
                     *log = log.restarted();
@@ -367,6 +374,7 @@ impl Player {
             Event::Stats { stats, .. } => self.datagram_max_bytes = stats.datagram_max_bytes,
             Event::Disconnected { closed, .. } => {
                 self.noticed_at.get_or_insert_with(now);
+                self.lost_by.get_or_insert(closed.reason);
                 self.ended = Some(closed.reason.to_string());
             }
             Event::ConnectFailed { error, .. } => self.ended = Some(error.to_string()),

@@ -349,7 +349,8 @@ typedef struct {
   uint32_t unacknowledged_timeout_ms;
   // Identifies the game and its build. It must equal the protocol id of the server.
   uint64_t protocol_id;
-  // The maximum size of all messages that wait to be sent, in bytes, at least 4,096. Zero: 1,048,576.
+  // The maximum size of all messages that wait to be sent or are not acknowledged, in bytes, at least 4,096. Zero:
+  // 1,048,576.
   size_t send_memory_bytes;
   // The maximum size of all messages that wait for the application, in bytes, at least 4,096. Zero: 2,097,152.
   size_t receive_memory_bytes;

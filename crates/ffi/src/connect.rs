@@ -44,7 +44,8 @@ pub struct DrumfireConfig {
     pub unacknowledged_timeout_ms: u32,
     /// Identifies the game and its build. It must equal the protocol id of the server.
     pub protocol_id: u64,
-    /// The maximum size of all messages that wait to be sent, in bytes, at least 4,096. Zero: 1,048,576.
+    /// The maximum size of all messages that wait to be sent or are not acknowledged, in bytes, at least 4,096. Zero:
+    /// 1,048,576.
     pub send_memory_bytes: usize,
     /// The maximum size of all messages that wait for the application, in bytes, at least 4,096. Zero: 2,097,152.
     pub receive_memory_bytes: usize,

@@ -1,6 +1,6 @@
 //! A million Hellos from a million addresses leave no memory behind on the server, as counted by the allocator.
 //!
-//! Optimized builds send a million. Other builds send a fiftieth of that.
+//! `DRUMFIRE_FULL=1` sends a million, and other runs a hundredth of them.
 
 use allocation_counter::measure;
 use drumfire_proto::{

@@ -1,4 +1,6 @@
 //! C1: players play for a long time over a network that loses 2 %. Nothing goes wrong, and the server does not grow.
+//!
+//! The server ends by itself, so that the address sanitizer searches it for leaks: a leak makes its exit code an error.
 
 use std::time::Duration;
 
@@ -15,6 +17,10 @@ const WARM_UP: Duration = Duration::from_secs(300);
 
 /// The time between two samples.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(10);
+
+/// The server's deadline for its shutdown without players, and the time until its process has ended.
+const DRAIN: Duration = Duration::from_secs(1);
+const END: Duration = Duration::from_secs(60);
 
 /// The growth of the server per minute.
 const GROWTH_GOAL_BYTES: u64 = 1_024;
@@ -37,7 +43,8 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let files = files.iter().max().unwrap_or(&u64::MAX) - files.iter().min().unwrap_or(&0);
     bed.players.settle()?;
     let (report, counts) = (bed.server.report()?, link.end()?);
-    marks.unharmed(&bed.players);
+    let Testbed { mut server, players: mut played, .. } = bed;
+    marks.unharmed(&played);
     marks.equal("panics", report.sum("/panics") + report.sum("/restarts"), 0);
     marks.equal("open files of the server, between the fewest and the most", files, 0);
     marks.books(&report);
@@ -52,8 +59,13 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         "{players} players for {} s, {} datagrams received, p99 {:?}; link {counts:?}",
         time.as_secs(),
         report.sum("/received/datagrams"),
-        bed.players.times.round_trips.percentile(99.0),
+        played.times.round_trips.percentile(99.0),
     ));
+    played.list.clear();
+    server.command(&format!("drain {}", DRAIN.as_millis()))?;
+    server.answer()?;
+    let has_failed = !server.wait(END)?.success();
+    marks.equal("servers that ended with an error or with a leak", has_failed.into(), 0);
     Ok(())
 }
 

@@ -4,6 +4,9 @@
 
 use std::time::Duration;
 
+use drumfire::CloseReason;
+use drumfire::error::CloseCode;
+
 use super::{BATCH, Setting, Size, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
 use crate::marks::Marks;
@@ -34,7 +37,8 @@ fn panic_in_calls(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let panics = setting.size.of(50, 1_000, 10_000);
     let mut bed = Testbed::start(ServerSpec::local(2)?, PLAYERS + VICTIMS)?;
     bed.players.reset();
-    let mut ended = 0;
+    let (mut ended, mut closed) = (0, 0);
+    let by_panic = CloseReason::Remote { code: CloseCode::Internal, application_code: 0 };
     while ended < panics {
         if ended > 0 {
             let next = PLAYERS + ended;
@@ -47,7 +51,9 @@ fn panic_in_calls(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         bed.players.until_any("the connections of the requesting players end", |players| {
             players.list.iter().skip(PLAYERS).all(|player| player.ended.is_some())
         })?;
-        ended += bed.players.list.drain(PLAYERS..).count();
+        let victims = bed.players.list.drain(PLAYERS..);
+        ended += victims.len();
+        closed += victims.filter(|victim| victim.lost_by == Some(by_panic)).count();
     }
     let in_ticks = panics / PANICS_PER_TICK_PANIC;
     for number in 1..=in_ticks {
@@ -60,7 +66,7 @@ fn panic_in_calls(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         bed.until("the ended connections are gone", |report| report.sum("/connections") <= PLAYERS as u64)?;
     let players = &bed.players;
     marks.equal("panics caught", report.sum("/panics"), (panics + in_ticks) as u64);
-    marks.equal("players that requested a panic and are gone", ended as u64, panics as u64);
+    marks.equal("players that requested a panic and received the close for it", closed as u64, panics as u64);
     marks.equal("workers that restarted", report.sum("/restarts"), 0);
     marks.equal("other players gone", players.gone(), 0);
     marks.equal("reliable messages of others lost", players.reliable_missing(), 0);

@@ -205,46 +205,55 @@ const FIREWALLS: [Obstacle; 3] = [
 ];
 
 impl ObstacleKind {
-    /// Makes or removes the obstacle.
-    fn set(self, setting: &Setting, port: u16, begins: bool) -> Result<(), Error> {
+    /// Makes or removes the obstacle. The removal returns how many packets the rule of a firewall has matched, and all else 0.
+    fn set(self, setting: &Setting, port: u16, begins: bool) -> Result<u64, Error> {
         let verb = if begins { "add" } else { "delete" };
         let nft_there = |arguments: &str| setting.call_far("nft", arguments);
         let nft_here = |arguments: &str| call("nft", arguments);
         match self {
             Self::Route(kind) => {
                 let players = near_address(setting)?;
-                setting.call_far("ip", &format!("route {verb} {kind} {players}/32")).map(drop)
+                setting.call_far("ip", &format!("route {verb} {kind} {players}/32")).map(|_| 0)
             }
             Self::LinkDown => {
                 let state = if begins { "down" } else { "up" };
-                setting.call_far("ip", &format!("link set {LINK} {state}")).map(drop)
+                setting.call_far("ip", &format!("link set {LINK} {state}")).map(|_| 0)
             }
-            Self::Dropped => set_rule(nft_there, begins, "output", &format!("udp sport {port} drop")),
+            Self::Dropped => set_rule(nft_there, begins, "output", &format!("udp sport {port} counter drop")),
             Self::RejectedAtServer => {
-                set_rule(nft_there, begins, "input", &format!("udp dport {port} reject"))
+                set_rule(nft_there, begins, "input", &format!("udp dport {port} counter reject"))
             }
             Self::RejectedAtPlayers => {
-                set_rule(nft_here, begins, "input", &format!("udp sport {port} reject"))
+                set_rule(nft_here, begins, "input", &format!("udp sport {port} counter reject"))
             }
         }
     }
 }
 
-/// Makes or removes a firewall table with one rule. `nft` calls the program in its namespace.
+/// Makes or removes a firewall table with one rule. The removal returns how many packets the rule has matched. `nft` calls the program
+/// in its namespace.
 fn set_rule(
     nft: impl Fn(&str) -> Result<String, Error>,
     begins: bool,
     hook: &str,
     rule: &str,
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
+    if !begins {
+        let matched = matched_packets(&nft("list table ip chaos")?);
+        return nft("delete table ip chaos").and(matched);
+    }
     let commands = [
         "add table ip chaos".to_owned(),
         format!("add chain ip chaos here {{ type filter hook {hook} priority 0 ; }}"),
         format!("add rule ip chaos here {rule}"),
     ];
-    let removal = ["delete table ip chaos".to_owned()];
-    let commands = if begins { &commands[..] } else { &removal };
-    commands.iter().try_for_each(|command| nft(command).map(drop))
+    commands.iter().try_for_each(|command| nft(command).map(drop)).map(|()| 0)
+}
+
+/// Returns the counter of the only rule in a table, as `nft list` prints it.
+fn matched_packets(table: &str) -> Result<u64, Error> {
+    let count = table.split_once("counter packets ").and_then(|(_, rest)| rest.split_whitespace().next());
+    count.context("the counter of the firewall's rule")?.parse().context("the counter of the firewall's rule")
 }
 
 /// Returns the address of this end of the link.
@@ -269,7 +278,7 @@ fn obstruct(
     kind.set(setting, port, true)?;
     let cpu = bed.play_measured(time)?;
     let refused = refused(&bed.players) - refused_before;
-    kind.set(setting, port, false)?;
+    let matched = kind.set(setting, port, false)?;
     let report = bed.until_acknowledged()?;
     bed.players.settle()?;
     let players = &bed.players;
@@ -278,6 +287,9 @@ fn obstruct(
     if let Some(counter) = counter {
         let counted = report.sum(&format!("/sent/faults/{counter}"));
         marks.at_least(&format!("sends refused, counted as {counter}"), counted, 1);
+    }
+    if FIREWALLS.iter().any(|(_, firewall, _)| *firewall == kind) {
+        marks.at_least("packets that the rule matched", matched, 1);
     }
     if kind == ObstacleKind::RejectedAtServer {
         marks.at_least("errors that the players received", refused, 1);
@@ -300,4 +312,21 @@ fn refused(players: &Players) -> u64 {
             .iter()
             .sum()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_of_a_rule_is_read() {
+        let table = |rule: &str| {
+            let hook = "type filter hook input priority filter; policy accept;";
+            format!("table ip chaos {{\n\tchain here {{\n\t\t{hook}\n\t\t{rule}\n\t}}\n}}\n")
+        };
+        let matched = |rule| matched_packets(&table(rule)).ok();
+        assert_eq!(matched("udp sport 7777 counter packets 12 bytes 348 reject"), Some(12));
+        assert_eq!(matched("udp sport 7777 counter packets 0 bytes 0 drop"), Some(0));
+        assert_eq!(matched("udp sport 7777 reject"), None);
+    }
 }

@@ -60,8 +60,8 @@ pub struct ClientConfig {
     /// where the system allows it, otherwise those with IPv4 addresses.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub address: Option<SocketAddr>,
-    /// The memory in bytes for messages that wait until the connection accepts them, at least 4 KiB, 1 MiB by default. Each message is
-    /// charged 64 bytes more than its length. The connection uses the same amount again for messages that are not acknowledged.
+    /// The memory in bytes for messages that wait to be sent or are not acknowledged. Each message is charged 64 bytes more than its
+    /// length. At least 4 KiB, 1 MiB by default.
     pub send_memory_bytes: usize,
     /// The memory in bytes for received messages that wait for the application, with the same charge per message. At least 4 KiB, 2 MiB by
     /// default. The server begins with credit for 128 KiB of reliable messages, or for two of the longest messages if that is more, but at

@@ -130,8 +130,8 @@ pub struct ServerConfig {
     /// The number of connections of all workers together, including half-open ones; 1 to 4,194,304 for each worker,
     /// 65,536 by default.
     pub connections: u32,
-    /// The memory in bytes for messages to a peer that wait for its worker, with a charge of 64 bytes for each message. At least 4 KiB, 1
-    /// MiB by default. The connection uses the same amount again for messages that are not acknowledged.
+    /// The memory in bytes for messages to a peer that wait to be sent or are not acknowledged, with a charge of 64 bytes for each
+    /// message. At least 4 KiB, 1 MiB by default.
     pub send_memory_bytes: usize,
     /// The memory in bytes for messages from a peer that wait for the application, with the same charge. At least 4 KiB, 2 MiB by default.
     /// The peer begins with credit for 128 KiB of reliable messages, or for two of the longest messages if that is more, but at most for

@@ -1,6 +1,6 @@
 //! Ten million empty messages: each has a charge, so they take no more memory than others.
 //!
-//! Optimized builds send ten million. Other builds send a hundredth of them.
+//! `DRUMFIRE_FULL=1` sends ten million, and other runs a hundredth of them.
 
 use crate::counted::RECEIVE_BYTES;
 use crate::harness::{CLIENT, SERVER, address};

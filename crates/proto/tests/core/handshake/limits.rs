@@ -1,6 +1,6 @@
 //! The limits of admission, each at its last accepted value and at its first refused one.
 //!
-//! Optimized builds use the default sizes of a server. Other builds use smaller ones.
+//! With `DRUMFIRE_FULL=1`, the sizes are the defaults of a server. Other runs use smaller ones.
 
 use crate::handshake::hello_server::{HelloServer, by_token, hello, source};
 use crate::handshake::tokens::{key, token};

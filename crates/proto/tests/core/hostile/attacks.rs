@@ -1,4 +1,4 @@
-//! Attacks in large numbers, none of which succeeds. Optimized builds try a hundred times as often.
+//! Attacks in large numbers, none of which succeeds. `DRUMFIRE_FULL=1` tries a hundred times as often.
 
 use crate::harness::{CLEAN, CLIENT, InFlightDatagram, Link, Random, SERVER, World, address};
 use drumfire_proto::{DropReason, SendOptions};

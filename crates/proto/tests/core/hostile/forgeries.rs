@@ -1,6 +1,6 @@
 //! Packets of an on-path attacker without keys end no connection, and keep none alive.
 //!
-//! Optimized builds send the full numbers. Other builds send a tenth.
+//! `DRUMFIRE_FULL=1` sends the full numbers, and other runs a hundredth of them.
 
 use crate::harness::{CLEAN, CLIENT, Random, SERVER, Seen, World, address};
 use drumfire_proto::{Close, CloseCode, CloseReason, DropReason, Moment, PeerId};
