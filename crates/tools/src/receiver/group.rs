@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use super::deliver_stage::DeliverStage;
 use super::open_stage::OpenStage;
 use super::plan::Plan;
-use super::service::{Service, StagePart};
+use super::service::Service;
 use super::stages::{PlainStage, ThreadBook, ThreadStage};
 use super::state::{ReceiverSource, Session, Shared, WorkerState};
 use crate::choices::{Stage, Steer};
@@ -71,11 +71,10 @@ impl WorkerGroup {
     ) -> Result<(), Error> {
         let forward_queues: Vec<ForwardQueue<WorkerState>> = forward_queues(&self.shared.states);
         for ((index, socket), ring) in (0_u16..).zip(sockets).zip(forward_queues) {
-            let part = service.map(|service| StagePart { service: service.clone(), index, ring });
-            let (plan, shared) = (plan.clone(), Arc::clone(&self.shared));
+            let (plan, service, shared) = (plan.clone(), service.cloned(), Arc::clone(&self.shared));
             let (outbox, inbox) = channel();
             let run = move || {
-                let worker = Worker::new(&plan, index.into(), socket, part, shared);
+                let worker = Worker::new(&plan, index, socket, service.as_ref(), ring, shared);
                 // The other end of the channel waits for this result.
                 let worker = worker.map_err(|error| outbox.send(Err(error))).ok()?;
                 let _ = outbox.send(Ok(()));
@@ -201,12 +200,14 @@ impl Worker {
     /// Makes the poller and the memory, on the thread that uses them.
     fn new(
         plan: &Plan,
-        index: u32,
+        index: u16,
         mut socket: Socket,
-        part: Option<StagePart>,
+        service: Option<&Service>,
+        ring: ForwardQueue<WorkerState>,
         shared: Arc<Shared>,
     ) -> Result<Self, Error> {
-        let pinned = plan.core(index as usize).map_or(Ok(()), host::pin_current_thread);
+        let place = usize::from(index);
+        let pinned = plan.core(place).map_or(Ok(()), host::pin_current_thread);
         pinned.map_err(|error| Error::Usage(format!("--pin: {error}")))?;
         let no_descriptor = |error| Error::for_threads(plan.threads, &error);
         let unusable = |error: ConfigError| Error::Usage(format!("--{error}"));
@@ -215,20 +216,22 @@ impl Worker {
         let config = ReceiverConfig::default().drain(plan.drain.into()).gro(plan.gro.into());
         let receiver = Receiver::new(&mut socket, &config.max_datagram_bytes(MAX_BYTES)).map_err(unusable)?;
         let waiter = Waiter::new(plan.wait).map_err(unusable)?;
-        let stage: Box<dyn ThreadStage> = match part {
+        let stage: Box<dyn ThreadStage> = match service {
             None => Box::new(PlainStage { stage: plan.stage, checksum: 0 }),
-            Some(part) if plan.stage == Stage::Open => Box::new(OpenStage::new(part).map_err(Error::Usage)?),
-            Some(part) => {
+            Some(service) if plan.stage == Stage::Open => {
+                Box::new(OpenStage::new(service, index).map_err(Error::Usage)?)
+            }
+            Some(service) => {
                 let has_gso = socket.granted().has_gso;
-                Box::new(DeliverStage::new(part, has_gso).map_err(Error::Usage)?)
+                Box::new(DeliverStage::new(service, index, ring, has_gso).map_err(Error::Usage)?)
             }
         };
-        let state = Arc::clone(&shared.states[index as usize]);
+        let state = Arc::clone(&shared.states[place]);
         state.thread_id.store(host::current_thread_id().unwrap_or(0), Ordering::Release);
         let _ = state.waker.set(poller.waker());
         // With GRO, only the gaps in the flows show how much was lost, so flows are followed in the raw stage too.
         let book = ThreadBook::new(plan.stage != Stage::Raw || plan.may_see_trains());
-        Ok(Self { index, shared, state, socket, poller, receiver, waiter, stage, book })
+        Ok(Self { index: index.into(), shared, state, socket, poller, receiver, waiter, stage, book })
     }
 
     /// Receives until the group stops or the socket fails.

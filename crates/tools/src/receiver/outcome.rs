@@ -18,7 +18,7 @@ use crate::report::{
     Accounting, Granted, KERNEL_RECEIVE_QUEUE, LIMITED_BY_PROVIDER, LIMITED_BY_SENDER, Latency, Messages,
     Report, Scope, ThreadReport,
 };
-use crate::table::thousands;
+use crate::table::{named, thousands};
 
 /// The name of datagrams so far behind in their flow that a second copy cannot be detected.
 const TOO_OLD: &str = "too_old";
@@ -66,7 +66,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub(super) fn of(plan: &Plan, measured: &Measured, totals: &[WorkerTotals]) -> Self {
-        let flows = flow_totals(totals, measured.traffic.flows);
+        let flows = flow_totals(totals, measured.traffic.load.flows);
         let has_messages = measured.finished.messages.is_some();
         // Duplicates and order of messages are checked against the promise of their mode.
         let sums = flows.as_ref().filter(|_| !has_messages).map(|flows| flows.iter().sum::<FlowCount>());
@@ -87,7 +87,7 @@ impl Outcome {
         // Acks or memory that hold the sender back are the limit of neither end.
         let is_held_back = messages.as_ref().is_some_and(Messages::is_held_back);
         let overflows = measured.kernel_drops().unwrap_or(0);
-        let limit = limited_by(&books, overflows, rates, traffic.rate == 0 || finished.late);
+        let limit = limited_by(&books, overflows, rates, traffic.load.rate == 0 || finished.late);
         let limit = limit.filter(|_| !is_held_back);
         notes.extend(sender_notes(finished));
         notes.extend(plan.may_see_trains().then(|| TRAINS.to_owned()));
@@ -107,7 +107,7 @@ impl Outcome {
             sender_cpu_s: (finished.cpu_ns > 0).then(|| Duration::from_nanos(finished.cpu_ns).as_secs_f64()),
             foreign,
             latency_ns: latency(totals),
-            offered: (traffic.rate > 0 && !has_messages).then_some(finished.offered),
+            offered: (traffic.load.rate > 0 && !has_messages).then_some(finished.offered),
             limited_by: limit.map(str::to_owned),
             duplicated: sums.map(|sums| sums.duplicated),
             reordered: sums.map(|sums| sums.reordered),
@@ -294,12 +294,9 @@ fn latency(totals: &[WorkerTotals]) -> Option<Latency> {
 }
 
 fn sender_notes(finished: &Finished) -> Vec<String> {
-    let mut notes = Vec::new();
-    let errors: Vec<String> =
-        finished.errors.iter().map(|(name, count)| format!("{name} {}", thousands(*count))).collect();
-    if !errors.is_empty() {
-        notes.push(format!("the sender's kernel refused some datagrams: {}", errors.join(", ")));
-    }
+    let errors = named(&finished.errors);
+    let errors = errors.map(|errors| format!("the sender's kernel refused some datagrams: {errors}"));
+    let mut notes = Vec::from_iter(errors);
     let Some(messages) = &finished.messages else { return notes };
     if messages.blocked > 0 {
         notes.push(format!(
