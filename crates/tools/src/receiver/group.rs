@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use drumfire::worker::{ForwardQueue, forward_queues};
 use drumfire_socket::{
-    ConfigError, DrainEnd, DropMeter, DropReason, Fault, GroupConfig, Poller, ReceiveCounts, Receiver,
+    ConfigError, DrainEnd, DropMeter, DropReason, GroupConfig, Poller, ReceiveCounts, Receiver,
     ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Waiter, monotonic_time,
 };
 use rustix::io::Errno;
@@ -40,7 +40,7 @@ pub(super) struct WorkerGroup {
     pub(super) address: SocketAddr,
     pub(super) shared: Arc<Shared>,
     /// Each returns `None` if it could not start.
-    threads: Vec<JoinHandle<Option<WorkerTotals>>>,
+    threads: Vec<JoinHandle<Option<ThreadBook>>>,
     granted: Granted,
 }
 
@@ -119,8 +119,8 @@ impl WorkerGroup {
         times.max().unwrap_or(0)
     }
 
-    /// Ends the threads and returns their totals by index.
-    pub(super) fn stop(self) -> Vec<WorkerTotals> {
+    /// Ends the threads and returns their books by index.
+    pub(super) fn stop(self) -> Vec<ThreadBook> {
         self.shared.is_stopping.store(true, Ordering::Release);
         self.shared.wake();
         self.threads.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
@@ -173,7 +173,6 @@ fn granted(sockets: &[Socket]) -> Granted {
 }
 
 struct Worker {
-    index: u32,
     shared: Arc<Shared>,
     state: Arc<WorkerState>,
     socket: Socket,
@@ -182,18 +181,6 @@ struct Worker {
     waiter: Waiter,
     stage: Box<dyn ThreadStage>,
     book: ThreadBook,
-}
-
-/// The totals of a thread, after it ended.
-pub(super) struct WorkerTotals {
-    pub(super) index: u32,
-    /// Receive calls of the session, empty ones too.
-    pub(super) calls: u64,
-    /// Datagrams of the session that the socket dropped because their control data did not fit.
-    pub(super) truncated: u64,
-    pub(super) book: ThreadBook,
-    /// Set if the thread ended on its own.
-    pub(super) fault: Option<Fault>,
 }
 
 impl Worker {
@@ -230,20 +217,19 @@ impl Worker {
         state.thread_id.store(host::current_thread_id().unwrap_or(0), Ordering::Release);
         let _ = state.waker.set(poller.waker());
         // With GRO, only the gaps in the flows show how much was lost, so flows are followed in the raw stage too.
-        let book = ThreadBook::new(plan.stage != Stage::Raw || plan.may_see_trains());
-        Ok(Self { index: index.into(), shared, state, socket, poller, receiver, waiter, stage, book })
+        let book = ThreadBook::new(index.into(), plan.stage != Stage::Raw || plan.may_see_trains());
+        Ok(Self { shared, state, socket, poller, receiver, waiter, stage, book })
     }
 
     /// Receives until the group stops or the socket fails.
-    fn run(self) -> WorkerTotals {
-        let Self { index, shared, state, mut socket, mut poller, .. } = self;
+    fn run(self) -> ThreadBook {
+        let Self { shared, state, mut socket, mut poller, .. } = self;
         let Self { mut receiver, mut waiter, mut stage, mut book, .. } = self;
         let mut before = ReceiveCounts::default();
         let mut is_more_waiting = false;
-        let mut fault = None;
         while !shared.is_stopping.load(Ordering::Acquire) {
             if let Err(error) = waiter.wait(&mut poller, stage.due_in(), is_more_waiting) {
-                fault = Some(error);
+                book.fault = Some(error);
                 break;
             }
             if !book.has_session()
@@ -270,7 +256,7 @@ impl Worker {
             }
             is_more_waiting = end.is_more_waiting();
             if let DrainEnd::Closed(error) = end {
-                fault = Some(error);
+                book.fault = Some(error);
                 break;
             }
         }
@@ -280,8 +266,8 @@ impl Worker {
         for reason in [DropReason::Empty, DropReason::Truncated, DropReason::Overlong] {
             book.stray(reason.name(), dropped(reason));
         }
-        let truncated = dropped(DropReason::ControlTruncated);
-        WorkerTotals { index, calls: counts.calls - before.calls, truncated, book, fault }
+        (book.calls, book.truncated) = (counts.calls - before.calls, dropped(DropReason::ControlTruncated));
+        book
     }
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use drumfire_socket::DropReason;
 use hdrhistogram::Histogram;
 
-use super::group::WorkerTotals;
 use super::plan::Plan;
 use super::promise::{self, Delivery};
+use super::stages::ThreadBook;
 use super::state::GroupSample;
 use crate::cli::Traffic;
 use crate::control::Finished;
@@ -65,7 +65,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn of(plan: &Plan, measured: &Measured, totals: &[WorkerTotals]) -> Self {
+    pub(super) fn of(plan: &Plan, measured: &Measured, totals: &[ThreadBook]) -> Self {
         let flows = flow_totals(totals, measured.traffic.load.flows);
         let has_messages = measured.finished.messages.is_some();
         // Duplicates and order of messages are checked against the promise of their mode.
@@ -79,8 +79,8 @@ impl Outcome {
         let mut foreign = strays(totals);
         let books = books(measured, totals, received, flows.as_deref(), &mut foreign, &mut notes);
         let Measured { traffic, finished, scope, window, rates, granted, .. } = measured;
-        let deliveries: Vec<_> = totals.iter().filter_map(|totals| totals.book.delivery.as_ref()).collect();
-        let delivered = totals.iter().map(|totals| totals.book.ours).sum();
+        let deliveries: Vec<_> = totals.iter().filter_map(|totals| totals.delivery.as_ref()).collect();
+        let delivered = totals.iter().map(|totals| totals.ours).sum();
         let messages = flows.as_ref().and_then(|flows| {
             promise::messages(traffic, finished, *scope, received, delivered, flows, &deliveries)
         });
@@ -125,7 +125,7 @@ impl Outcome {
 /// The books of datagrams. Drops of other programs' datagrams are added to `foreign`.
 fn books(
     measured: &Measured,
-    totals: &[WorkerTotals],
+    totals: &[ThreadBook],
     received: u64,
     flows: Option<&[FlowCount]>,
     foreign: &mut BTreeMap<String, u64>,
@@ -137,7 +137,7 @@ fn books(
     let mut books = Accounting::new(finished.sent, received).within(*scope);
     let too_old = flows.map_or(0, |flows| flows.iter().sum::<FlowCount>().too_old);
     let truncated = totals.iter().map(|totals| totals.truncated).sum();
-    let deliveries = totals.iter().filter_map(|totals| totals.book.delivery.as_ref());
+    let deliveries = totals.iter().filter_map(|totals| totals.delivery.as_ref());
     let dropped = deliveries.flat_map(Delivery::drops);
     let own =
         [(TOO_OLD, if has_messages { 0 } else { too_old }), (DropReason::ControlTruncated.name(), truncated)];
@@ -243,23 +243,23 @@ fn is_flat(rates: &[Vec<u64>]) -> bool {
 }
 
 /// Arrivals outside the books, by name: unusable datagrams, and datagrams of other programs or earlier runs.
-pub(super) fn strays(totals: &[WorkerTotals]) -> BTreeMap<String, u64> {
+pub(super) fn strays(totals: &[ThreadBook]) -> BTreeMap<String, u64> {
     let mut strays = BTreeMap::new();
-    for (name, count) in totals.iter().flat_map(|totals| &totals.book.strays) {
+    for (name, count) in totals.iter().flat_map(|totals| &totals.strays) {
         *strays.entry((*name).to_owned()).or_default() += count;
     }
     strays
 }
 
-fn flow_totals(totals: &[WorkerTotals], flows: u32) -> Option<Vec<FlowCount>> {
+fn flow_totals(totals: &[ThreadBook], flows: u32) -> Option<Vec<FlowCount>> {
     let mut sum = vec![FlowCount::default(); flows as usize];
     for totals in totals {
-        flows::add(&mut sum, totals.book.flows()?);
+        flows::add(&mut sum, totals.flows()?);
     }
     Some(sum)
 }
 
-fn threads(totals: &[WorkerTotals], measured: &Measured, cpu: &[Option<ThreadSample>]) -> Vec<ThreadReport> {
+fn threads(totals: &[ThreadBook], measured: &Measured, cpu: &[Option<ThreadSample>]) -> Vec<ThreadReport> {
     let queues = |index: usize| measured.last.queues.get(index)?.zip(*measured.first.queues.get(index)?);
     let threads = totals.iter().map(|totals| {
         let place = totals.index as usize;
@@ -275,16 +275,16 @@ fn threads(totals: &[WorkerTotals], measured: &Measured, cpu: &[Option<ThreadSam
 }
 
 /// Datagrams of the books that a thread received. Each counts once if its stage detects duplicates.
-fn received(totals: &WorkerTotals) -> u64 {
-    if let Some(delivery) = &totals.book.delivery {
+fn received(totals: &ThreadBook) -> u64 {
+    if let Some(delivery) = &totals.delivery {
         return delivery.packets();
     }
-    let flows = totals.book.flows();
-    flows.map_or(totals.book.ours, |flows| flows.iter().map(FlowCount::unique).sum())
+    let flows = totals.flows();
+    flows.map_or(totals.ours, |flows| flows.iter().map(FlowCount::unique).sum())
 }
 
-fn latency(totals: &[WorkerTotals]) -> Option<Latency> {
-    let histograms = totals.iter().filter_map(|totals| totals.book.latency.clone());
+fn latency(totals: &[ThreadBook]) -> Option<Latency> {
+    let histograms = totals.iter().filter_map(|totals| totals.latency.clone());
     let sum = histograms.reduce(|mut sum: Histogram<u64>, histogram| {
         // All have the same bounds, so that adding cannot fail.
         let _ = sum.add(histogram);

@@ -10,10 +10,11 @@ use drumfire_crypto::{Entropy, Secret};
 use drumfire_socket::ReuseportGroup;
 use drumfire_wire::{RoutingTag, SteeringError, SteeringSecret};
 
-use super::group::{WorkerGroup, WorkerTotals};
+use super::group::WorkerGroup;
 use super::outcome::{self, Measured, Outcome};
 use super::plan::Plan;
 use super::service::{Service, random_bytes};
+use super::stages::ThreadBook;
 use super::state::{GroupSample, ReceiverSource, Session};
 use crate::choices::Steer;
 use crate::clock;
@@ -114,7 +115,7 @@ impl BoundReceiver {
         let session = self.session(on_note, is_stopped);
         let Self { plan, group, .. } = self;
         let totals = group.stop();
-        for WorkerTotals { index, fault, .. } in &totals {
+        for ThreadBook { index, fault, .. } in &totals {
             if let Some(fault) = fault {
                 return Err(Error::Thread(format!("receiver thread {index} lost its socket: {fault}")));
             }
