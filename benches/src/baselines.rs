@@ -81,7 +81,7 @@ impl CLoop {
         let fail = |error: Error| error.to_string();
         end.welcome(Welcome {
             version: control::VERSION,
-            ids: vec![RouteId::default(); end.hello.traffic.flows as usize],
+            ids: vec![RouteId::default(); end.hello.traffic.load.flows as usize],
             sealed: None,
         })
         .map_err(fail)?;

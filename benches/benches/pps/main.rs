@@ -23,9 +23,9 @@ use drumfire_benches::{
     Arm, Bench, Extent, Measured, Plan, Program, SENDER, Values, cell, interleave, part, send, start_sender,
 };
 use drumfire_tools::choices::{Gro, SendMode, Stage, Steer};
-use drumfire_tools::cli::Traffic;
+use drumfire_tools::cli::{Load, Traffic};
 use drumfire_tools::host;
-use drumfire_tools::receiver::{BoundReceiver, Observer, Outcome, Plan as Receiver};
+use drumfire_tools::receiver::{BoundReceiver, Outcome, Plan as Receiver};
 
 fn main() -> ExitCode {
     let parts =
@@ -77,7 +77,8 @@ impl Setup {
         receiver.stage = Stage::Raw;
         receiver.receive_buffer_bytes = Some(RECEIVE_BUFFER_BYTES);
         receiver.cores = self.cores.iter().copied().take(1).collect();
-        let traffic = Traffic { threads: 1, flows, size, rate, send, secs: self.window, pin: Some(1) };
+        let load = Load { flows, size, rate, send };
+        let traffic = Traffic { threads: 1, load, secs: self.window, pin: Some(1) };
         Run { receiver, traffic }
     }
 
@@ -104,8 +105,7 @@ impl Run {
         let sender = start_sender(receiver.address(), &self.traffic)?;
         // The sender prints a line at its end, after it has the books of the receiver.
         let is_stopped = || sender.line_within(Duration::ZERO).is_err();
-        let mut observer = Observer { on_second: &mut |_| {}, on_note: &mut |_| {}, is_stopped: &is_stopped };
-        let outcome = receiver.serve(&mut observer).map_err(|error| error.to_string())?;
+        let outcome = receiver.serve(&mut |_| {}, &is_stopped).map_err(|error| error.to_string())?;
         sender.finish()?;
         Ok(outcome)
     }

@@ -13,7 +13,6 @@ use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Parser};
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +26,7 @@ pub(crate) use keys::{Keygen, KeysArgs, Token as TokenArgs, Top as TopArgs};
 pub(crate) use receiver::ReceiverArgs;
 
 /// Reads a command line that does not begin with the name of the program.
-fn parse<P: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<(P, ArgMatches), clap::Error> {
+fn parse<P: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<(P, ArgMatches), Error> {
     let command = P::command().mut_args(take_negative_numbers);
     let command = command.mut_subcommands(|command| command.mut_args(take_negative_numbers));
     let name = OsString::from(command.get_name());
@@ -41,19 +40,9 @@ fn take_negative_numbers(arg: Arg) -> Arg {
     arg.allow_negative_numbers(has_value)
 }
 
-impl Error {
-    /// The error as one of the command line of `P`.
-    fn of_command<P: Parser>(self) -> clap::Error {
-        P::command().error(ErrorKind::ValueValidation, self)
-    }
-}
-
-/// The traffic of one sender: on the command line, in its hello, and in its report.
-#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Traffic {
-    /// Threads that send, at most one per flow
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number(1..=MAX_THREADS))]
-    pub threads: u32,
+/// The load of a sender, for a run of any length.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
     /// Flows, each with its own socket
     #[arg(long, value_name = "N", default_value = "64", value_parser = number(1..=MAX_FLOWS))]
     pub flows: u32,
@@ -66,6 +55,18 @@ pub struct Traffic {
     /// How datagrams are handed to the kernel; single is what separate clients cost a receiver
     #[arg(long, value_name = "MODE", default_value = "single")]
     pub send: SendMode,
+}
+
+/// The traffic of one sender: on the command line, in its hello, and in its report.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Threads that send, at most one per flow
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number(1..=MAX_THREADS))]
+    pub threads: u32,
+    /// The load of all threads together
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub load: Load,
     /// How long to send
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = values::run_time)]
     #[serde(with = "values::in_seconds")]
@@ -79,7 +80,7 @@ pub struct Traffic {
 impl Traffic {
     /// Checks that every thread has a flow to send.
     fn check(&self, threads_flag: &str) -> Result<(), Error> {
-        let Self { threads, flows, .. } = self;
+        let Self { threads, load: Load { flows, .. }, .. } = self;
         if threads <= flows {
             return Ok(());
         }
@@ -105,9 +106,9 @@ pub(crate) struct SenderArgs {
 
 impl SenderArgs {
     /// Reads the command line, without the name of the program.
-    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, Error> {
         let (args, _) = parse::<Self>(args)?;
-        args.traffic.check("--threads").map_err(Error::of_command::<Self>)?;
+        args.traffic.check("--threads")?;
         Ok(args)
     }
 

@@ -11,9 +11,8 @@
 //! | sender | `finished` | it has sent its last datagram |
 //! | receiver | `books` | its queues are empty |
 //!
-//! Lines have a maximum length, and fields from the peer are checked. Nothing here starts a thread or reads a clock: every wait
-//! takes a `keep_waiting`, which is called after each read. The connection is neither encrypted nor authenticated, so the port
-//! belongs in a trusted network.
+//! Lines have a maximum length, and fields from the peer are checked. Nothing here reads a clock: every wait takes a `keep_waiting`,
+//! which is called between its steps. The connection is neither encrypted nor authenticated, so the port belongs in a trusted network.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
@@ -23,8 +22,9 @@ mod message;
 mod tests;
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead as _, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, printable};
@@ -38,7 +38,10 @@ pub const VERSION: u32 = 6;
 /// The maximum length of a line in bytes, without its newline: room for 65,536 ids, or for 131,072 counters.
 pub const MAX_LINE_BYTES: usize = 3 * 1024 * 1024;
 
-/// The read timeout of the stream: how long a wait lasts before it asks its caller whether to go on.
+/// The bytes of the longest line with its newline.
+const READ_BYTES: u64 = MAX_LINE_BYTES as u64 + 1;
+
+/// How long a wait lasts before it asks its caller whether to go on.
 const STEP: Duration = Duration::from_millis(20);
 
 /// How long connecting, or one write, may block before the connection counts as broken.
@@ -50,15 +53,12 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of connections without a hello. More wait in the backlog of the listener.
 const MAX_PENDING: usize = 16;
 
-/// The maximum number of bytes of one read.
-const READ_BYTES: usize = 64 * 1024;
-
-/// A stream of lines. Reads end after the read timeout of the stream.
+/// One end of a connection. A thread reads its lines, so that a peer that sends byte by byte blocks no wait.
 #[derive(Debug)]
-struct Channel<S = TcpStream> {
-    stream: BufReader<S>,
-    /// The line that is being received.
-    line: Vec<u8>,
+struct Channel {
+    stream: TcpStream,
+    /// The lines without their newlines. The thread reads the next one when the last one was taken.
+    lines: Receiver<io::Result<Vec<u8>>>,
 }
 
 /// The end of a sender that the receiver has accepted.
@@ -85,76 +85,8 @@ pub struct ReceiverEnd {
 #[derive(Debug)]
 pub struct ControlPort {
     listener: TcpListener,
-    pending: VecDeque<Pending>,
-}
-
-#[derive(Debug)]
-struct Pending {
-    channel: Channel,
-    peer: SocketAddr,
-    deadline: Instant,
-}
-
-impl<S: Read> Channel<S> {
-    fn over(stream: S) -> Self {
-        Self { stream: BufReader::with_capacity(READ_BYTES, stream), line: Vec::new() }
-    }
-
-    /// Returns the next line without its newline, or `None` if it is not whole yet. It reads once, so that a peer that sends byte
-    /// by byte does not block the caller.
-    fn poll_line(&mut self, waiting_for: &'static str) -> Result<Option<Vec<u8>>, Error> {
-        let bytes = match self.stream.fill_buf() {
-            Ok([]) => return Err(closed_early(waiting_for)),
-            Ok(bytes) => bytes,
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {
-                    return Ok(None);
-                }
-                _ => return Err(broken(&error, waiting_for)),
-            },
-        };
-        let mut parts = bytes.split_inclusive(|byte| *byte == b'\n');
-        let part = parts.next().unwrap_or_default();
-        let text = part.strip_suffix(b"\n");
-        let is_whole = text.is_some();
-        self.line.extend_from_slice(text.unwrap_or(part));
-        let taken = part.len();
-        self.stream.consume(taken);
-        if self.line.len() > MAX_LINE_BYTES {
-            return Err(line_too_long());
-        }
-        Ok(is_whole.then(|| std::mem::take(&mut self.line)))
-    }
-
-    /// Returns the next message, or `None` if it has not arrived.
-    fn poll(&mut self, name: &'static str) -> Result<Option<Message>, Error> {
-        self.poll_line(name)?.map(|line| parse(name, &line)).transpose()
-    }
-
-    /// Waits for a message. Returns `None` if `keep_waiting` returns false.
-    fn wait(
-        &mut self,
-        name: &'static str,
-        mut keep_waiting: impl FnMut() -> bool,
-    ) -> Result<Option<Message>, Error> {
-        loop {
-            let message = self.poll(name)?;
-            if message.is_some() || !keep_waiting() {
-                return Ok(message);
-            }
-        }
-    }
-}
-
-impl<S: Write> Channel<S> {
-    fn send(&mut self, name: &'static str, message: &Message) -> Result<(), Error> {
-        let mut line = serde_json::to_vec(message).map_err(Error::run)?;
-        if line.len() > MAX_LINE_BYTES {
-            return Err(line_too_long());
-        }
-        line.push(b'\n');
-        self.stream.get_mut().write_all(&line).map_err(|error| broken(&error, name))
-    }
+    /// Connections without a hello, each with the address of its peer and the deadline for the hello.
+    pending: VecDeque<(Channel, SocketAddr, Instant)>,
 }
 
 impl Channel {
@@ -162,13 +94,20 @@ impl Channel {
         // Some systems copy the mode of the listener to the accepted stream.
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(STEP))?;
         stream.set_write_timeout(Some(IO_TIMEOUT))?;
-        Ok(Self::over(stream))
-    }
-
-    fn stream(&self) -> &TcpStream {
-        self.stream.get_ref()
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let (outbox, lines) = sync_channel(0);
+        let read = move || {
+            loop {
+                let line = read_line(&mut reader);
+                let is_last = line.is_err();
+                if outbox.send(line).is_err() || is_last {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("control-lines".to_owned()).spawn(read)?;
+        Ok(Self { stream, lines })
     }
 
     /// Connects to the first of `addresses` that accepts.
@@ -187,6 +126,61 @@ impl Channel {
         }
         Err(failure)
     }
+
+    /// Returns the next message, or `None` if it does not arrive in this time.
+    fn poll(&mut self, name: &'static str, time: Duration) -> Result<Option<Message>, Error> {
+        match self.lines.recv_timeout(time) {
+            Ok(line) => parse(name, &line.map_err(|error| broken(&error, name))?).map(Some),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(broken(&io::ErrorKind::NotConnected.into(), name)),
+        }
+    }
+
+    /// Waits for a message. Returns `None` if `keep_waiting` returns false.
+    fn wait(
+        &mut self,
+        name: &'static str,
+        mut keep_waiting: impl FnMut() -> bool,
+    ) -> Result<Option<Message>, Error> {
+        loop {
+            let message = self.poll(name, STEP)?;
+            if message.is_some() || !keep_waiting() {
+                return Ok(message);
+            }
+        }
+    }
+
+    fn send(&mut self, name: &'static str, message: &Message) -> Result<(), Error> {
+        let line = to_line(message).map_err(|error| broken(&error, name))?;
+        self.stream.write_all(&line).map_err(|error| broken(&error, name))
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // This ends the read of the thread. It fails if the peer has closed the connection.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// Reads a line, and removes its newline. It stores no more of a longer one than a line may have.
+fn read_line(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    reader.take(READ_BYTES).read_until(b'\n', &mut line)?;
+    if line.pop_if(|byte| *byte == b'\n').is_some() {
+        return Ok(line);
+    }
+    let is_too_long = line.len() > MAX_LINE_BYTES;
+    Err(if is_too_long { io::ErrorKind::FileTooLarge } else { io::ErrorKind::UnexpectedEof }.into())
+}
+
+fn to_line(message: &Message) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(message)?;
+    if line.len() > MAX_LINE_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    line.push(b'\n');
+    Ok(line)
 }
 
 impl SenderEnd {
@@ -206,8 +200,8 @@ impl SenderEnd {
             Some(Message::Welcome(welcome)) => welcome,
             other => return Err(unexpected("welcome", other)),
         };
-        welcome.check(hello.traffic.flows).map_err(|problem| malformed("welcome", problem))?;
-        let peer = channel.stream().peer_addr().map_err(|error| broken(&error, "started"))?;
+        welcome.check(hello.traffic.load.flows).map_err(|problem| malformed("welcome", problem))?;
+        let peer = channel.stream.peer_addr().map_err(|error| broken(&error, "started"))?;
         Ok((Self { channel, peer }, welcome))
     }
 
@@ -220,9 +214,9 @@ impl SenderEnd {
         self.channel.send("started", &Message::Started)
     }
 
-    /// Returns whether the receiver asked to stop early. It waits for one read timeout.
+    /// Returns whether the receiver asked to stop early. It waits for one step.
     pub(crate) fn is_asked_to_stop(&mut self) -> Result<bool, Error> {
-        match self.channel.poll("stop")? {
+        match self.channel.poll("stop", STEP)? {
             None => Ok(false),
             Some(Message::Stop) => Ok(true),
             other => Err(unexpected("stop", other)),
@@ -272,15 +266,11 @@ impl ControlPort {
     pub fn next_sender(&mut self, now: Instant, on_note: &mut dyn FnMut(&str)) -> Option<ReceiverEnd> {
         self.accept_all(now);
         for _ in 0..self.pending.len() {
-            let mut next = self.pending.pop_front()?;
-            let polled = next.poll_hello();
-            if matches!(polled, Ok(None)) && now < next.deadline {
-                self.pending.push_back(next);
-                continue;
-            }
-            let hello = polled.and_then(|hello| hello.ok_or_else(|| timed_out("hello")));
-            match hello.and_then(|hello| next.into_end(hello)) {
-                Ok(end) => return Some(end),
+            let (mut channel, peer, deadline) = self.pending.pop_front()?;
+            match poll_hello(&mut channel) {
+                Ok(Some(hello)) => return Some(ReceiverEnd { channel, hello, peer, has_messages: false }),
+                Ok(None) if now < deadline => self.pending.push_back((channel, peer, deadline)),
+                Ok(None) => on_note(&format!("a connection was refused: {}", timed_out("hello"))),
                 Err(error) => on_note(&format!("a connection was refused: {error}")),
             }
         }
@@ -301,36 +291,26 @@ impl ControlPort {
         }
         while self.pending.len() < MAX_PENDING {
             let Ok((stream, peer)) = self.listener.accept() else { return };
-            // A stream whose reads would block the others is dropped.
-            if let Ok(channel) = Channel::new(stream)
-                && channel.stream().set_nonblocking(true).is_ok()
-            {
+            // Without a descriptor or a thread for it, a connection is dropped.
+            if let Ok(channel) = Channel::new(stream) {
                 let deadline = now.checked_add(HELLO_TIMEOUT).unwrap_or(now);
-                self.pending.push_back(Pending { channel, peer, deadline });
+                self.pending.push_back((channel, peer, deadline));
             }
         }
     }
 }
 
-impl Pending {
-    /// Returns the hello once it has arrived. The sender of an invalid hello receives a `refused`.
-    fn poll_hello(&mut self) -> Result<Option<Hello>, Error> {
-        let hello = self.channel.poll("hello").and_then(|message| match message {
-            None => Ok(None),
-            Some(Message::Hello(hello)) => {
-                hello.check().map_err(|problem| malformed("hello", problem))?;
-                Ok(Some(hello))
-            }
-            Some(_) => Err(out_of_turn("hello")),
-        });
-        hello.inspect_err(|error| refuse(&mut self.channel, &error.to_string()))
-    }
-
-    fn into_end(self, hello: Hello) -> Result<ReceiverEnd, Error> {
-        let Self { channel, peer, .. } = self;
-        channel.stream().set_nonblocking(false).map_err(|error| broken(&error, "welcome"))?;
-        Ok(ReceiverEnd { channel, hello, peer, has_messages: false })
-    }
+/// Returns the hello once it has arrived. The sender of an invalid hello receives a `refused`.
+fn poll_hello(channel: &mut Channel) -> Result<Option<Hello>, Error> {
+    let hello = channel.poll("hello", Duration::ZERO).and_then(|message| match message {
+        None => Ok(None),
+        Some(Message::Hello(hello)) => {
+            hello.check().map_err(|problem| malformed("hello", problem))?;
+            Ok(Some(hello))
+        }
+        Some(_) => Err(out_of_turn("hello")),
+    });
+    hello.inspect_err(|error| refuse(channel, &error.to_string()))
 }
 
 /// Sends a reason that says what to do.
@@ -346,7 +326,7 @@ impl ReceiverEnd {
     ///
     /// There is not one id per flow, or how the connection ended.
     pub fn welcome(&mut self, welcome: Welcome) -> Result<(), Error> {
-        welcome.check(self.hello.traffic.flows).map_err(|problem| malformed("welcome", problem))?;
+        welcome.check(self.hello.traffic.load.flows).map_err(|problem| malformed("welcome", problem))?;
         self.has_messages = welcome.sealed.is_some_and(|sealed| sealed.mode.has_messages());
         self.channel.send("welcome", &Message::Welcome(welcome))
     }
@@ -383,7 +363,7 @@ impl ReceiverEnd {
             None => return Ok(None),
             other => return Err(unexpected("finished", other)),
         };
-        finished.check(self.hello.traffic.flows).map_err(|problem| malformed("finished", problem))?;
+        finished.check(self.hello.traffic.load.flows).map_err(|problem| malformed("finished", problem))?;
         if finished.messages.is_some() != self.has_messages {
             let problem = "it has messages that were not asked for, or lacks those that were";
             return Err(malformed("finished", problem));
@@ -419,23 +399,10 @@ fn out_of_turn(name: &'static str) -> Error {
     malformed(name, "another message came first")
 }
 
-fn closed_early(waiting_for: &'static str) -> Error {
-    Error::run(format!(
-        "the other side closed the control connection before `{waiting_for}`: see what it printed, then start both again"
-    ))
-}
-
 /// The error of a wait for this message that the caller ended.
 pub(crate) fn timed_out(waiting_for: &'static str) -> Error {
     Error::run(format!(
         "the other side did not send `{waiting_for}` in time: see whether it still runs, then start both again"
-    ))
-}
-
-fn line_too_long() -> Error {
-    Error::run(format!(
-        "the other side sent a control line of more than {MAX_LINE_BYTES} bytes: only `sender` may connect to the port of a \
-         `receiver`"
     ))
 }
 
@@ -445,8 +412,15 @@ fn broken(error: &io::Error, waiting_for: &'static str) -> Error {
         | io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted
         | io::ErrorKind::NotConnected
-        | io::ErrorKind::WriteZero => closed_early(waiting_for),
+        | io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::WriteZero => Error::run(format!(
+            "the other side closed the control connection before `{waiting_for}`: see what it printed, then start both again"
+        )),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => timed_out(waiting_for),
+        io::ErrorKind::FileTooLarge => Error::run(format!(
+            "the other side sent a control line of more than {MAX_LINE_BYTES} bytes: only `sender` may connect to the port of a \
+             `receiver`"
+        )),
         _ => Error::run(format!(
             "the control connection failed ({error}): check the network, then start both again"
         )),

@@ -4,10 +4,9 @@ use std::fmt::{self, Display};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
+use clap::error::ErrorKind as ClapErrorKind;
 
-/// The exit code for bad input.
-pub const USAGE_EXIT_CODE: u8 = 2;
+use crate::limits::{DESCRIPTORS_PER_THREAD, OTHER_DESCRIPTORS};
 
 /// The reason why a program, a sender, or a receiver ends without success.
 #[derive(Debug)]
@@ -23,6 +22,21 @@ pub enum Error {
 }
 
 impl Error {
+    /// The exit code of a program that ends with this error: 2 for bad input, 1 for a run without closed books.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            // A command line without a command gets the help, which is no failure.
+            Self::CommandLine(error)
+                if !error.use_stderr()
+                    || error.kind() == ClapErrorKind::DisplayHelpOnMissingArgumentOrSubcommand =>
+            {
+                0
+            }
+            Self::CommandLine(_) | Self::Usage(_) => 2,
+            Self::Run(_) | Self::Thread(_) => 1,
+        }
+    }
+
     /// Makes the line `subject: problem; advice`. The subject is the flag, with its value if there is one.
     pub fn usage(subject: &str, problem: impl Display, advice: impl Display) -> Self {
         Self::Usage(printable(&format!("{subject}: {problem}; {advice}")))

@@ -135,16 +135,8 @@ pub struct ProcessClock;
 /// [`Error::Usage`], one line that names the core, when the process may not use it or there is none, and on
 /// systems that do not pin threads.
 pub fn pin_current_thread(core: usize) -> Result<(), Error> {
-    calls::pin_current_thread(core).map_err(|error| {
-        let others = match allowed_cores().as_deref() {
-            None | Some([]) => String::new(),
-            Some([only]) => format!("; this process may use core {only} alone"),
-            Some(cores @ [first, .., last]) => {
-                format!("; this process may use {} cores, from {first} to {last}", cores.len())
-            }
-        };
-        Error::Usage(format!("cannot pin a thread to core {core}: {error}{others}"))
-    })
+    let pinned = calls::pin_current_thread(core);
+    pinned.map_err(|error| Error::Usage(format!("cannot pin a thread to core {core}: {error}")))
 }
 
 /// Raises the limit of open files to `wanted`, or as far as the system allows.

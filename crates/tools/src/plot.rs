@@ -127,42 +127,32 @@ fn draw(
 /// The distance from the box beyond which a value is an outlier, in heights of the box.
 const FENCE: f64 = 1.5;
 
-/// The numbers of a box, in packets per second.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Summary {
-    /// The mean of the values.
-    pub mean: f64,
-    /// The lowest value that is no outlier.
-    pub low: f64,
-    /// A quarter of the values are at most this.
-    pub first: f64,
-    /// Half of the values are at most this.
-    pub median: f64,
-    /// Three quarters of the values are at most this.
-    pub third: f64,
-    /// The highest value that is no outlier.
-    pub high: f64,
-    /// The values beyond the whiskers, ascending.
-    pub outliers: Vec<f64>,
+/// The numbers of a box, in packets per second: its whiskers and quartiles, and the values beyond the whiskers, ascending.
+struct Summary {
+    low: f64,
+    first: f64,
+    median: f64,
+    third: f64,
+    high: f64,
+    outliers: Vec<f64>,
 }
 
 impl Summary {
     /// One summary per thread index, each over the seconds that have that thread.
-    pub fn of_each_thread(rates: &[Vec<u64>]) -> Vec<Self> {
+    fn of_each_thread(rates: &[Vec<u64>]) -> Vec<Self> {
         let threads = rates.iter().map(Vec::len).max().unwrap_or(0);
         let of_thread = |thread| rates.iter().filter_map(move |rates| rates.get(thread).copied());
         (0..threads).map(|thread| Self::of(of_thread(thread))).collect()
     }
 
     /// The highest value of all.
-    pub fn highest(&self) -> f64 {
+    fn highest(&self) -> f64 {
         self.outliers.last().copied().unwrap_or(0.0).max(self.high)
     }
 
     fn of(rates: impl Iterator<Item = u64>) -> Self {
         let mut values: Vec<f64> = rates.map(|pps| pps as f64).collect();
         values.sort_by(f64::total_cmp);
-        let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
         let [first, median, third] = [1, 2, 3].map(|quarter| quartile(&values, quarter));
         let reach = (third - first) * FENCE;
         let is_within = |value: &f64| (first - reach..=third + reach).contains(value);
@@ -170,7 +160,7 @@ impl Summary {
         // A quartile between two values may lie beyond the last value within reach.
         let low = within.first().map_or(first, |low| low.min(first));
         let high = within.last().map_or(third, |high| high.max(third));
-        Self { mean, low, first, median, third, high, outliers }
+        Self { low, first, median, third, high, outliers }
     }
 }
 
@@ -249,10 +239,9 @@ mod tests {
             (&[], [0.0; 5], &[]),
         ] {
             let summary = Summary::of(rates.iter().copied());
-            let Summary { mean, low, first, median, third, high, outliers: found } = &summary;
+            let Summary { low, first, median, third, high, outliers: found } = &summary;
             assert_eq!([*low, *first, *median, *third, *high], whiskers_and_quartiles, "{rates:?}");
             assert_eq!(found, outliers, "{rates:?}");
-            assert_eq!(*mean, rates.iter().sum::<u64>() as f64 / rates.len().max(1) as f64, "{rates:?}");
             assert_eq!(summary.highest(), rates.iter().copied().max().unwrap_or(0) as f64, "{rates:?}");
         }
     }

@@ -17,15 +17,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::error::ErrorKind;
-
 use crate::cli::{KeysArgs, SenderArgs};
-use crate::error::{Error, USAGE_EXIT_CODE};
+use crate::error::Error;
 use crate::report::Report;
 use crate::{sender, table};
-
-/// Exit code for a run without closed books.
-const RUN_EXIT_CODE: u8 = 1;
 
 /// Set by Ctrl-C. A program then ends its run and writes its report.
 static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -42,8 +37,7 @@ pub fn sender(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Runs `drumfire` with these arguments, the program's name first.
 pub fn drumfire(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args = KeysArgs::parse(args.into_iter().skip(1));
-    end(args.map_err(Error::from).and_then(keys::run))
+    end(KeysArgs::parse(args.into_iter().skip(1)).and_then(keys::run))
 }
 
 fn send(args: Vec<OsString>) -> Result<(), Error> {
@@ -65,20 +59,12 @@ fn write_report(report: &Report, json: Option<OutputFile>) -> Result<(), Error> 
 
 fn end(result: Result<(), Error>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
-    let code = match &error {
-        Error::CommandLine(error) => {
-            // A reader that closed the pipe is no reason to fail.
-            let _ = error.print();
-            // A command line without a command gets the help, which is no failure.
-            let is_help =
-                !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
-            return if is_help { ExitCode::SUCCESS } else { ExitCode::from(USAGE_EXIT_CODE) };
-        }
-        Error::Usage(_) => USAGE_EXIT_CODE,
-        Error::Run(_) | Error::Thread(_) => RUN_EXIT_CODE,
+    // A reader that closed the pipe is no reason to fail.
+    let _ = match &error {
+        Error::CommandLine(error) => error.print(),
+        line => writeln!(stderr(), "error: {line}"),
     };
-    let _ = writeln!(stderr(), "error: {error}");
-    ExitCode::from(code)
+    ExitCode::from(error.exit_code())
 }
 
 /// Makes Ctrl-C end the run with its report instead of killing the program.

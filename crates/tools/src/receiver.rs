@@ -16,5 +16,5 @@ mod state;
 
 pub use outcome::Outcome;
 pub use plan::Plan;
-pub use session::{BoundReceiver, Observer, Second};
+pub use session::BoundReceiver;
 pub use state::ReceiverSource;

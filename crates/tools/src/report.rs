@@ -254,7 +254,8 @@ pub(crate) const fn whole(number: f64) -> u64 {
     number as u64
 }
 
-fn per_second(count: u64, window_s: f64) -> f64 {
+/// Returns a rate per second; 0 over no time.
+pub(crate) fn per_second(count: u64, window_s: f64) -> f64 {
     if window_s > 0.0 { count as f64 / window_s } else { 0.0 }
 }
 
@@ -357,12 +358,5 @@ mod tests {
             (report.run_delay_share, report.steal_share) = (Some(run_delay), Some(steal));
             assert_eq!(report.is_void(), is_void);
         }
-    }
-
-    #[test]
-    fn the_spread_is_one_when_even() {
-        assert_eq!(spread_max_over_mean(&[5, 5, 5, 5]), Some(1.0));
-        assert_eq!(spread_max_over_mean(&[0, 20, 0, 0]), Some(4.0));
-        assert_eq!((spread_max_over_mean(&[0, 0]), spread_max_over_mean(&[])), (None, None));
     }
 }

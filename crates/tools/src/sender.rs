@@ -54,7 +54,7 @@ pub fn run(to: &[SocketAddr], traffic: &Traffic, is_stopped: &dyn Fn() -> bool) 
     })?;
     let drops = host::drops();
     let most = welcome.sealed.map(|sealed| sealed.mode.max_size());
-    if let Some(most) = most.filter(|most| !(SEALED_MIN_SIZE..=*most).contains(&traffic.size)) {
+    if let Some(most) = most.filter(|most| !(SEALED_MIN_SIZE..=*most).contains(&traffic.load.size)) {
         let range = format!("{SEALED_MIN_SIZE} to {most}");
         let problem = format!("the receiver's stage and mode take packets of {range} bytes");
         return Err(Error::usage("--size", problem, format!("give --size {range}")));
@@ -98,13 +98,15 @@ fn report(threads: Vec<ThreadReport>, finished: Finished, received: Report) -> R
 /// Starts the threads and waits until all sockets are ready. `ids` has the id of each flow.
 fn open_threads(run: &Arc<SenderRun>, ids: &[RouteId]) -> Result<Vec<JoinHandle<()>>, Error> {
     let Traffic { threads: count, pin, .. } = run.traffic;
-    let cores = pin.map_or_else(Vec::new, |first| cores_from(first as usize));
+    // The cores that this process may use, if threads are pinned.
+    let cores = pin.and_then(|_| host::allowed_cores()).unwrap_or_default();
     let (ready, answers) = channel();
     let mut threads = Vec::new();
     for index in 0..count {
         let flows = (0_u32..).zip(ids.iter().copied());
         let flows = flows.filter(|(flow, _)| *flow % count.max(1) == index).collect();
-        let core = cores.get(index as usize % cores.len().max(1)).copied();
+        let place = pin.unwrap_or(0) as usize + index as usize;
+        let core = cores.get(place % cores.len().max(1)).copied();
         let thread = SenderThread::new(Arc::clone(run), index, flows, core);
         let ready = ready.clone();
         let thread = std::thread::Builder::new()
@@ -145,16 +147,8 @@ fn join_threads(
     let (mut finished, threads) = run.take_totals();
     let done = finished.messages.as_ref().map_or(finished.sent, |messages| messages.sent);
     let offered = finished.messages.as_ref().map_or(finished.offered, |messages| messages.offered);
-    finished.late = run.traffic.rate > 0 && (done as f64) < offered as f64 * ON_TIME_SHARE;
+    finished.late = run.traffic.load.rate > 0 && (done as f64) < offered as f64 * ON_TIME_SHARE;
     (finished, threads)
-}
-
-/// The cores that this process may use, rotated so that the `first`-th comes first.
-fn cores_from(first: usize) -> Vec<usize> {
-    let mut cores = host::allowed_cores().unwrap_or_default();
-    let count = cores.len().max(1);
-    cores.rotate_left(first % count);
-    cores
 }
 
 /// Starts a sender on threads of this process, for a receiver at `bound` on this host. Without a receiver it ends on its own.

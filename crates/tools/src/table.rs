@@ -5,10 +5,8 @@
 
 mod text;
 
-use std::collections::BTreeMap;
-
 pub use text::{Align, LINE_WIDTH, TextTable, rounded, thousands};
-pub(crate) use text::{abbreviated, paragraph, plain_ascii, signed_thousands, wrapped};
+pub(crate) use text::{abbreviated, named, paragraph, plain_ascii, signed_thousands, wrapped};
 
 use crate::error::Error;
 use crate::report::{
@@ -183,13 +181,6 @@ fn messages(messages: &Messages) -> String {
         + &lines([("offered", offered), ("delivery", Some(delivery))])
 }
 
-/// Counts by name; `None` if there are none.
-fn named(counts: &BTreeMap<String, u64>) -> Option<String> {
-    let counts: Vec<String> =
-        counts.iter().map(|(name, count)| format!("{name} {}", thousands(*count))).collect();
-    (!counts.is_empty()).then(|| counts.join(", "))
-}
-
 fn figures(report: &Report) -> String {
     let offered = report.offered.map(|offered| {
         let share = share_of(report.books.sent as f64, offered);
@@ -300,6 +291,8 @@ fn or_dash<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::choices::Mode;
     use crate::report::{IN_LOST_DATAGRAMS, KERNEL_RECEIVE_QUEUE, Machine};

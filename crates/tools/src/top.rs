@@ -21,7 +21,7 @@ use crate::error::printable;
 
 pub(crate) use lines::plain;
 pub(crate) use screen::{Theme, run};
-use state::{Event, State};
+use state::State;
 
 /// The interval between two snapshots of the server.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
@@ -100,7 +100,7 @@ pub(crate) fn once(
         }
         match source(Command::Snapshot { order, limit: PEERS })? {
             Answer::Error { text } => return Err(printable(&text)),
-            answer => _ = state.update(Event::Answer(answer)),
+            answer => state.on_answer(answer),
         }
     }
     Ok(state)

@@ -11,6 +11,7 @@ use clap::{ArgGroup, Args, Parser};
 use drumfire::control::SurveyOrder;
 use drumfire::{PlayerId, ServerPublicKey};
 
+use crate::error::Error;
 use crate::values::{number, seconds};
 
 /// Keys and tokens for drumfire servers, and a view of running ones.
@@ -113,7 +114,7 @@ pub(crate) struct Token {
 
 impl KeysArgs {
     /// Reads the command line, without the name of the program.
-    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, Error> {
         super::parse(args).map(|(args, _)| args)
     }
 }

@@ -9,18 +9,18 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Parser};
 use serde_json::json;
 
-use crate::choices::{Drain, Gro, SendMode, Stage};
-use crate::cli::Traffic;
+use crate::choices::{Drain, Gro, Stage};
+use crate::cli::{Load, Traffic};
 use crate::error::Error;
 use crate::host;
-use crate::limits::{MAX_CORE, MAX_FLOWS, MAX_RATE, MAX_SIZE, MAX_THREADS, MIN_SIZE, SEALED_MIN_SIZE};
+use crate::limits::{MAX_CORE, MAX_THREADS, SEALED_MIN_SIZE};
 use crate::receiver::Plan;
 use crate::report::{Flags, flags_of};
 use crate::values::{self, number};
 
 /// Receives on N threads that share one UDP port, and accounts for every datagram.
 #[derive(Clone, Debug, PartialEq, Parser)]
-#[command(name = "receiver", version)]
+#[command(name = "receiver", version, mut_group("Load", |load| load.requires("with_sender")))]
 pub(crate) struct ReceiverArgs {
     #[command(flatten)]
     pub plan: Plan,
@@ -48,37 +48,24 @@ pub(crate) struct ReceiverArgs {
     /// Start a sender on this host too and stop with it
     #[arg(long)]
     pub with_sender: bool,
-    #[command(flatten)]
-    sender: SenderFlags,
+    /// Threads that send
+    #[arg(
+        long, value_name = "N", default_value = "1", value_parser = number(1..=MAX_THREADS), requires = "with_sender",
+        help_heading = WITH_SENDER
+    )]
+    sender_threads: u32,
+    #[command(flatten, next_help_heading = WITH_SENDER)]
+    load: Load,
 }
 
-/// The flags of the sender that `--with-sender` starts.
-#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
-#[command(next_help_heading = "Only with --with-sender")]
-#[group(requires = "with_sender")]
-struct SenderFlags {
-    /// Threads that send
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number(1..=MAX_THREADS))]
-    sender_threads: u32,
-    /// Flows, each with its own socket
-    #[arg(long, value_name = "N", default_value = "64", value_parser = number(1..=MAX_FLOWS))]
-    flows: u32,
-    /// Length of every datagram, with a --mode of one with a single message
-    #[arg(long, value_name = "BYTES", default_value = "128", value_parser = number(MIN_SIZE..=MAX_SIZE))]
-    size: u32,
-    /// Packets, or messages of a --mode, per second in all; 0 = as fast as possible
-    #[arg(long, value_name = "PPS", default_value = "100000", value_parser = number(0..=MAX_RATE))]
-    rate: u64,
-    /// How datagrams are handed to the kernel
-    #[arg(long, value_name = "MODE", default_value = "single")]
-    send: SendMode,
-}
+/// The heading of the flags of the sender that `--with-sender` starts.
+const WITH_SENDER: &str = "Only with --with-sender";
 
 impl ReceiverArgs {
     /// Reads the command line, without the name of the program.
-    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, Error> {
         let (mut args, matches) = super::parse::<Self>(args)?;
-        args.check(&matches).map_err(Error::of_command::<Self>)?;
+        args.check(&matches)?;
         if args.pin {
             args.plan.cores = host::allowed_cores().unwrap_or_default();
         }
@@ -87,13 +74,9 @@ impl ReceiverArgs {
 
     /// The traffic of the sender that `--with-sender` starts.
     pub(crate) fn traffic(&self) -> Option<Traffic> {
-        let SenderFlags { sender_threads, flows, size, rate, send } = self.sender;
         self.with_sender.then(|| Traffic {
-            threads: sender_threads,
-            flows,
-            size,
-            rate,
-            send,
+            threads: self.sender_threads,
+            load: self.load,
             secs: self.plan.secs.unwrap_or_default(),
             // The sender's threads begin on the core after the receiver's.
             pin: self.pin.then(|| self.plan.threads.min(MAX_CORE)),
@@ -103,18 +86,18 @@ impl ReceiverArgs {
     /// Returns the flags for the report, defaults included. The destinations of results are no part of the measurement.
     pub(crate) fn flags(&self) -> Flags {
         let Plan { bind, threads, drain, gro, wait, steer, secs, stage, suite, mode, .. } = &self.plan;
-        let mut shown = json!({
+        let shown = json!({
             "bind": bind, "threads": threads, "drain": drain, "gro": gro, "wait": wait.to_string(),
             "steer": steer, "pin": self.pin, "secs": secs.map(|secs| secs.as_secs_f64()), "stage": stage,
             "suite": stage.is_sealed().then_some(suite), "mode": (*stage == Stage::Deliver).then_some(mode),
             "receive_buffer": self.plan.receive_buffer_bytes, "with_sender": self.with_sender,
+            "sender_threads": self.with_sender.then_some(self.sender_threads),
         });
-        if let Some(Traffic { threads, flows, size, rate, send, .. }) = self.traffic() {
-            shown["sender_threads"] = threads.into();
-            (shown["flows"], shown["size"], shown["rate"]) = (flows.into(), size.into(), rate.into());
-            shown["send"] = send.name().into();
+        let mut flags = flags_of(&shown);
+        if self.with_sender {
+            flags.extend(flags_of(&self.load));
         }
-        flags_of(&shown)
+        flags
     }
 
     /// Checks the flags that depend on each other.
@@ -155,12 +138,12 @@ impl ReceiverArgs {
         traffic.check("--sender-threads")?;
         let Plan { stage, mode, .. } = self.plan;
         let most = mode.max_size();
-        if !stage.is_sealed() || (SEALED_MIN_SIZE..=most).contains(&traffic.size) {
+        if !stage.is_sealed() || (SEALED_MIN_SIZE..=most).contains(&traffic.load.size) {
             return Ok(());
         }
         let what = if mode.has_messages() { format!("mode {mode}") } else { format!("stage {stage}") };
         let problem = format!("the {what} takes packets of {SEALED_MIN_SIZE} to {most} bytes");
         let advice = format!("give --size {SEALED_MIN_SIZE} to {most}");
-        Err(Error::usage(&format!("--size {}", traffic.size), problem, advice))
+        Err(Error::usage(&format!("--size {}", traffic.load.size), problem, advice))
     }
 }

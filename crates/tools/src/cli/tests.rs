@@ -14,20 +14,20 @@ fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(|word| if word == "''" { "" } else { word }.into()).collect()
 }
 
-fn receiver(line: &str) -> Result<ReceiverArgs, clap::Error> {
+fn receiver(line: &str) -> Result<ReceiverArgs, Error> {
     ReceiverArgs::parse(words(line))
 }
 
-fn sender(line: &str) -> Result<SenderArgs, clap::Error> {
+fn sender(line: &str) -> Result<SenderArgs, Error> {
     SenderArgs::parse(words(line))
 }
 
-fn drumfire(line: &str) -> Result<KeysArgs, clap::Error> {
+fn drumfire(line: &str) -> Result<KeysArgs, Error> {
     KeysArgs::parse(words(line))
 }
 
 #[track_caller]
-fn output_of<T>(outcome: Result<T, clap::Error>, exit_code: i32) -> String {
+fn output_of<T>(outcome: Result<T, Error>, exit_code: u8) -> String {
     let error = outcome.err().expect("no arguments");
     assert_eq!(error.exit_code(), exit_code);
     error.to_string()
@@ -211,7 +211,7 @@ fn with_sender_uses_a_free_port_and_the_flags_of_the_sender() {
     assert_eq!(args.plan.bind.port(), 9_000);
     let (threads, flows, size, rate, send) = (2, 12, 1_200, 0, SendMode::Gso);
     let (secs, pin) = (Duration::from_secs(3), Some(4));
-    assert_eq!(args.traffic(), Some(Traffic { threads, flows, size, rate, send, secs, pin }));
+    assert_eq!(args.traffic(), Some(Traffic { threads, load: Load { flows, size, rate, send }, secs, pin }));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::VERSION;
 use crate::choices::{Mode, Suite};
-use crate::cli::Traffic;
+use crate::cli::{Load, Traffic};
 use crate::datagram::RouteId;
 use crate::error::{Error, printable};
 use crate::limits::{MAX_FLOWS, MAX_RATE, MAX_RUN, MAX_SIZE, MAX_THREADS, MIN_RUN, MIN_SIZE};
@@ -142,7 +142,7 @@ pub(super) fn malformed(expected: &'static str, problem: impl Display) -> Error 
 
 impl Hello {
     pub(super) fn check(&self) -> Result<(), String> {
-        let Traffic { threads, flows, size, rate, secs, .. } = self.traffic;
+        let Traffic { threads, load: Load { flows, size, rate, .. }, secs, .. } = self.traffic;
         within("flows", flows, 1..=MAX_FLOWS)?;
         within("threads", threads, 1..=MAX_THREADS)?;
         within("size", size, MIN_SIZE..=MAX_SIZE)?;

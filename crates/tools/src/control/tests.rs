@@ -1,46 +1,23 @@
-//! Both ends over loopback TCP, and lines over prepared reads. No test depends on timing: the peer has written before it is read.
+//! Both ends over loopback TCP. No test depends on timing: each waits for what the peer has written.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests may panic")]
 
-use std::collections::{BTreeMap, VecDeque};
-use std::net::Shutdown;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::*;
 use crate::choices::{Mode, SendMode, Suite};
-use crate::cli::Traffic;
+use crate::cli::{Load, Traffic};
 use crate::clock;
 use crate::datagram::RouteId;
 use crate::report::{Accounting, Messages, ThreadReport};
 
-/// A stream whose reads are prepared. An empty chunk is a read that finds nothing.
-#[derive(Debug)]
-struct Script(VecDeque<Vec<u8>>);
-
-fn script(reads: impl IntoIterator<Item = Vec<u8>>) -> Channel<Script> {
-    Channel::over(Script(reads.into_iter().collect()))
-}
-
-impl Read for Script {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let Some(mut chunk) = self.0.pop_front() else { return Ok(0) };
-        if chunk.is_empty() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let length = chunk.len().min(out.len());
-        out[..length].copy_from_slice(&chunk[..length]);
-        if length < chunk.len() {
-            self.0.push_front(chunk.split_off(length));
-        }
-        Ok(length)
-    }
-}
-
 fn hello() -> Hello {
     let (secs, send) = (Duration::from_secs(10), SendMode::Single);
-    let traffic = Traffic { threads: 1, flows: 2, size: 128, rate: 1_000, send, secs, pin: None };
+    let load = Load { flows: 2, size: 128, rate: 1_000, send };
+    let traffic = Traffic { threads: 1, load, secs, pin: None };
     Hello { version: VERSION, traffic, kernel_id: "f00d".to_owned() }
 }
 
@@ -151,82 +128,17 @@ fn a_connection_without_a_hello_is_dropped_at_the_timeout() {
 }
 
 #[test]
-fn during_a_run_every_connection_is_refused_with_a_reason() {
-    let (mut port, address) = port();
-    let hello = line("hello", &hello()) + "\n";
-    let visitors = [visitor(address, &hello), visitor(address, "GET / HTTP/1.1\r\n")];
-    until(|| {
-        port.refuse_all(clock::now(), "come back later");
-        let mut byte = [0];
-        visitors.iter().all(|stream| stream.peek(&mut byte).is_ok_and(|length| length == 1)).then_some(())
-    });
-    let [sender, stranger] = visitors.map(|stream| {
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        line
-    });
-    assert!(sender.contains("refused") && sender.contains("come back later"), "{sender}");
-    assert!(stranger.contains("refused") && stranger.contains("a valid `hello`"), "{stranger}");
-    assert_fails(greet(&[stranger.trim()]), "the receiver refused this sender");
-}
-
-#[test]
-fn lines_are_whole_however_the_stream_is_cut() {
-    let text = "a line\n\nanother\n";
-    for size in [1, 2, 3, 7, 64] {
-        let mut channel = script(text.as_bytes().chunks(size).flat_map(|chunk| [Vec::new(), chunk.to_vec()]));
-        let mut lines = Vec::new();
-        let error = loop {
-            match channel.poll_line("books") {
-                Ok(line) => lines.extend(line),
-                Err(error) => break error.to_string(),
-            }
-        };
-        assert!(error.contains("closed the control connection before `books`"), "{error}");
-        assert_eq!(lines, [b"a line".to_vec(), Vec::new(), b"another".to_vec()]);
-    }
-}
-
-#[test]
-fn neither_a_wait_nor_a_poll_lasts_forever() {
-    let mut asked = 0;
-    let waited = script(vec![Vec::new(); 4]).wait("welcome", || {
-        asked += 1;
-        asked < 3
-    });
-    assert!(waited.unwrap().is_none() && asked == 3);
-    let mut slow = script(vec![vec![b'x']; 1_000]);
-    assert!(slow.poll_line("hello").unwrap().is_none());
-    assert_eq!(slow.stream.get_ref().0.len(), 999, "one read for each poll");
-}
-
-#[test]
 fn a_line_that_is_too_long_is_neither_stored_nor_sent() {
     for (length, is_good) in [(MAX_LINE_BYTES, true), (MAX_LINE_BYTES + 1, false)] {
-        let mut text = vec![b'x'; length];
-        text.push(b'\n');
-        let mut channel = script([text]);
-        let received = loop {
-            if let Some(end) = channel.poll_line("hello").transpose() {
-                break end;
-            }
-        };
-        assert_eq!(received.is_ok_and(|line| line.len() == length), is_good);
-        let mut stream = Vec::new();
+        let text = [vec![b'x'; length].as_slice(), b"\nthe next line\n"].concat();
+        assert_eq!(read_line(&mut text.as_slice()).is_ok_and(|line| line.len() == length), is_good);
         let empty = line("refused", &serde_json::json!({ "reason": "" })).len();
         let message = Message::Refused { reason: "x".repeat(length - empty) };
-        let mut channel = Channel { stream: BufReader::new(io::Cursor::new(&mut stream)), line: Vec::new() };
-        assert_eq!(channel.send("refused", &message).is_ok(), is_good);
-        assert_eq!(stream.len(), if is_good { MAX_LINE_BYTES + 1 } else { 0 });
+        assert_eq!(to_line(&message).is_ok_and(|line| line.len() == length + 1), is_good);
     }
-    let mut endless = script([vec![b'x'; 3 * MAX_LINE_BYTES]]);
-    let error = loop {
-        if let Err(error) = endless.poll_line("hello") {
-            break error.to_string();
-        }
-    };
-    assert!(error.contains("more than 3145728 bytes"), "{error}");
-    assert!(endless.stream.get_ref().0[0].len() > MAX_LINE_BYTES, "the rest was not read");
+    let endless = read_line(&mut BufReader::new(io::repeat(b'x')));
+    assert_fails(endless.map_err(|error| broken(&error, "hello")), "more than 3145728 bytes");
+    assert_fails(read_line(&mut b"cut off".as_slice()).map_err(|error| broken(&error, "hello")), "closed");
 }
 
 #[test]

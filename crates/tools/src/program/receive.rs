@@ -10,7 +10,7 @@ use super::view;
 use super::{OutputFile, command, is_interrupted, print_line, watch_for_interrupt, write_report};
 use crate::cli::ReceiverArgs;
 use crate::error::Error;
-use crate::receiver::{BoundReceiver, Observer, Plan, Second};
+use crate::receiver::{BoundReceiver, Plan};
 use crate::{metrics, plot, sender, table};
 
 pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
@@ -44,18 +44,13 @@ pub(super) fn run(args: Vec<OsString>) -> Result<(), Error> {
     }
     let view = source.map(view::start).transpose()?;
     // The view has the whole terminal.
-    let print = |text: &str| {
+    let mut print = |text: &str| {
         if view.is_none() {
             note(text);
         }
     };
-    let outcome = receiver.serve(&mut Observer {
-        on_second: &mut |second: &Second| {
-            print(&table::live_line(second.second, &second.pps_per_thread, second.kernel_drops));
-        },
-        on_note: &mut |text| print(text),
-        is_stopped: &|| is_interrupted() || sender.as_ref().is_some_and(JoinHandle::is_finished),
-    });
+    let is_stopped = || is_interrupted() || sender.as_ref().is_some_and(JoinHandle::is_finished);
+    let outcome = receiver.serve(&mut print, &is_stopped);
     view.map_or(Ok(()), |end_view| end_view())?;
     // A thread that panicked has printed that.
     let join =

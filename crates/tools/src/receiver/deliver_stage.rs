@@ -11,7 +11,7 @@ use drumfire_proto::{DropReason, Endpoint, Event, Stats};
 use drumfire_socket::{DatagramMut, DrainEnd, Receiver, SendBatch, SendMode, Sender, Socket};
 
 use super::promise::{Delivery, OPENED_DROPS, Promise};
-use super::service::{StagePart, now};
+use super::service::{Service, now};
 use super::stages::{BUDGET, ThreadBook, ThreadStage};
 use super::state::WorkerState;
 use crate::choices::Mode;
@@ -33,8 +33,13 @@ pub(super) struct DeliverStage {
 }
 
 impl DeliverStage {
-    pub(super) fn new(part: StagePart, has_gso: bool) -> Result<Self, String> {
-        let StagePart { service, index, ring } = part;
+    /// Makes the stage of the thread with this index. `ring` has the datagrams that other threads forward to it.
+    pub(super) fn new(
+        service: &Service,
+        index: u16,
+        ring: ForwardQueue<WorkerState>,
+        has_gso: bool,
+    ) -> Result<Self, String> {
         let endpoint = service.endpoint(index)?;
         Ok(Self {
             mode: service.mode,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use drumfire::worker::{ForwardQueue, forward_queues};
 use drumfire_socket::{
-    ConfigError, DrainEnd, DropMeter, DropReason, Fault, GroupConfig, Poller, ReceiveCounts, Receiver,
+    ConfigError, DrainEnd, DropMeter, DropReason, GroupConfig, Poller, ReceiveCounts, Receiver,
     ReceiverConfig, ReuseportGroup, Socket, SteeringFilter, Waiter, monotonic_time,
 };
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use super::deliver_stage::DeliverStage;
 use super::open_stage::OpenStage;
 use super::plan::Plan;
-use super::service::{Service, StagePart};
+use super::service::Service;
 use super::stages::{PlainStage, ThreadBook, ThreadStage};
 use super::state::{ReceiverSource, Session, Shared, WorkerState};
 use crate::choices::{Stage, Steer};
@@ -40,7 +40,7 @@ pub(super) struct WorkerGroup {
     pub(super) address: SocketAddr,
     pub(super) shared: Arc<Shared>,
     /// Each returns `None` if it could not start.
-    threads: Vec<JoinHandle<Option<WorkerTotals>>>,
+    threads: Vec<JoinHandle<Option<ThreadBook>>>,
     granted: Granted,
 }
 
@@ -71,11 +71,10 @@ impl WorkerGroup {
     ) -> Result<(), Error> {
         let forward_queues: Vec<ForwardQueue<WorkerState>> = forward_queues(&self.shared.states);
         for ((index, socket), ring) in (0_u16..).zip(sockets).zip(forward_queues) {
-            let part = service.map(|service| StagePart { service: service.clone(), index, ring });
-            let (plan, shared) = (plan.clone(), Arc::clone(&self.shared));
+            let (plan, service, shared) = (plan.clone(), service.cloned(), Arc::clone(&self.shared));
             let (outbox, inbox) = channel();
             let run = move || {
-                let worker = Worker::new(&plan, index.into(), socket, part, shared);
+                let worker = Worker::new(&plan, index, socket, service.as_ref(), ring, shared);
                 // The other end of the channel waits for this result.
                 let worker = worker.map_err(|error| outbox.send(Err(error))).ok()?;
                 let _ = outbox.send(Ok(()));
@@ -120,8 +119,8 @@ impl WorkerGroup {
         times.max().unwrap_or(0)
     }
 
-    /// Ends the threads and returns their totals by index.
-    pub(super) fn stop(self) -> Vec<WorkerTotals> {
+    /// Ends the threads and returns their books by index.
+    pub(super) fn stop(self) -> Vec<ThreadBook> {
         self.shared.is_stopping.store(true, Ordering::Release);
         self.shared.wake();
         self.threads.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
@@ -174,7 +173,6 @@ fn granted(sockets: &[Socket]) -> Granted {
 }
 
 struct Worker {
-    index: u32,
     shared: Arc<Shared>,
     state: Arc<WorkerState>,
     socket: Socket,
@@ -185,28 +183,18 @@ struct Worker {
     book: ThreadBook,
 }
 
-/// The totals of a thread, after it ended.
-pub(super) struct WorkerTotals {
-    pub(super) index: u32,
-    /// Receive calls of the session, empty ones too.
-    pub(super) calls: u64,
-    /// Datagrams of the session that the socket dropped because their control data did not fit.
-    pub(super) truncated: u64,
-    pub(super) book: ThreadBook,
-    /// Set if the thread ended on its own.
-    pub(super) fault: Option<Fault>,
-}
-
 impl Worker {
     /// Makes the poller and the memory, on the thread that uses them.
     fn new(
         plan: &Plan,
-        index: u32,
+        index: u16,
         mut socket: Socket,
-        part: Option<StagePart>,
+        service: Option<&Service>,
+        ring: ForwardQueue<WorkerState>,
         shared: Arc<Shared>,
     ) -> Result<Self, Error> {
-        let pinned = plan.core(index as usize).map_or(Ok(()), host::pin_current_thread);
+        let place = usize::from(index);
+        let pinned = plan.core(place).map_or(Ok(()), host::pin_current_thread);
         pinned.map_err(|error| Error::Usage(format!("--pin: {error}")))?;
         let no_descriptor = |error| Error::for_threads(plan.threads, &error);
         let unusable = |error: ConfigError| Error::Usage(format!("--{error}"));
@@ -215,32 +203,33 @@ impl Worker {
         let config = ReceiverConfig::default().drain(plan.drain.into()).gro(plan.gro.into());
         let receiver = Receiver::new(&mut socket, &config.max_datagram_bytes(MAX_BYTES)).map_err(unusable)?;
         let waiter = Waiter::new(plan.wait).map_err(unusable)?;
-        let stage: Box<dyn ThreadStage> = match part {
+        let stage: Box<dyn ThreadStage> = match service {
             None => Box::new(PlainStage { stage: plan.stage, checksum: 0 }),
-            Some(part) if plan.stage == Stage::Open => Box::new(OpenStage::new(part).map_err(Error::Usage)?),
-            Some(part) => {
+            Some(service) if plan.stage == Stage::Open => {
+                Box::new(OpenStage::new(service, index).map_err(Error::Usage)?)
+            }
+            Some(service) => {
                 let has_gso = socket.granted().has_gso;
-                Box::new(DeliverStage::new(part, has_gso).map_err(Error::Usage)?)
+                Box::new(DeliverStage::new(service, index, ring, has_gso).map_err(Error::Usage)?)
             }
         };
-        let state = Arc::clone(&shared.states[index as usize]);
+        let state = Arc::clone(&shared.states[place]);
         state.thread_id.store(host::current_thread_id().unwrap_or(0), Ordering::Release);
         let _ = state.waker.set(poller.waker());
         // With GRO, only the gaps in the flows show how much was lost, so flows are followed in the raw stage too.
-        let book = ThreadBook::new(plan.stage != Stage::Raw || plan.may_see_trains());
-        Ok(Self { index, shared, state, socket, poller, receiver, waiter, stage, book })
+        let book = ThreadBook::new(index.into(), plan.stage != Stage::Raw || plan.may_see_trains());
+        Ok(Self { shared, state, socket, poller, receiver, waiter, stage, book })
     }
 
     /// Receives until the group stops or the socket fails.
-    fn run(self) -> WorkerTotals {
-        let Self { index, shared, state, mut socket, mut poller, .. } = self;
+    fn run(self) -> ThreadBook {
+        let Self { shared, state, mut socket, mut poller, .. } = self;
         let Self { mut receiver, mut waiter, mut stage, mut book, .. } = self;
         let mut before = ReceiveCounts::default();
         let mut is_more_waiting = false;
-        let mut fault = None;
         while !shared.is_stopping.load(Ordering::Acquire) {
             if let Err(error) = waiter.wait(&mut poller, stage.due_in(), is_more_waiting) {
-                fault = Some(error);
+                book.fault = Some(error);
                 break;
             }
             if !book.has_session()
@@ -267,7 +256,7 @@ impl Worker {
             }
             is_more_waiting = end.is_more_waiting();
             if let DrainEnd::Closed(error) = end {
-                fault = Some(error);
+                book.fault = Some(error);
                 break;
             }
         }
@@ -277,8 +266,8 @@ impl Worker {
         for reason in [DropReason::Empty, DropReason::Truncated, DropReason::Overlong] {
             book.stray(reason.name(), dropped(reason));
         }
-        let truncated = dropped(DropReason::ControlTruncated);
-        WorkerTotals { index, calls: counts.calls - before.calls, truncated, book, fault }
+        (book.calls, book.truncated) = (counts.calls - before.calls, dropped(DropReason::ControlTruncated));
+        book
     }
 }
 

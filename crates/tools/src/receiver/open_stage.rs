@@ -18,7 +18,7 @@ use drumfire_wire::{
     ServerParameters, TransportHeader, VERSION, limits as wire_limits,
 };
 
-use super::service::{Connection, Handover, StagePart, random_bytes, shared_parameters};
+use super::service::{Connection, Handover, Service, random_bytes, shared_parameters};
 use super::stages::{BUDGET, ThreadBook, ThreadStage};
 use crate::choices::Suite;
 use crate::limits::MAX_FLOWS;
@@ -44,8 +44,8 @@ pub(super) struct OpenStage {
 }
 
 impl OpenStage {
-    pub(super) fn new(part: StagePart) -> Result<Self, String> {
-        let StagePart { service, index, .. } = part;
+    /// Makes the stage of the thread with this index.
+    pub(super) fn new(service: &Service, index: u16) -> Result<Self, String> {
         let (shard, handover) = service.shard(index);
         Ok(Self {
             suite: service.suite,

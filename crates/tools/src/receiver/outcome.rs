@@ -6,9 +6,9 @@ use std::time::Duration;
 use drumfire_socket::DropReason;
 use hdrhistogram::Histogram;
 
-use super::group::WorkerTotals;
 use super::plan::Plan;
 use super::promise::{self, Delivery};
+use super::stages::ThreadBook;
 use super::state::GroupSample;
 use crate::cli::Traffic;
 use crate::control::Finished;
@@ -18,7 +18,7 @@ use crate::report::{
     Accounting, Granted, KERNEL_RECEIVE_QUEUE, LIMITED_BY_PROVIDER, LIMITED_BY_SENDER, Latency, Messages,
     Report, Scope, ThreadReport,
 };
-use crate::table::thousands;
+use crate::table::{named, thousands};
 
 /// The name of datagrams so far behind in their flow that a second copy cannot be detected.
 const TOO_OLD: &str = "too_old";
@@ -65,8 +65,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn of(plan: &Plan, measured: &Measured, totals: &[WorkerTotals]) -> Self {
-        let flows = flow_totals(totals, measured.traffic.flows);
+    pub(super) fn of(plan: &Plan, measured: &Measured, totals: &[ThreadBook]) -> Self {
+        let flows = flow_totals(totals, measured.traffic.load.flows);
         let has_messages = measured.finished.messages.is_some();
         // Duplicates and order of messages are checked against the promise of their mode.
         let sums = flows.as_ref().filter(|_| !has_messages).map(|flows| flows.iter().sum::<FlowCount>());
@@ -79,15 +79,15 @@ impl Outcome {
         let mut foreign = strays(totals);
         let books = books(measured, totals, received, flows.as_deref(), &mut foreign, &mut notes);
         let Measured { traffic, finished, scope, window, rates, granted, .. } = measured;
-        let deliveries: Vec<_> = totals.iter().filter_map(|totals| totals.book.delivery.as_ref()).collect();
-        let delivered = totals.iter().map(|totals| totals.book.ours).sum();
+        let deliveries: Vec<_> = totals.iter().filter_map(|totals| totals.delivery.as_ref()).collect();
+        let delivered = totals.iter().map(|totals| totals.ours).sum();
         let messages = flows.as_ref().and_then(|flows| {
             promise::messages(traffic, finished, *scope, received, delivered, flows, &deliveries)
         });
         // Acks or memory that hold the sender back are the limit of neither end.
         let is_held_back = messages.as_ref().is_some_and(Messages::is_held_back);
         let overflows = measured.kernel_drops().unwrap_or(0);
-        let limit = limited_by(&books, overflows, rates, traffic.rate == 0 || finished.late);
+        let limit = limited_by(&books, overflows, rates, traffic.load.rate == 0 || finished.late);
         let limit = limit.filter(|_| !is_held_back);
         notes.extend(sender_notes(finished));
         notes.extend(plan.may_see_trains().then(|| TRAINS.to_owned()));
@@ -107,7 +107,7 @@ impl Outcome {
             sender_cpu_s: (finished.cpu_ns > 0).then(|| Duration::from_nanos(finished.cpu_ns).as_secs_f64()),
             foreign,
             latency_ns: latency(totals),
-            offered: (traffic.rate > 0 && !has_messages).then_some(finished.offered),
+            offered: (traffic.load.rate > 0 && !has_messages).then_some(finished.offered),
             limited_by: limit.map(str::to_owned),
             duplicated: sums.map(|sums| sums.duplicated),
             reordered: sums.map(|sums| sums.reordered),
@@ -125,7 +125,7 @@ impl Outcome {
 /// The books of datagrams. Drops of other programs' datagrams are added to `foreign`.
 fn books(
     measured: &Measured,
-    totals: &[WorkerTotals],
+    totals: &[ThreadBook],
     received: u64,
     flows: Option<&[FlowCount]>,
     foreign: &mut BTreeMap<String, u64>,
@@ -137,7 +137,7 @@ fn books(
     let mut books = Accounting::new(finished.sent, received).within(*scope);
     let too_old = flows.map_or(0, |flows| flows.iter().sum::<FlowCount>().too_old);
     let truncated = totals.iter().map(|totals| totals.truncated).sum();
-    let deliveries = totals.iter().filter_map(|totals| totals.book.delivery.as_ref());
+    let deliveries = totals.iter().filter_map(|totals| totals.delivery.as_ref());
     let dropped = deliveries.flat_map(Delivery::drops);
     let own =
         [(TOO_OLD, if has_messages { 0 } else { too_old }), (DropReason::ControlTruncated.name(), truncated)];
@@ -243,23 +243,23 @@ fn is_flat(rates: &[Vec<u64>]) -> bool {
 }
 
 /// Arrivals outside the books, by name: unusable datagrams, and datagrams of other programs or earlier runs.
-pub(super) fn strays(totals: &[WorkerTotals]) -> BTreeMap<String, u64> {
+pub(super) fn strays(totals: &[ThreadBook]) -> BTreeMap<String, u64> {
     let mut strays = BTreeMap::new();
-    for (name, count) in totals.iter().flat_map(|totals| &totals.book.strays) {
+    for (name, count) in totals.iter().flat_map(|totals| &totals.strays) {
         *strays.entry((*name).to_owned()).or_default() += count;
     }
     strays
 }
 
-fn flow_totals(totals: &[WorkerTotals], flows: u32) -> Option<Vec<FlowCount>> {
+fn flow_totals(totals: &[ThreadBook], flows: u32) -> Option<Vec<FlowCount>> {
     let mut sum = vec![FlowCount::default(); flows as usize];
     for totals in totals {
-        flows::add(&mut sum, totals.book.flows()?);
+        flows::add(&mut sum, totals.flows()?);
     }
     Some(sum)
 }
 
-fn threads(totals: &[WorkerTotals], measured: &Measured, cpu: &[Option<ThreadSample>]) -> Vec<ThreadReport> {
+fn threads(totals: &[ThreadBook], measured: &Measured, cpu: &[Option<ThreadSample>]) -> Vec<ThreadReport> {
     let queues = |index: usize| measured.last.queues.get(index)?.zip(*measured.first.queues.get(index)?);
     let threads = totals.iter().map(|totals| {
         let place = totals.index as usize;
@@ -275,16 +275,16 @@ fn threads(totals: &[WorkerTotals], measured: &Measured, cpu: &[Option<ThreadSam
 }
 
 /// Datagrams of the books that a thread received. Each counts once if its stage detects duplicates.
-fn received(totals: &WorkerTotals) -> u64 {
-    if let Some(delivery) = &totals.book.delivery {
+fn received(totals: &ThreadBook) -> u64 {
+    if let Some(delivery) = &totals.delivery {
         return delivery.packets();
     }
-    let flows = totals.book.flows();
-    flows.map_or(totals.book.ours, |flows| flows.iter().map(FlowCount::unique).sum())
+    let flows = totals.flows();
+    flows.map_or(totals.ours, |flows| flows.iter().map(FlowCount::unique).sum())
 }
 
-fn latency(totals: &[WorkerTotals]) -> Option<Latency> {
-    let histograms = totals.iter().filter_map(|totals| totals.book.latency.clone());
+fn latency(totals: &[ThreadBook]) -> Option<Latency> {
+    let histograms = totals.iter().filter_map(|totals| totals.latency.clone());
     let sum = histograms.reduce(|mut sum: Histogram<u64>, histogram| {
         // All have the same bounds, so that adding cannot fail.
         let _ = sum.add(histogram);
@@ -294,12 +294,9 @@ fn latency(totals: &[WorkerTotals]) -> Option<Latency> {
 }
 
 fn sender_notes(finished: &Finished) -> Vec<String> {
-    let mut notes = Vec::new();
-    let errors: Vec<String> =
-        finished.errors.iter().map(|(name, count)| format!("{name} {}", thousands(*count))).collect();
-    if !errors.is_empty() {
-        notes.push(format!("the sender's kernel refused some datagrams: {}", errors.join(", ")));
-    }
+    let errors = named(&finished.errors);
+    let errors = errors.map(|errors| format!("the sender's kernel refused some datagrams: {errors}"));
+    let mut notes = Vec::from_iter(errors);
     let Some(messages) = &finished.messages else { return notes };
     if messages.blocked > 0 {
         notes.push(format!(

@@ -59,17 +59,11 @@ pub struct Plan {
     /// The cores to which threads are pinned: thread `i` to core `i` modulo their number. Empty means not pinned.
     #[arg(skip)]
     pub cores: Vec<usize>,
-    /// The interval between samples of the rates; at least 20 ms, the interval of the control loop.
-    #[arg(skip = Self::SAMPLE_INTERVAL)]
-    pub sample_interval: Duration,
 }
 
 impl Plan {
     /// The default number of threads: four, or one if the platform cannot share a port.
     pub const DEFAULT_THREADS: u32 = if ReuseportGroup::MAX_SOCKETS < 4 { 1 } else { 4 };
-
-    /// The default interval between samples.
-    pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
     /// The defaults of the command line, at this address and with the receive buffer of the system.
     pub fn new(bind: SocketAddr) -> Self {

@@ -170,13 +170,13 @@ pub(super) fn messages(
     }
     if let Some(name) = lost_name(mode) {
         let lost = u64::try_from(books.unexplained()).unwrap_or(0);
-        books = books.dropped(name, lost.min(most_lost(traffic.size, finished, scope, received, mode)));
+        books = books.dropped(name, lost.min(most_lost(traffic.load.size, finished, scope, received, mode)));
     }
     let mut promise = Promise::new(mode, flows.len());
     deliveries.iter().for_each(|delivery| promise.add(&delivery.promise));
     Some(Messages {
         mode,
-        offered: (traffic.rate > 0).then_some(sent.offered),
+        offered: (traffic.load.rate > 0).then_some(sent.offered),
         out_of_promise: promise.broken(flows, &sent.sent_per_flow),
         books,
         resent: sent.resent,

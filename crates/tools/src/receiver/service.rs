@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use drumfire::worker::{ConnectionRegistry, ForwardQueue, RegistryView};
+use drumfire::worker::{ConnectionRegistry, RegistryView};
 use drumfire_crypto::ReplayWindow;
 use drumfire_proto::{
     Config, Endpoint, Moment, Now, Secret, ServerConfig, ServerKeyPair, Shard, SteeringSecret,
@@ -14,7 +14,6 @@ use drumfire_proto::{
 use drumfire_puppet::{PacketOpener, PacketSealer};
 use drumfire_wire::{ConnectionId, SharedParameters};
 
-use super::state::WorkerState;
 use crate::choices::{Mode, Suite};
 use crate::clock;
 use crate::limits::{MAX_FLOWS, MAX_RUN};
@@ -99,13 +98,6 @@ impl Service {
         Endpoint::server(config, server, placement, Secret::new(random_bytes()?))
             .map_err(|error| format!("--suite {}: {error}", self.suite))
     }
-}
-
-/// The parts from which a stage with connections is made on one thread.
-pub(super) struct StagePart {
-    pub(super) service: Service,
-    pub(super) index: u16,
-    pub(super) ring: ForwardQueue<WorkerState>,
 }
 
 /// A connection that was accepted.

@@ -10,10 +10,11 @@ use drumfire_crypto::{Entropy, Secret};
 use drumfire_socket::ReuseportGroup;
 use drumfire_wire::{RoutingTag, SteeringError, SteeringSecret};
 
-use super::group::{WorkerGroup, WorkerTotals};
+use super::group::WorkerGroup;
 use super::outcome::{self, Measured, Outcome};
 use super::plan::Plan;
 use super::service::{Service, random_bytes};
+use super::stages::ThreadBook;
 use super::state::{GroupSample, ReceiverSource, Session};
 use crate::choices::Steer;
 use crate::clock;
@@ -22,11 +23,14 @@ use crate::datagram::RouteId;
 use crate::error::Error;
 use crate::host;
 use crate::limits::DESCRIPTORS;
-use crate::report::{Scope, whole};
-use crate::table::thousands;
+use crate::report::{Scope, per_second, whole};
+use crate::table::{live_line, thousands};
 
 /// The interval of the control loop.
 const STEP: Duration = Duration::from_millis(20);
+
+/// The interval between samples of the rates.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a sender may take from its hello to its start. It may open thousands of sockets in between.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -42,27 +46,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The number of attempts to find a free port. The UDP port that the kernel chooses may be in use for TCP.
 const PORT_TRIES: u32 = 16;
-
-/// One second of a run, or one interval of its plan.
-#[derive(Clone, Debug)]
-pub struct Second {
-    /// Which second, from 0.
-    pub second: u64,
-    /// Packets per second by thread.
-    pub pps_per_thread: Vec<u64>,
-    /// Kernel drops in this second; `None` if the system does not count them.
-    pub kernel_drops: Option<u64>,
-}
-
-/// Callbacks of the caller.
-pub struct Observer<'a> {
-    /// Receives each sample.
-    pub on_second: &'a mut dyn FnMut(&Second),
-    /// Receives a line about a connection that was refused.
-    pub on_note: &'a mut dyn FnMut(&str),
-    /// Returns whether the run should end now.
-    pub is_stopped: &'a dyn Fn() -> bool,
-}
 
 /// A receiver that is bound and receives, before a sender connected.
 pub struct BoundReceiver {
@@ -118,24 +101,28 @@ impl BoundReceiver {
         self.group.source()
     }
 
-    /// Receives what one sender sends and closes the books with it. Without a sender, datagrams of other programs are
-    /// noted by name.
+    /// Receives what one sender sends and closes the books with it, until `is_stopped` returns true. `on_note` receives a line per second
+    /// of the run, and one about each connection that was refused. Without a sender, datagrams of other programs are noted by name.
     ///
     /// # Errors
     ///
     /// [`Error::Thread`] if a thread lost its socket, or [`Error::Run`] if there are no two books to compare.
-    pub fn serve(mut self, observer: &mut Observer<'_>) -> Result<Outcome, Error> {
-        let session = self.session(observer);
+    pub fn serve(
+        mut self,
+        on_note: &mut dyn FnMut(&str),
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Outcome, Error> {
+        let session = self.session(on_note, is_stopped);
         let Self { plan, group, .. } = self;
         let totals = group.stop();
-        for WorkerTotals { index, fault, .. } in &totals {
+        for ThreadBook { index, fault, .. } in &totals {
             if let Some(fault) = fault {
                 return Err(Error::Thread(format!("receiver thread {index} lost its socket: {fault}")));
             }
         }
         let Some((end, measured)) = session? else {
             for (name, count) in outcome::strays(&totals) {
-                (observer.on_note)(&format!("from other programs: {} {name}", thousands(count)));
+                on_note(&format!("from other programs: {} {name}", thousands(count)));
             }
             return Err(Error::run(
                 "no sender connected: start `sender --to` this address on the other host",
@@ -147,10 +134,14 @@ impl BoundReceiver {
     }
 
     /// Serves one sender. Returns `None` if none came.
-    fn session(&mut self, observer: &mut Observer<'_>) -> Result<Option<(ReceiverEnd, Measured)>, Error> {
-        let Some(mut end) = self.wait_for_sender(observer) else { return Ok(None) };
+    fn session(
+        &mut self,
+        on_note: &mut dyn FnMut(&str),
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<(ReceiverEnd, Measured)>, Error> {
+        let Some(mut end) = self.wait_for_sender(on_note, is_stopped) else { return Ok(None) };
         let drops = host::drops();
-        let ids = self.generator.ids(end.hello.traffic.flows, self.plan.steer);
+        let ids = self.generator.ids(end.hello.traffic.load.flows, self.plan.steer);
         let ids = ids.map_err(|error| Error::Thread(format!("no ids for the flows: {error}")))?;
         // No datagram has been sent yet, so later drops of the kernel belong to this session.
         let mut first = self.group.shared.sample();
@@ -166,22 +157,20 @@ impl BoundReceiver {
             }),
         })?;
         let has_time = clock::within(START_TIMEOUT);
-        let started = end.wait_for_start(|| has_time() && !(observer.is_stopped)());
-        started.map_err(|error| {
-            let is_stopped = (observer.is_stopped)();
-            if is_stopped { Error::run("stopped before the sender began: start both again") } else { error }
+        end.wait_for_start(|| has_time() && !is_stopped()).map_err(|error| {
+            if is_stopped() { Error::run("stopped before the sender began: start both again") } else { error }
         })?;
         let started = clock::now();
         let host_start_ns = clock::host_ns();
         // A spinning thread used CPU time while the sender opened its sockets. That time is not part of the window.
         first.cpu = self.group.shared.cpu();
         let ticks = host::cpu_ticks();
-        let mut sampler = RateSampler::new(self.plan.sample_interval, started, first.clone());
-        let finished = self.watch_session(&mut end, observer, &mut sampler, started)?;
+        let mut sampler = RateSampler::new(started, first.clone());
+        let finished = self.watch_session(&mut end, on_note, is_stopped, &mut sampler, started)?;
         let last = self.drain(scope);
         let window = Duration::from_nanos(self.group.last_receive_ns().saturating_sub(host_start_ns));
         // The silence after the last datagram belongs to no rate.
-        sampler.finish(started + window, last.clone(), observer);
+        sampler.finish(started + window, last.clone(), on_note);
         let steal = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
         let measured = Measured {
             traffic: end.hello.traffic.clone(),
@@ -199,10 +188,14 @@ impl BoundReceiver {
     }
 
     /// Waits for the first sender whose hello is valid.
-    fn wait_for_sender(&mut self, observer: &mut Observer<'_>) -> Option<ReceiverEnd> {
+    fn wait_for_sender(
+        &mut self,
+        on_note: &mut dyn FnMut(&str),
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Option<ReceiverEnd> {
         let has_time = self.plan.secs.map(clock::within);
-        while !(observer.is_stopped)() && has_time.as_ref().is_none_or(|has_time| has_time()) {
-            let end = self.port.next_sender(clock::now(), observer.on_note);
+        while !is_stopped() && has_time.as_ref().is_none_or(|has_time| has_time()) {
+            let end = self.port.next_sender(clock::now(), on_note);
             if end.is_some() {
                 return end;
             }
@@ -216,7 +209,8 @@ impl BoundReceiver {
     fn watch_session(
         &mut self,
         end: &mut ReceiverEnd,
-        observer: &mut Observer<'_>,
+        on_note: &mut dyn FnMut(&str),
+        is_stopped: &dyn Fn() -> bool,
         sampler: &mut RateSampler,
         started: Instant,
     ) -> Result<Finished, Error> {
@@ -227,10 +221,10 @@ impl BoundReceiver {
             let finished = end.wait_for_finish(|| {
                 let now = clock::now();
                 if sampler.is_due(now) {
-                    sampler.sample(now, group.shared.sample(), observer);
+                    sampler.sample(now, group.shared.sample(), on_note);
                 }
                 port.refuse_all(now, BUSY);
-                deadline.is_none_or(|deadline| now < deadline) && (is_stopping || !(observer.is_stopped)())
+                deadline.is_none_or(|deadline| now < deadline) && (is_stopping || !is_stopped())
             })?;
             match finished {
                 Some(finished) => return Ok(finished),
@@ -320,7 +314,6 @@ impl IdGenerator {
 
 /// Makes samples from the counters of all threads, one for each interval.
 struct RateSampler {
-    interval: Duration,
     due: Instant,
     /// The last sample, and its time.
     before: (Instant, GroupSample),
@@ -329,41 +322,34 @@ struct RateSampler {
 }
 
 impl RateSampler {
-    fn new(interval: Duration, now: Instant, sample: GroupSample) -> Self {
-        Self { interval, due: now + interval, before: (now, sample), rates: Vec::new() }
+    fn new(now: Instant, sample: GroupSample) -> Self {
+        Self { due: now + SAMPLE_INTERVAL, before: (now, sample), rates: Vec::new() }
     }
 
     fn is_due(&self, now: Instant) -> bool {
         now >= self.due
     }
 
-    fn sample(&mut self, now: Instant, sample: GroupSample, observer: &mut Observer<'_>) {
+    fn sample(&mut self, now: Instant, sample: GroupSample, on_note: &mut dyn FnMut(&str)) {
         let (then, before) = &self.before;
         let elapsed = now.saturating_duration_since(*then).as_secs_f64();
         let news = sample.received.iter().zip(&before.received);
         let drops = sample.kernel_drops().zip(before.kernel_drops());
-        let second = Second {
-            second: self.rates.len() as u64,
-            pps_per_thread: news.map(|(now, then)| rate(now.saturating_sub(*then), elapsed)).collect(),
-            kernel_drops: drops.map(|(now, then)| now.saturating_sub(then)),
-        };
-        (observer.on_second)(&second);
-        self.rates.push(second.pps_per_thread);
+        let drops = drops.map(|(now, then)| now.saturating_sub(then));
+        let rate = |count| whole(per_second(count, elapsed).round());
+        let rates: Vec<u64> = news.map(|(now, then)| rate(now.saturating_sub(*then))).collect();
+        on_note(&live_line(self.rates.len() as u64, &rates, drops));
+        self.rates.push(rates);
         self.before = (now, sample);
-        self.due += self.interval;
+        self.due += SAMPLE_INTERVAL;
     }
 
     /// Adds the last, shorter interval if it is at least half of a whole one, or the only one. A rate over less says little.
-    fn finish(&mut self, now: Instant, sample: GroupSample, observer: &mut Observer<'_>) {
-        if self.rates.is_empty() || now.saturating_duration_since(self.before.0) >= self.interval / 2 {
-            self.sample(now, sample, observer);
+    fn finish(&mut self, now: Instant, sample: GroupSample, on_note: &mut dyn FnMut(&str)) {
+        if self.rates.is_empty() || now.saturating_duration_since(self.before.0) >= SAMPLE_INTERVAL / 2 {
+            self.sample(now, sample, on_note);
         }
     }
-}
-
-/// A rate per second; 0 over no time.
-fn rate(count: u64, seconds: f64) -> u64 {
-    if seconds > 0.0 { whole((count as f64 / seconds).round()) } else { 0 }
 }
 
 #[cfg(test)]
@@ -389,27 +375,19 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_group_has_1_to_1024_sockets() {
-        assert!(IdGenerator::new(0).is_err());
-        assert!(IdGenerator::new(1_024).is_ok());
-        assert!(IdGenerator::new(1_025).is_err());
-    }
-
     /// The rates of a run with one thread. Each pair is a time in milliseconds and the datagrams received until then. The last
     /// time is the end of the run.
     fn rates(looks: &[(u64, u64)]) -> Vec<Vec<u64>> {
         let sample = |received| GroupSample { received: vec![received], queues: Vec::new(), cpu: Vec::new() };
         let start = clock::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let mut observer = Observer { on_second: &mut |_| {}, on_note: &mut |_| {}, is_stopped: &|| false };
-        let mut sampler = RateSampler::new(Duration::from_secs(1), start, sample(0));
+        let mut sampler = RateSampler::new(start, sample(0));
         let (end, seconds) = looks.split_last().expect("a run has an end");
         for (millis, received) in seconds {
             assert!(sampler.is_due(at(*millis)));
-            sampler.sample(at(*millis), sample(*received), &mut observer);
+            sampler.sample(at(*millis), sample(*received), &mut |_| {});
         }
-        sampler.finish(at(end.0), sample(end.1), &mut observer);
+        sampler.finish(at(end.0), sample(end.1), &mut |_| {});
         sampler.rates
     }
 

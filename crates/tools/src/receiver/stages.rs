@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_socket::{DrainEnd, GroBatch, Received, Receiver, Socket};
+use drumfire_socket::{DrainEnd, Fault, GroBatch, Received, Receiver, Socket};
 use hdrhistogram::Histogram;
 
 use super::promise::Delivery;
@@ -99,11 +99,18 @@ pub(super) struct ThreadBook {
     until_latency: u32,
     /// Set after the end if messages were delivered by mode. It counts packets.
     pub(super) delivery: Option<Delivery>,
+    pub(super) index: u32,
+    /// Receive calls of the session, empty ones too. Set after the end.
+    pub(super) calls: u64,
+    /// Datagrams of the session that the socket dropped because their control data did not fit. Set after the end.
+    pub(super) truncated: u64,
+    /// Set if the thread ended on its own.
+    pub(super) fault: Option<Fault>,
 }
 
 impl ThreadBook {
-    pub(super) fn new(follows_flows: bool) -> Self {
-        Self { follows_flows, until_latency: LATENCY_EVERY, ..Self::default() }
+    pub(super) fn new(index: u32, follows_flows: bool) -> Self {
+        Self { index, follows_flows, until_latency: LATENCY_EVERY, ..Self::default() }
     }
 
     /// Returns whether a session has begun.

@@ -13,7 +13,7 @@ use drumfire_socket::{Fault, KernelGrants, Parker, Poller, SendBatch, SendMode, 
 use super::client::{SocketBuffers, flush};
 use super::flow::Flow;
 use super::messages::MessageSender;
-use crate::cli::Traffic;
+use crate::cli::{Load, Traffic};
 use crate::clock;
 use crate::control::{Finished, Sealed, SentMessages};
 use crate::datagram::RouteId;
@@ -45,7 +45,7 @@ pub(super) struct SenderRun {
 
 impl SenderRun {
     pub(super) fn new(traffic: Traffic, to: SocketAddr, sealed: Option<Sealed>) -> Self {
-        let zeros = || vec![0; traffic.flows as usize];
+        let zeros = || vec![0; traffic.load.flows as usize];
         let has_messages = sealed.is_some_and(|sealed| sealed.mode.has_messages());
         let messages =
             has_messages.then(|| SentMessages { sent_per_flow: zeros(), ..SentMessages::default() });
@@ -96,7 +96,7 @@ impl SenderThread {
         flows: Vec<(u32, RouteId)>,
         core: Option<usize>,
     ) -> Self {
-        let Traffic { rate, flows: all, send, size, .. } = run.traffic;
+        let Load { rate, flows: all, send, size } = run.traffic.load;
         let rate = rate as f64 * flows.len() as f64 / f64::from(all.max(1));
         let mode = send.into();
         Self { run, index, flows, rate, burst: burst(mode, rate, size as usize), mode, core }
@@ -117,18 +117,18 @@ impl SenderThread {
     /// Opens the sockets, and makes the connections. Returns the function that sends on them.
     fn prepare(&self) -> Result<PreparedSend<'_>, Error> {
         let SenderRun { traffic, to, sealed, .. } = &*self.run;
-        let size = traffic.size as usize;
-        let no_socket = |error| Error::for_sockets(traffic.flows, &error);
+        let size = traffic.load.size as usize;
+        let no_socket = |error| Error::for_sockets(traffic.load.flows, &error);
         self.core.map_or(Ok(()), host::pin_current_thread).map_err(Error::run)?;
         let sockets = self.flows.iter().map(|_| Socket::connect(*to, None));
         let mut sockets = sockets.collect::<Result<Vec<_>, _>>().map_err(no_socket)?;
         if let Some(sealed) = sealed.filter(|sealed| sealed.mode.has_messages()) {
-            let buffers = SocketBuffers::new(sockets.first_mut(), self.mode, traffic.flows)?;
+            let buffers = SocketBuffers::new(sockets.first_mut(), self.mode, traffic.load.flows)?;
             let sizes = (self.burst, size);
             let messages = MessageSender::connect(&self.flows, sockets, *to, &sealed, sizes, buffers)?;
             return Ok(Box::new(|schedule| self.send_messages(messages, schedule)));
         }
-        let mut buffers = SocketBuffers::new(sockets.first_mut(), SendMode::Single, traffic.flows)?;
+        let mut buffers = SocketBuffers::new(sockets.first_mut(), SendMode::Single, traffic.load.flows)?;
         let flows = self.flows.iter().zip(sockets);
         let flows =
             flows.map(|(flow, socket)| Flow::open(*flow, socket, sealed.as_ref(), size, &mut buffers));
@@ -158,7 +158,7 @@ impl SenderThread {
 
     fn send(&self, mut flows: Vec<Flow>, mut poller: Poller, schedule: &Schedule) {
         let granted = flows.first().map(|flow| flow.socket.granted());
-        let (burst, size) = (self.burst, self.run.traffic.size as usize);
+        let (burst, size) = (self.burst, self.run.traffic.load.size as usize);
         let may_wait = || !self.run.is_stopping() && !schedule.is_over();
         let mut batch = SendBatch::new(burst, burst * size);
         let mut sender = Sender::new(self.mode);

@@ -3,6 +3,8 @@
 //! All output is printable ASCII, so that a report survives a mail or a commit message, and foreign text cannot control a
 //! terminal.
 
+use std::collections::BTreeMap;
+
 pub use comfy_table::CellAlignment as Align;
 use comfy_table::{ContentArrangement, Table, presets};
 
@@ -62,6 +64,13 @@ pub fn thousands(number: u64) -> String {
 /// A signed number, grouped like [`thousands`].
 pub(crate) fn signed_thousands(number: i64) -> String {
     grouped(&number.to_string())
+}
+
+/// Counts by name; `None` if there are none.
+pub(crate) fn named(counts: &BTreeMap<String, u64>) -> Option<String> {
+    let counts: Vec<String> =
+        counts.iter().map(|(name, count)| format!("{name} {}", thousands(*count))).collect();
+    (!counts.is_empty()).then(|| counts.join(", "))
 }
 
 /// A rate rounded to a whole number and grouped like [`thousands`]; a dash if it is not finite.

@@ -12,7 +12,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::Paragraph;
 
 use super::lines::{Role, lines};
-use super::state::{Effect, Event, State};
+use super::state::{Effect, State};
 use super::{SNAPSHOT_INTERVAL, SourceThread};
 use crate::clock;
 
@@ -76,26 +76,19 @@ fn show(
     let mut due = clock::now();
     while !is_over() {
         let now = clock::now();
+        let mut effect = None;
         // One request at a time, however slow the answers are.
-        let is_due = now >= due && source.open_count == 0;
-        let event = if is_due { Some(Event::Due) } else { source.next_answer().map(Event::Answer) };
-        if is_due {
+        if now >= due && source.open_count == 0 {
             due = now + SNAPSHOT_INTERVAL;
+            effect = state.due();
+        } else if let Some(answer) = source.next_answer() {
+            state.on_answer(answer);
+        } else if !event::poll(STEP)? {
+            continue;
+        } else if let Input::Key(key) = event::read()? {
+            effect = press(&mut state, key);
         }
-        let event = match event {
-            Some(event) => Some(event),
-            None if event::poll(STEP)? => match event::read()? {
-                Input::Key(pressed) => key(pressed),
-                // After any other event, such as a new size, the view is drawn again.
-                _ => {
-                    terminal.draw(|frame| draw(frame, &state, theme))?;
-                    None
-                }
-            },
-            None => None,
-        };
-        let Some(event) = event else { continue };
-        match state.update(event) {
+        match effect {
             Some(Effect::Quit) => return Ok(()),
             Some(Effect::Request(command)) => source.request(command),
             None => {}
@@ -105,15 +98,14 @@ fn show(
     Ok(())
 }
 
-/// Translates a key; `None` for a released key or one without a meaning.
-fn key(pressed: KeyEvent) -> Option<Event> {
-    match pressed.code {
-        _ if pressed.kind == KeyEventKind::Release => None,
-        KeyCode::Char('c' | 'd') if pressed.modifiers.contains(KeyModifiers::CONTROL) => {
-            Some(Event::Interrupt)
-        }
-        _ if pressed.modifiers.contains(KeyModifiers::CONTROL) => None,
-        code => Some(Event::Key(code)),
+/// Handles a key. Ctrl-C ends the view from every screen, and a released key has no meaning.
+fn press(state: &mut State, key: KeyEvent) -> Option<Effect> {
+    let has_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        _ if key.kind == KeyEventKind::Release => None,
+        KeyCode::Char('c' | 'd') if has_control => Some(Effect::Quit),
+        _ if has_control => None,
+        code => state.press(code),
     }
 }
 
@@ -122,13 +114,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_translated_and_control_c_always_ends_the_view() {
-        let plain = |code| key(KeyEvent::new(code, KeyModifiers::NONE));
-        let control = |letter| key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
-        assert_eq!(plain(KeyCode::Char('c')), Some(Event::Key(KeyCode::Char('c'))));
-        assert_eq!((control('c'), control('k')), (Some(Event::Interrupt), None));
-        let mut released = KeyEvent::new(KeyCode::Char('k'), KeyModifiers::NONE);
-        released.kind = KeyEventKind::Release;
-        assert_eq!(key(released), None, "it would close twice");
+    fn control_c_ends_the_view_and_other_keys_with_control_do_nothing() {
+        let press = |key| press(&mut State::default(), key);
+        let control = |letter| press(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
+        assert_eq!(
+            (control('c'), control('d'), control('q')),
+            (Some(Effect::Quit), Some(Effect::Quit), None)
+        );
+        let mut key = KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE);
+        assert_eq!(press(key), Some(Effect::Quit));
+        key.kind = KeyEventKind::Release;
+        assert_eq!(press(key), None, "it would count twice");
     }
 }

@@ -1,4 +1,4 @@
-//! The state of the view. [`State::update`] handles an event: it reads no clock and uses no socket.
+//! The state of the view. It reads no clock and uses no socket.
 
 use drumfire::control::SurveyOrder;
 use drumfire_control::{Answer, Command, Snapshot};
@@ -50,17 +50,6 @@ pub(crate) enum ViewMode {
     Help,
 }
 
-/// An event for the view.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Event {
-    /// The next snapshot is due.
-    Due,
-    Key(KeyCode),
-    /// Ctrl-C was pressed, which ends the view from every screen.
-    Interrupt,
-    Answer(Answer),
-}
-
 /// A request of the view to its loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
@@ -76,20 +65,8 @@ impl State {
         Self { order, ..Self::default() }
     }
 
-    /// Handles an event. Returns the action that it requires.
-    pub(crate) fn update(&mut self, event: Event) -> Option<Effect> {
-        match event {
-            Event::Due => self.due(),
-            Event::Interrupt => Some(Effect::Quit),
-            Event::Key(key) => self.press(key),
-            Event::Answer(answer) => {
-                self.on_answer(answer);
-                None
-            }
-        }
-    }
-
-    fn due(&self) -> Option<Effect> {
+    /// Returns the request that is due now.
+    pub(crate) fn due(&self) -> Option<Effect> {
         match &self.mode {
             _ if self.is_paused => None,
             ViewMode::Trace { peer, .. } => Some(Effect::Request(Command::Trace { peer: peer.clone() })),
@@ -101,7 +78,8 @@ impl State {
         Effect::Request(Command::Snapshot { order: self.order, limit: PEERS })
     }
 
-    fn on_answer(&mut self, answer: Answer) {
+    /// Handles an answer of the server.
+    pub(crate) fn on_answer(&mut self, answer: Answer) {
         match answer {
             Answer::Snapshot(snapshot) => self.on_snapshot(snapshot),
             Answer::Record { text } => {
@@ -124,7 +102,8 @@ impl State {
         self.before = self.now.replace(snapshot);
     }
 
-    fn press(&mut self, key: KeyCode) -> Option<Effect> {
+    /// Handles a key. Returns the action that it requires.
+    pub(crate) fn press(&mut self, key: KeyCode) -> Option<Effect> {
         match std::mem::take(&mut self.mode) {
             ViewMode::List => self.press_in_list(key),
             ViewMode::Close(peer) => {

@@ -10,7 +10,7 @@ use ratatui::crossterm::event::KeyCode;
 use ratatui::style::{Color, Modifier};
 
 use super::screen::draw;
-use super::state::{Effect, Event, State, ViewMode};
+use super::state::{Effect, State, ViewMode};
 use super::*;
 
 /// A server with these numbers of workers and connections, after this number of seconds.
@@ -48,18 +48,19 @@ fn snapshot(workers: u64, peers: u64, seconds: u64) -> Snapshot {
     }
 }
 
-fn after(mut state: State, events: impl IntoIterator<Item = Event>) -> (State, Vec<Effect>) {
-    let effects = events.into_iter().filter_map(|event| state.update(event)).collect();
-    (state, effects)
+fn after(mut state: State, answer: Answer) -> State {
+    state.on_answer(answer);
+    state
 }
 
 fn shown(workers: u64, peers: u64) -> State {
-    let looks = [1, 2].map(|seconds| Event::Answer(Answer::Snapshot(snapshot(workers, peers, seconds))));
-    after(State::new(SurveyOrder::RoundTrip), looks).0
+    let looks = [1, 2].map(|seconds| Answer::Snapshot(snapshot(workers, peers, seconds)));
+    looks.into_iter().fold(State::new(SurveyOrder::RoundTrip), after)
 }
 
-fn press(state: State, keys: &[KeyCode]) -> (State, Vec<Effect>) {
-    after(state, keys.iter().map(|key| Event::Key(*key)))
+fn press(mut state: State, keys: &[KeyCode]) -> (State, Vec<Effect>) {
+    let effects = keys.iter().filter_map(|key| state.press(*key)).collect();
+    (state, effects)
 }
 
 fn terminal(state: &State, (width, height): (u16, u16), theme: Theme) -> Terminal<TestBackend> {
@@ -130,16 +131,16 @@ fn the_selection_stays_in_sight_and_with_its_peer() {
     assert_eq!(state.selected(), Some("1.0.1b"));
     let mut next = snapshot(2, 40, 3);
     next.peers.swap(11, 38);
-    let state = after(state, [Event::Answer(Answer::Snapshot(next))]).0;
+    let state = after(state, Answer::Snapshot(next));
     assert_eq!((state.selected(), state.row), (Some("1.0.1b"), 38));
     assert!(screen(&state, (80, 24)).contains("1.0.1b"));
     let mut fewer = snapshot(2, 3, 4);
-    let state = after(state, [Event::Answer(Answer::Snapshot(fewer.clone()))]).0;
+    let state = after(state, Answer::Snapshot(fewer.clone()));
     assert_eq!(state.row, 2, "it is gone");
     assert_eq!(press(state.clone(), &[KeyCode::Home, KeyCode::Up]).0.row, 0);
     assert_eq!(press(state.clone(), &[KeyCode::End, KeyCode::Down]).0.row, 2);
     fewer.peers.clear();
-    let state = after(state, [Event::Answer(Answer::Snapshot(fewer))]).0;
+    let state = after(state, Answer::Snapshot(fewer));
     let (state, effects) = press(
         state,
         &[KeyCode::Down, KeyCode::Char('k'), KeyCode::Char('y'), KeyCode::Char('t'), KeyCode::Char('b')],
@@ -160,7 +161,7 @@ fn a_new_order_is_requested_and_begins_at_the_top() {
         assert_eq!(effects, [Effect::Request(Command::Snapshot { order, limit: PEERS })]);
         let mut answer = snapshot(2, 40, 3);
         answer.peers.reverse();
-        let next = after(next, [Event::Answer(Answer::Snapshot(answer))]).0;
+        let next = after(next, Answer::Snapshot(answer));
         assert_eq!((next.row, next.order), (0, order));
     }
 }
@@ -186,7 +187,7 @@ fn closing_and_banning_are_confirmed_first() {
     for (key, seconds) in [('1', 600), ('2', 3_600), ('3', 86_400), ('4', 2_592_000)] {
         let (state, effects) = press(shown(2, 4), &[KeyCode::Char('b'), KeyCode::Char(key)]);
         assert_eq!(effects, [Effect::Request(Command::Ban { peer: peer(), seconds })]);
-        let state = after(state, [Event::Answer(Answer::Done { text: "banned".into() })]).0;
+        let state = after(state, Answer::Done { text: "banned".into() });
         assert_eq!(state.notice, "banned");
     }
     assert_eq!(press(shown(2, 4), &[KeyCode::Char('b'), KeyCode::Char('5')]).1, []);
@@ -198,7 +199,7 @@ fn a_confirmation_is_about_the_peer_that_was_selected() {
     let (state, _) = press(shown(2, 4), &[KeyCode::Char('k')]);
     let mut other = snapshot(2, 4, 3);
     other.peers.remove(0);
-    let (_, effects) = after(state, [Event::Answer(Answer::Snapshot(other)), Event::Key(KeyCode::Char('y'))]);
+    let (_, effects) = press(after(state, Answer::Snapshot(other)), &[KeyCode::Char('y')]);
     assert!(
         matches!(&effects[..], [Effect::Request(Command::Close { peer, .. })] if peer == "0.0.10"),
         "{effects:?}"
@@ -211,11 +212,11 @@ fn a_trace_follows_the_newest_until_it_is_scrolled() {
     let trace = Effect::Request(Command::Trace { peer: "1.0.11".to_owned() });
     assert_eq!(effects, std::slice::from_ref(&trace));
     let text = |count: usize| (0..count).map(|line| format!("{line:>12} ms  received\u{1b}[2J\n")).collect();
-    let (state, effects) = after(state, [Event::Answer(Answer::Record { text: text(50) }), Event::Due]);
-    assert_eq!(effects, [trace], "it is renewed");
+    let state = after(state, Answer::Record { text: text(50) });
+    assert_eq!(state.due(), Some(trace), "it is renewed");
     assert_is("trace_80x24.txt", &screen(&state, (80, 24)));
     let up = press(state, &[KeyCode::Home]).0;
-    let up = after(up, [Event::Answer(Answer::Record { text: text(60) })]).0;
+    let up = after(up, Answer::Record { text: text(60) });
     assert!(screen(&up, (80, 24)).contains(" 0 ms") && !screen(&up, (80, 24)).contains("59 ms"));
     let newest = press(up, &[KeyCode::End]).0;
     assert!(screen(&newest, (80, 24)).contains("59 ms"));
@@ -227,22 +228,18 @@ fn a_trace_follows_the_newest_until_it_is_scrolled() {
 #[test]
 fn a_paused_view_sends_no_requests() {
     let (held, effects) = press(shown(2, 4), &[KeyCode::Char(' ')]);
-    assert!(effects.is_empty() && held.clone().update(Event::Due).is_none());
+    assert!(effects.is_empty() && held.due().is_none());
     assert!(screen(&held, (80, 24)).contains("HELD"));
-    let mut state = press(held, &[KeyCode::Char(' ')]).0;
-    assert!(matches!(state.update(Event::Due), Some(Effect::Request(Command::Snapshot { .. }))));
+    let state = press(held, &[KeyCode::Char(' ')]).0;
+    assert!(matches!(state.due(), Some(Effect::Request(Command::Snapshot { .. }))));
 }
 
 #[test]
-fn q_and_control_c_end_every_screen() {
+fn q_ends_every_screen_without_a_question() {
     for keys in [&[][..], &[KeyCode::Char('?')], &[KeyCode::Char('t')]] {
-        for last in [Event::Key(KeyCode::Char('q')), Event::Interrupt] {
-            let mut state = press(shown(1, 1), keys).0;
-            assert_eq!(state.update(last), Some(Effect::Quit), "{keys:?}");
-        }
+        let state = press(shown(1, 1), keys).0;
+        assert_eq!(press(state, &[KeyCode::Char('q')]).1, [Effect::Quit], "{keys:?}");
     }
-    let mut asked = press(shown(1, 1), &[KeyCode::Char('k')]).0;
-    assert_eq!(asked.update(Event::Interrupt), Some(Effect::Quit));
     let help = press(shown(1, 1), &[KeyCode::Char('?')]).0;
     assert_is("help_80x24.txt", &screen(&help, (80, 24)));
     assert_eq!(press(help, &[KeyCode::Esc]).0.mode, ViewMode::List);
@@ -253,7 +250,7 @@ fn wrong_or_missing_answers_do_not_break_the_screen() {
     let empty = State::new(SurveyOrder::Rate);
     assert!(screen(&empty, (80, 24)).contains("waiting for the first answer"));
     let answer = Answer::Error { text: "no answer: gone\u{1b}]0;x\u{7}".into() };
-    let failed = after(shown(2, 4), [Event::Answer(answer)]).0;
+    let failed = after(shown(2, 4), answer);
     let text = screen(&failed, (80, 24));
     assert!(text.contains("no answer: gone") && text.contains("192.0.2.1:7777") && text.is_ascii(), "{text}");
     let mut odd = snapshot(1, 1, 3);
@@ -261,7 +258,7 @@ fn wrong_or_missing_answers_do_not_break_the_screen() {
     odd.workers[0].received = 0;
     odd.workers[0].dropped = [("\u{7}".repeat(200), u64::MAX)].into();
     odd.peers[0].address = "x\n".repeat(400);
-    let text = screen(&after(shown(2, 4), [Event::Answer(Answer::Snapshot(odd))]).0, (80, 24));
+    let text = screen(&after(shown(2, 4), Answer::Snapshot(odd)), (80, 24));
     assert!(text.is_ascii() && text.lines().count() == 24 && !text.contains('\u{1b}'), "{text}");
 }
 
@@ -270,7 +267,7 @@ fn a_receiver_has_threads_and_no_connections() {
     let mut receiver = snapshot(4, 4, 2);
     (receiver.what, receiver.has_peers) = ("receiver".into(), false);
     receiver.peers.clear();
-    let state = after(State::default(), [Event::Answer(Answer::Snapshot(receiver))]).0;
+    let state = after(State::default(), Answer::Snapshot(receiver));
     assert_is("receiver_80x24.txt", &screen(&state, (80, 24)));
 }
 

@@ -3,7 +3,6 @@
 //! The unit tests of the command line cover every flag. These tests cover the exit code, the streams, and errors of the system.
 
 use std::net::{TcpListener, UdpSocket};
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 #[cfg(not(feature = "top"))]
@@ -43,7 +42,6 @@ fn bad_input_ends_either_program_with_code_2() {
     let (path, missing) = (folder.path().display(), folder.file("no/such/folder/a.svg"));
     for (program, flags, flag, advice) in [
         (RECEIVER, "--threads 0", "--threads <N>", "1 to 1024"),
-        (RECEIVER, "--drain recv --gro on", "--gro on", "--gro off"),
         // No host has this address, which is reserved for documentation (RFC 5737).
         (RECEIVER, "--bind 192.0.2.1:0", "--bind 192.0.2.1:0", "give one of its own"),
         (
@@ -52,7 +50,6 @@ fn bad_input_ends_either_program_with_code_2() {
             "--metrics-address 192.0.2.1:9464",
             "give one of its own",
         ),
-        (SENDER, "", "--to <HOST:PORT>", "required"),
         (RECEIVER, &format!("--bind {unknown}"), "--bind", "give an address"),
         (SENDER, &format!("--to {unknown}"), "--to", "give an address"),
         (RECEIVER, &format!("--with-sender --json {missing}"), "--json", "in a folder that exists"),
@@ -114,41 +111,4 @@ fn a_setting_that_the_platform_lacks_names_the_flag() {
     ] {
         assert_refused(&mut command(RECEIVER, &format!("--bind 127.0.0.1:0 {flags}")), &[start, way_out]);
     }
-}
-
-/// A command that runs without privileges: as the user of the tests, or as `nobody` instead of the superuser.
-fn unprivileged(program: &str, folder: &Folder) -> Command {
-    if !rustix::process::geteuid().is_root() {
-        return Command::new(program);
-    }
-    let copy = folder.file("program");
-    // Another process makes the copy. A test that starts a program in this moment would inherit a descriptor that is open for
-    // writing, and the kernel refuses to run such a file.
-    assert!(Command::new("cp").args([program, &copy]).status().unwrap().success());
-    let mut command = Command::new(copy);
-    command.uid(65_534).gid(65_534).current_dir("/");
-    command
-}
-
-/// The first port that needs no privilege; 1,024 if the system does not show it.
-fn first_free_port() -> u16 {
-    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
-    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1_024)
-}
-
-#[test]
-fn a_port_or_file_without_the_permission_for_it_names_the_flag() {
-    let folder = Folder::new();
-    // Some systems let every program bind every port.
-    if first_free_port() > 1 {
-        let text = "error: --bind 127.0.0.1:1: ports below 1024 need privilege; choose";
-        assert_refused(unprivileged(RECEIVER, &folder).args(["--bind", "127.0.0.1:1"]), &[text]);
-    }
-    let file = folder.file("a.csv");
-    std::fs::write(&file, "").unwrap();
-    let mut permissions = std::fs::metadata(&file).unwrap().permissions();
-    permissions.set_readonly(true);
-    std::fs::set_permissions(&file, permissions).unwrap();
-    let text = format!("error: --csv {file}: no permission to write there; give --csv");
-    assert_refused(unprivileged(RECEIVER, &folder).args(["--with-sender", "--csv", &file]), &[&text]);
 }

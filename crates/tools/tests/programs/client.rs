@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drumfire_puppet::{Connector, PacketSealer, default_parameters};
 use drumfire_tools::choices::SendMode;
-use drumfire_tools::cli::Traffic;
+use drumfire_tools::cli::{Load, Traffic};
 use drumfire_tools::control::{self, Finished, Hello, Sealed, SenderEnd, SentMessages};
 use drumfire_tools::datagram::{self, Header, MIN_BYTES};
 use drumfire_tools::report::Report;
@@ -42,8 +42,8 @@ impl Client {
 
     /// Connects, calls `before_start`, and begins the session.
     pub(crate) fn begin_after(to: SocketAddr, flows: u32, before_start: impl FnOnce()) -> Self {
-        let (threads, size, rate, send) = (1, SIZE.try_into().unwrap(), 1_000, SendMode::Single);
-        let traffic = Traffic { threads, flows, size, rate, send, secs: Duration::from_secs(1), pin: None };
+        let load = Load { flows, size: SIZE.try_into().unwrap(), rate: 1_000, send: SendMode::Single };
+        let traffic = Traffic { threads: 1, load, secs: Duration::from_secs(1), pin: None };
         let hello = Hello { version: control::VERSION, traffic, kernel_id: host::kernel_id() };
         let (mut end, welcome) = SenderEnd::connect(&[to], &hello, clock::within(RESPONSE_TIMEOUT)).unwrap();
         let flows = (0..).zip(welcome.ids).map(|(flow, id)| {
