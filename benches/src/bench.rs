@@ -11,7 +11,7 @@ use drumfire_tools::host as system;
 use crate::host::{Cores, pin_to, print_machine};
 use crate::process::{Counts, ROLE_FLAG, UNPINNED, print_json};
 use crate::results::{ArmTable, Results};
-use crate::rounds::{Arm, Extent, Measured, Plan, Rounds, interleave_work, pin};
+use crate::rounds::{Extent, Measured, Plan};
 
 /// One part of a bench.
 #[derive(Clone, Copy)]
@@ -217,14 +217,6 @@ impl Bench {
     /// The number that was given with [`Program::number`].
     pub fn number(&self) -> Option<u32> {
         self.number
-    }
-
-    /// Interleaves rounds of work of this thread, see [`interleave_work`]. There is one in a smoke run. The thread is pinned to the last
-    /// core.
-    pub fn interleave_work<T>(&self, rounds: u32, arms: Vec<Arm<'_, T>>) -> Result<Vec<Rounds<T>>, String> {
-        pin();
-        let rounds = if self.extent == Extent::Quick { 1 } else { rounds };
-        interleave_work(arms, Plan { rounds, ..self.plan() })
     }
 
     /// Prints a table of echoes with these further values, and adds their runs.

@@ -93,8 +93,8 @@ fn rows_of(load: Load, library: &'static Library, rounds: &loads::Rounds) -> Vec
     let gathers = library.setup.gather_us > 0;
     let is_suited = match load.shape {
         Shape::Open { .. } => !load.is_relayed || !gathers,
+        Shape::IDLE => !gathers && library.has_connections,
         Shape::Closed { .. } => !gathers,
-        Shape::Idle => !gathers && library.has_connections,
     };
     let has_reliable = library.has_reliable && !(load.is_unreliable_only && library.has_unreliable);
     let Library { setup, .. } = *library;

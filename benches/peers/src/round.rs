@@ -110,7 +110,7 @@ pub(crate) fn run(cores: Cores, row: &Row, rounds: &Rounds) -> Result<Outcome, S
     relayed.as_ref().map_or(Ok(()), relay::check)?;
     let lost = losses(row, &counts, &served, drops)?;
 
-    let round = EchoRound { traffic: row.traffic(), window, counts, turns: None, usage };
+    let round = EchoRound { traffic: row.traffic(), window, counts, usage };
     // Threads of one process wait for each other on one core, as client and relay do.
     let has_one_thread = [row.tested.has_one_thread, relayed.is_none() && row.tested.client_has_one_thread];
     let report = round.report(has_one_thread, &lost)?;
