@@ -18,13 +18,13 @@ use crate::rounds::{Extent, Measured, Plan};
 pub struct Part {
     name: &'static str,
     sections: &'static [&'static str],
-    least: Extent,
+    extent_min: Extent,
     run: fn(&mut Bench) -> Result<(), String>,
 }
 
 /// A part with this name.
 pub const fn part(name: &'static str, run: fn(&mut Bench) -> Result<(), String>) -> Part {
-    Part { name, sections: &[], least: Extent::Quick, run }
+    Part { name, sections: &[], extent_min: Extent::Quick, run }
 }
 
 impl Part {
@@ -34,8 +34,8 @@ impl Part {
     }
 
     /// Leaves the part out of runs that do less than this, unless `--only` names it.
-    pub const fn from(self, least: Extent) -> Self {
-        Self { least, ..self }
+    pub const fn from(self, extent_min: Extent) -> Self {
+        Self { extent_min, ..self }
     }
 
     fn names(&self) -> impl Iterator<Item = &'static str> {
@@ -154,7 +154,7 @@ impl<'a> Program<'a> {
         let mut failed = None;
         for part in self.parts {
             let is_wanted = part.names().any(|name| bench.is_named(name));
-            if is_wanted && (!bench.only.is_empty() || bench.extent >= part.least) {
+            if is_wanted && (!bench.only.is_empty() || bench.extent >= part.extent_min) {
                 println!("\n{}", part.name);
                 bench.part = *part;
                 if let Err(line) = bench.run_part() {

@@ -29,7 +29,7 @@ pub fn close_fanout(
     let lost_to_server = of("messages sent").saturating_sub(at("received"));
     let lost = at("messages sealed").saturating_sub(of("messages received") + overflowed);
     let exactly = |name, found, goal| (name, found, goal..=goal);
-    let at_most = |name, found, most| (name, found, 0..=most);
+    let at_most = |name, found, max| (name, found, 0..=max);
     let mut bounds = vec![
         exactly("ended", of("ended"), 0),
         exactly("server ended", at("server ended"), 0),

@@ -131,11 +131,11 @@ impl Flood {
         }
     }
 
-    /// Closes the books of a stalled connection. `heard` is the number of messages that the application at the other end received.
-    pub fn close(&mut self, heard: u64) -> Result<(), String> {
+    /// Closes the books of a stalled connection. `received` is the number of messages that the application at the other end received.
+    pub fn close(&mut self, received: u64) -> Result<(), String> {
         let (endpoint, _) = self.socket.first().ok_or("the flood was not connected")?;
         let (dropped, ended) = (endpoint.stats().messages_dropped, endpoint.stats().connections_closed);
-        FloodBooks { dropped, ended, heard, ..self.books }.close(self.config.when_full)
+        FloodBooks { dropped, ended, received, ..self.books }.close(self.config.when_full)
     }
 }
 
@@ -160,20 +160,20 @@ struct FloodBooks {
     /// Connections that ended, by the sender's counter.
     ended: u64,
     /// Messages that the application at the other end received.
-    heard: u64,
+    received: u64,
 }
 
 impl FloodBooks {
     /// Compares all counters. Only messages of a connection that ended may be lost.
     fn close(&self, policy: WhenFull) -> Result<(), String> {
-        let Self { offered, full, closed, dropped, ended, heard } = *self;
+        let Self { offered, full, closed, dropped, ended, received } = *self;
         let is = |of: &[WhenFull]| of.contains(&policy);
         let may = |may: bool| 0..=if may { u64::MAX } else { 0 };
         let (may_drop, ends) =
             (is(&[WhenFull::DropOldest, WhenFull::DropNewest]), u64::from(is(&[WhenFull::Disconnect])));
-        let least = if ends > 0 { 0 } else { offered };
+        let min = if ends > 0 { 0 } else { offered };
         close([
-            ("messages with a place", full + closed + dropped + heard, least..=offered),
+            ("messages with a place", full + closed + dropped + received, min..=offered),
             ("refused by a policy that does not block", full, may(is(&[WhenFull::Block]))),
             ("dropped by a policy that does not drop", dropped, may(may_drop)),
             ("refused without an end", closed, may(ends > 0)),
@@ -188,9 +188,9 @@ mod tests {
     use super::*;
 
     const BLOCK: FloodBooks =
-        FloodBooks { offered: 100, full: 60, closed: 0, dropped: 0, ended: 0, heard: 40 };
+        FloodBooks { offered: 100, full: 60, closed: 0, dropped: 0, ended: 0, received: 40 };
     const DROP: FloodBooks = FloodBooks { full: 0, dropped: 60, ..BLOCK };
-    const DISCONNECT: FloodBooks = FloodBooks { full: 0, closed: 50, ended: 1, heard: 45, ..BLOCK };
+    const DISCONNECT: FloodBooks = FloodBooks { full: 0, closed: 50, ended: 1, received: 45, ..BLOCK };
 
     #[test]
     fn messages_are_due_at_their_rate() {
@@ -214,9 +214,9 @@ mod tests {
     fn each_count_that_is_off_by_one_opens_the_books() {
         let wrong = [
             (FloodBooks { offered: 101, ..BLOCK }, WhenFull::Block, "with a place is"),
-            (FloodBooks { heard: 41, ..BLOCK }, WhenFull::Block, "with a place is"),
+            (FloodBooks { received: 41, ..BLOCK }, WhenFull::Block, "with a place is"),
             (FloodBooks { dropped: 59, ..DROP }, WhenFull::DropOldest, "with a place is"),
-            (FloodBooks { heard: 51, ..DISCONNECT }, WhenFull::Disconnect, "with a place is"),
+            (FloodBooks { received: 51, ..DISCONNECT }, WhenFull::Disconnect, "with a place is"),
             (FloodBooks { ended: 1, ..BLOCK }, WhenFull::Block, "that ended is"),
             (FloodBooks { ended: 2, ..DISCONNECT }, WhenFull::Disconnect, "that ended is"),
             (FloodBooks { full: 1, offered: 101, ..DROP }, WhenFull::DropNewest, "does not block is"),

@@ -52,5 +52,5 @@ pub use rounds::{
 };
 pub use tally::{EchoCounts, Tally, Window};
 pub use task_client::{Delivery, TaskClient};
-pub use tasks::{FirstTask, HEARD, take_from_stalled};
+pub use tasks::{FIRST_RECEIVED, FirstTask, take_from_stalled};
 pub use traffic::EchoRound;

@@ -1,4 +1,4 @@
-//! Plain UDP servers, the floor of all figures: no connections, no encryption, no promises, and no books per client.
+//! Plain UDP servers without connections, encryption, and reliable delivery. No library costs less.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};

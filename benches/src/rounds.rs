@@ -361,8 +361,8 @@ mod tests {
         assert_eq!(ratio_note(&[&client, &arm(vec![round(None)])]), "client-limited: ");
         let half = arm(vec![round(None), round(Some("sender"))]);
         assert_eq!((half.limited_by(), half.rate_cell()), (None, "1.50 (1.50-1.50)".to_owned()));
-        let most = arm(vec![round(None), round(Some("provider")), round(Some("provider"))]);
-        assert_eq!(most.rate_cell(), "provider-limited, over 1.50");
+        let two = arm(vec![round(None), round(Some("provider")), round(Some("provider"))]);
+        assert_eq!(two.rate_cell(), "provider-limited, over 1.50");
     }
 
     #[test]

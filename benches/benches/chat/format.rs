@@ -145,13 +145,13 @@ fn ladder(name: &str, steps: &[Measured], broken: Option<String>, results: &mut 
     figure("the last that held", held.and_then(deliveries), Goal::Shown, place);
     // Where nothing broke, the last step is not the end of the ladder.
     let (goal, note) = match steps.last().zip(broken) {
-        None => (Goal::Shown, "nothing gave way".to_owned()),
+        None => (Goal::Shown, "the server kept up at every step".to_owned()),
         Some((step, counter)) => {
             let clients = median_cell(step.value("clients %"), 0);
             let note = format!("{}: {counter}; the clients' process at {clients} %", step.name);
             (Goal::AtLeast(DELIVERIES), note)
         }
     };
-    let most = steps.iter().filter_map(deliveries).reduce(f64::max);
-    figure("at the break", most, goal, &note);
+    let max = steps.iter().filter_map(deliveries).reduce(f64::max);
+    figure("at the break", max, goal, &note);
 }

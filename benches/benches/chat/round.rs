@@ -49,11 +49,7 @@ pub(crate) struct Sample {
 impl Sample {
     /// The rate of a counter since an earlier sample.
     pub(crate) fn rate(&self, from: &Self, of: impl Fn(&Tally) -> u64) -> f64 {
-        (of(&self.tally) - of(&from.tally)) as f64 / self.since(from).as_secs_f64()
-    }
-
-    fn since(&self, from: &Self) -> Duration {
-        Duration::from_nanos((self.at_ns - from.at_ns).max(1))
+        (of(&self.tally) - of(&from.tally)) as f64 * 1e9 / (self.at_ns - from.at_ns).max(1) as f64
     }
 }
 
@@ -81,13 +77,8 @@ pub(crate) fn run(load: &Load, cores: Cores, is_shown: bool) -> Result<Outcome, 
     let window = Window::beginning_at(start + load.interval_ns, load.window);
     let mut clients = ChatClients::new(load, clients, start, window)?;
     let cpu = UsageWatch::begin(server.id());
-    let show = |from: &Sample, to: &Sample| {
-        if is_shown {
-            println!("  {}", format::status(load.connections(), from, to));
-        }
-    };
-    let (samples, usage) = drive(load, &server, &mut clients, window, show)?;
-    let cpu = cpu.used()?.cpu.cpu_time();
+    let (samples, usage) = drive(load, &server, &mut clients, window, is_shown)?;
+    let used = cpu.used()?;
     // The server counts while all clients are connected. The clients still receive its last datagrams.
     let served = server.finish_counts()?;
     let until = clock::host_ns() + LAST_TURN_NS;
@@ -103,11 +94,8 @@ pub(crate) fn run(load: &Load, cores: Cores, is_shown: bool) -> Result<Outcome, 
     let is_reliable = load.mode != Mode::Unreliable;
     let books = close_fanout(&served, &clients.counts(), members, dropped.count(), is_reliable)?;
     let at = |time| samples.iter().find(|sample| sample.at_ns >= time);
-    let (Some(first), Some(from), Some(to), Some(end)) =
-        (samples.first(), at(window.start), at(window.end), samples.last())
-    else {
-        return Err("this process had no core in the window".to_owned());
-    };
+    let both = at(window.start).zip(at(window.end));
+    let (from, to) = both.ok_or("this process had no core in the window")?;
     let deliveries = to.rate(from, |tally| tally.received);
     let offered = to.rate(from, |tally| tally.sent + tally.skipped) * members as f64;
     let values = Values::from([
@@ -119,7 +107,7 @@ pub(crate) fn run(load: &Load, cores: Cores, is_shown: bool) -> Result<Outcome, 
         ("clients %", usage.load.core_share() * 100.0),
     ]);
     // A server that is behind works after the window too, so the CPU time is that of all messages.
-    let mut report = report_of(cpu, end.since(first), books, Latency::of(&clients.latency));
+    let mut report = report_of(used.cpu.cpu_time(), used.window, books, Latency::of(&clients.latency));
     // Threads of the server over TCP wait for each other.
     usage.note_in(&mut report, [load.mode != Mode::Tcp, true]);
     Ok((report, values))
@@ -132,7 +120,7 @@ fn drive(
     server: &Child,
     clients: &mut ChatClients,
     window: Window,
-    show: impl Fn(&Sample, &Sample),
+    is_shown: bool,
 ) -> Result<(Vec<Sample>, WindowUsage), String> {
     let (mut watch, mut usage) = (WindowWatch::new(server.id(), std::process::id(), window.start), None);
     let mut samples = vec![Sample { at_ns: clock::host_ns(), tally: clients.tally }];
@@ -152,7 +140,9 @@ fn drive(
         let is_over = now > received_at_ns + QUIET_NS || is_all_received && now > window.end + LAST_TURN_NS;
         if now >= next || is_over {
             let sample = Sample { at_ns: clock::host_ns(), tally: clients.tally };
-            show(&samples[samples.len() - 1], &sample);
+            if let Some(from) = samples.last().filter(|_| is_shown) {
+                println!("  {}", format::status(load.connections(), from, &sample));
+            }
             samples.push(sample);
             next += load.interval_ns;
         }

@@ -46,8 +46,8 @@ const fn stage(name: &'static str, calls: u64, run: fn(u64)) -> Stage {
     Stage { name, work: Work::Calls(calls, run), goal: Goal::Shown }
 }
 
-const fn limited(name: &'static str, calls: u64, most: f64, run: fn(u64)) -> Stage {
-    Stage { goal: Goal::AtMost(most), ..stage(name, calls, run) }
+const fn limited(name: &'static str, calls: u64, max: f64, run: fn(u64)) -> Stage {
+    Stage { goal: Goal::AtMost(max), ..stage(name, calls, run) }
 }
 
 /// The stage that takes long to prepare. One run is enough, because its first call is like any other.

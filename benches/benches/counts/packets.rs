@@ -41,19 +41,19 @@ pub(crate) struct Packet {
     /// Returns the frame with this index.
     frame: Draw,
     /// The number of frames at most. The packet has as many as fit.
-    most: usize,
+    frames_max: usize,
 }
 
 type Draw = fn(&Facts, u64) -> DrawnFrame;
 
 /// A packet full of such frames.
 const fn full(name: &'static str, receiver: fn() -> Receiver, frame: Draw) -> Stage {
-    Stage { name, work: Work::Packet(Packet { receiver, frame, most: usize::MAX }), goal: Goal::Shown }
+    Stage { name, work: Work::Packet(Packet { receiver, frame, frames_max: usize::MAX }), goal: Goal::Shown }
 }
 
 /// A packet with one frame.
 const fn single(name: &'static str, receiver: fn() -> Receiver, frame: Draw) -> Stage {
-    Stage { name, work: Work::Packet(Packet { receiver, frame, most: 1 }), goal: Goal::Shown }
+    Stage { name, work: Work::Packet(Packet { receiver, frame, frames_max: 1 }), goal: Goal::Shown }
 }
 
 /// All packets. The one with which the others are compared comes first.
@@ -294,7 +294,7 @@ pub(crate) fn receive(packet: &Packet, datagram_bytes: u64) {
     let dropped = receiver.sealed.endpoint.stats().dropped_count();
     let mut facts = std::mem::take(&mut receiver.facts);
     facts.room_bytes = small::<usize>(datagram_bytes) - HEADER_AND_TAG_BYTES;
-    let frames = (0..).map(|at| (packet.frame)(&facts, at)).take(packet.most);
+    let frames = (0..).map(|at| (packet.frame)(&facts, at)).take(packet.frames_max);
     receiver.receive(frames, small(datagram_bytes), true);
     assert_eq!(receiver.sealed.endpoint.stats().dropped_count(), dropped, "the packet is received");
 }

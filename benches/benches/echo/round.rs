@@ -70,18 +70,18 @@ impl Sampler<'_> {
         Ok(())
     }
 
-    /// The columns of CPU and memory, each with the least, the mean, and the most.
+    /// The columns of CPU and memory, each with minimum, mean, and maximum.
     fn values(&self, cpu: f64) -> [(&'static str, f64); 6] {
-        let least = |samples: &[f64]| samples.iter().copied().reduce(f64::min);
-        let most = |samples: &[f64]| samples.iter().copied().reduce(f64::max);
+        let min = |samples: &[f64]| samples.iter().copied().reduce(f64::min);
+        let max = |samples: &[f64]| samples.iter().copied().reduce(f64::max);
         let (percent, mib) = (&self.cpu_percent, &self.memory_mib);
         [
-            ("CPU Min", least(percent).unwrap_or(cpu)),
+            ("CPU Min", min(percent).unwrap_or(cpu)),
             ("CPU Avg", cpu),
-            ("CPU Max", most(percent).unwrap_or(cpu)),
-            ("MEM Min", least(mib).unwrap_or(0.0)),
+            ("CPU Max", max(percent).unwrap_or(cpu)),
+            ("MEM Min", min(mib).unwrap_or(0.0)),
             ("MEM Avg", mib.iter().sum::<f64>() / mib.len().max(1) as f64),
-            ("MEM Max", most(mib).unwrap_or(0.0)),
+            ("MEM Max", max(mib).unwrap_or(0.0)),
         ]
     }
 }

@@ -23,7 +23,7 @@ const GATHERED: Duration = Duration::from_millis(1);
 /// One subject of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// Plain UDP through mio, one datagram per call and not encrypted: the floor of all figures.
+    /// Plain UDP through mio, one datagram per call and not encrypted. No library costs less.
     Raw,
     /// drumfire at both ends. Messages arrive and are in order, as with TCP. A handler answers on the one worker, as nbio's answers in the
     /// loop that reads.

@@ -18,8 +18,8 @@ use drumfire::WhenFull;
 use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Cores, FirstTask, Flood, FloodConfig, Goal, HEARD, Measured, Outcome, Pick, Results, count,
-    interleave, ratio_note, take_from_stalled,
+    Arm, Bench, Cores, FIRST_RECEIVED, FirstTask, Flood, FloodConfig, Goal, Measured, Outcome, Pick, Results,
+    count, interleave, ratio_note, take_from_stalled,
 };
 
 use crate::round::{Round, load};
@@ -141,7 +141,7 @@ fn round(cores: Cores, counted: Duration, neighbor: Neighbor) -> Result<Outcome,
         values.insert(RATE, flood.sent_in_window() as f64 / counted.as_secs_f64());
         values.insert("memory bytes", flood.memory_max_bytes() as f64);
         if is_stalled {
-            flood.close(count(&served, HEARD))?;
+            flood.close(count(&served, FIRST_RECEIVED))?;
         } else if flood.is_over() {
             return Err("the abuser was dropped".to_owned());
         }

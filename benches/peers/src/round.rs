@@ -34,6 +34,11 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    pub(crate) fn new(load: Load, tested: &'static Library, is_reliable: bool, connections: usize) -> Self {
+        let setup = Setup { is_reliable, answer_bytes: load.answer_bytes, ..tested.setup };
+        Self { load, tested, setup, connections }
+    }
+
     /// The name in tables and reports.
     pub(crate) fn name(&self) -> String {
         format!("{}, {}", self.tested.name, self.delivery())
@@ -62,8 +67,7 @@ fn of_args((load, name, is_reliable, connections): (String, String, bool, usize)
     let load = Load::named(&load)?;
     let libraries: &'static [Library] = all().leak();
     let tested = libraries.iter().find(|library| library.name == name).ok_or("not a library")?;
-    let setup = Setup { is_reliable, answer_bytes: load.answer_bytes, ..tested.setup };
-    Ok(Row { load, tested, setup, connections })
+    Ok(Row::new(load, tested, is_reliable, connections))
 }
 
 /// Runs a server. The arguments are those of its row.

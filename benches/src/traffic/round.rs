@@ -19,13 +19,13 @@ const SATURATED: f64 = 0.9;
 
 /// The share of the client's polls that must find nothing. Below it the client itself is the limit: a server that waits for the
 /// client still looks busy, with a few datagrams per wake-up.
-const IDLE_LEAST: f64 = 0.05;
+const IDLE_MIN: f64 = 0.05;
 
 /// The client limits a schedule with turns when more than one message in this many is overdue.
 const OVERDUE_IN: u64 = 100;
 
 /// A client that shares its core limits a schedule when it sends less of it than this.
-const SENT_LEAST: f64 = 0.99;
+const SENT_MIN: f64 = 0.99;
 
 /// One window of traffic: its books, and the usage of both ends.
 #[derive(Clone, Debug)]
@@ -83,12 +83,12 @@ impl EchoRound {
             (Shape::Open { .. }, Polling::Rest) => {
                 let rate = traffic.shape.rate(traffic.connections).unwrap_or(0);
                 let offered = rate as f64 * self.window.length().as_secs_f64();
-                ((counts.sent + counts.refused) as f64) < offered * SENT_LEAST
+                ((counts.sent + counts.refused) as f64) < offered * SENT_MIN
             }
             (Shape::Open { .. }, _) => counts.delay.is_some_and(|delay| delay.p90 > traffic.late_ns),
             // Its path has delays and losses, which limit a closed loop, or it has no messages.
             (Shape::Closed { .. }, Polling::Rest) => false,
-            (Shape::Closed { .. }, Polling::Batch) => !is_full || self.idle_share() < IDLE_LEAST,
+            (Shape::Closed { .. }, Polling::Batch) => !is_full || self.idle_share() < IDLE_MIN,
             (Shape::Closed { .. }, Polling::Turns) => !is_full,
         }
     }

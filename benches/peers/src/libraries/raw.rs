@@ -1,4 +1,4 @@
-//! Plain UDP, the floor of all figures: no connections, no encryption, and no promises. `raw mio` calls `recv_from` and `send_to` for
+//! Plain UDP without connections, encryption, and reliable delivery. No library costs less. `raw mio` calls `recv_from` and `send_to` for
 //! each datagram. `raw mmsg` calls `recvmmsg` and `sendmmsg` with the gathering waits of drumfire's workers.
 
 use std::net::SocketAddr;
