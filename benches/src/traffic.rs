@@ -323,8 +323,9 @@ impl<C: Client> Generator<C> {
                     break;
                 }
             }
-            for client in 0..self.clients.len() {
-                if self.out_of_client[client] > 0 && !self.is_in_turns() {
+            let polled = if self.is_in_turns() { 0 } else { self.clients.len() };
+            for client in 0..polled {
+                if self.out_of_client[client] > 0 {
                     self.poll_and_flush(client)?;
                 }
             }
@@ -340,8 +341,8 @@ impl<C: Client> Generator<C> {
 
     /// Sends the message of a schedule whose turn is next. Returns whether it left.
     fn take_turn(&mut self, now: u64, due: u64) -> Result<bool, String> {
-        let awaited = self.out[self.turn].awaited(now, self.traffic.may_lose);
-        if self.is_in_turns() && awaited >= TURN_OUTSTANDING_MAX {
+        let is_full = || self.out[self.turn].awaited(now, self.traffic.may_lose) >= TURN_OUTSTANDING_MAX;
+        if self.is_in_turns() && is_full() {
             self.tally.on_no_room(now);
             return Ok(false);
         }
