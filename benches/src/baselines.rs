@@ -17,7 +17,7 @@ use drumfire_tools::report::{Accounting, KERNEL_RECEIVE_QUEUE, Report, ThreadRep
 use drumfire_tools::sender;
 
 use crate::memory::BATCH;
-use crate::process::{Child, Counts, arguments, named_counts};
+use crate::process::{Child, Counts, arguments, named_counts, output_of};
 
 const C_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/c/epoll_recvfrom.c");
 
@@ -52,13 +52,10 @@ impl CLoop {
     pub fn compile(folder: &Path) -> Result<Self, String> {
         let program = folder.join("epoll_recvfrom");
         let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-        let status = Command::new(compiler)
-            .args(["-O2", "-Wall", "-Werror", "-o"])
-            .arg(&program)
-            .arg(C_SOURCE)
-            .status()
-            .map_err(|error| format!("no C compiler ({error}): the C loop is missing from the table"))?;
-        if status.success() { Ok(Self { program }) } else { Err("the C loop does not compile".to_owned()) }
+        let mut compile = Command::new(compiler);
+        compile.args(["-O2", "-Wall", "-Werror", "-o"]).arg(&program).arg(C_SOURCE);
+        output_of(&mut compile).map_err(|line| format!("the C loop is missing from the table: {line}"))?;
+        Ok(Self { program })
     }
 
     /// Runs the program on `core` with this traffic. This process handles the control connection of the sender.
@@ -179,13 +176,4 @@ impl OpenAlone {
             left -= batch as u64;
         }
     }
-}
-
-/// Returns the next number of splitmix64 (Steele et al. 2014).
-pub fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }

@@ -10,7 +10,7 @@ use drumfire_socket::{
     DropMeter, FlushEnd, Gro, ReceivedMut, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket,
 };
 
-use crate::client_pool::SocketCounters;
+use crate::client_socket::SocketCounters;
 use crate::numbered::connection_of;
 use crate::plain::{ASK_BYTES, asked_bytes};
 use crate::roles::RECEIVE_BUFFER_BYTES;
@@ -23,7 +23,7 @@ pub const PER_SOCKET: usize = 16;
 const DATAGRAM_BYTES: usize = 1_500;
 
 /// A socket, connected to a server.
-pub struct BatchSocket {
+pub(crate) struct BatchSocket {
     socket: Socket,
     receiver: Receiver,
     sender: Sender,
@@ -36,22 +36,7 @@ pub struct BatchSocket {
 
 impl BatchSocket {
     /// Connects a socket with room for `each` datagrams of each of [`PER_SOCKET`] connections per pass and direction.
-    pub fn connect(server: SocketAddr, each: usize) -> Result<Self, String> {
-        Self::open(server, each, Gro::Off, SendMode::Sendmmsg)
-    }
-
-    /// Connects a socket of a single connection, which sends and receives trains of datagrams.
-    pub fn connect_for_trains(server: SocketAddr, each: usize) -> Result<Self, String> {
-        Self::open(server, each, Gro::On, SendMode::Gso)
-    }
-
-    /// Connects a socket of several connections, which receives trains as a client of drumfire does. It sends no trains, because they
-    /// would have datagrams of several connections, which those of no client have.
-    pub fn connect_to_receive_trains(server: SocketAddr, each: usize) -> Result<Self, String> {
-        Self::open(server, each, Gro::On, SendMode::Sendmmsg)
-    }
-
-    fn open(server: SocketAddr, each: usize, gro: Gro, mode: SendMode) -> Result<Self, String> {
+    pub(crate) fn connect(server: SocketAddr, each: usize, gro: Gro, mode: SendMode) -> Result<Self, String> {
         let fail = |error: &dyn std::fmt::Display| format!("a client's socket: {error}");
         let mut socket = Socket::connect(server, Some(RECEIVE_BUFFER_BYTES)).map_err(|error| fail(&error))?;
         let meter = socket.drop_meter().ok();
@@ -63,17 +48,17 @@ impl BatchSocket {
     }
 
     /// Receives without waiting.
-    pub fn receive(&mut self, handle: impl FnMut(ReceivedMut<'_>)) {
+    pub(crate) fn receive(&mut self, handle: impl FnMut(ReceivedMut<'_>)) {
         self.receiver.drain_mut(&mut self.socket, self.budget, handle);
     }
 
     /// Queues a datagram for the next flush. Returns false when there is no room for it.
-    pub fn push(&mut self, datagram: &[u8]) -> bool {
+    pub(crate) fn push(&mut self, datagram: &[u8]) -> bool {
         self.batch.push(None, datagram)
     }
 
     /// Sends the queued datagrams.
-    pub fn flush(&mut self) -> Result<(), String> {
+    pub(crate) fn flush(&mut self) -> Result<(), String> {
         if self.batch.is_empty() {
             return Ok(());
         }
@@ -84,12 +69,12 @@ impl BatchSocket {
     }
 
     /// The number of datagrams that the kernel dropped in front of the socket.
-    pub fn drops(&mut self) -> u64 {
+    pub(crate) fn drops(&mut self) -> u64 {
         self.meter.as_mut().and_then(|meter| meter.read().ok()).map_or(0, |state| state.drops)
     }
 
     /// The counters of both directions, in short.
-    pub fn counters(&self) -> SocketCounters {
+    pub(crate) fn counters(&self) -> SocketCounters {
         let (sent, received) = (self.sender.counts(), self.receiver.counts());
         SocketCounters {
             sent: sent.datagrams,
@@ -100,7 +85,7 @@ impl BatchSocket {
     }
 
     /// The counters of both directions.
-    pub fn stats(&self) -> WorkerStats {
+    pub(crate) fn stats(&self) -> WorkerStats {
         let mut stats = WorkerStats::default();
         (stats.received, stats.sent) = (self.receiver.counts().clone(), self.sender.counts().clone());
         stats
@@ -119,7 +104,8 @@ impl PlainDatagrams {
     /// Connects a socket of this number of connections, with room for `each` datagrams of each of [`PER_SOCKET`] connections per pass and
     /// direction.
     pub fn connect(server: SocketAddr, per_socket: usize, each: usize) -> Result<Self, String> {
-        Ok(Self { wire: BatchSocket::connect(server, each)?, per_socket, asked: None })
+        let wire = BatchSocket::connect(server, each, Gro::Off, SendMode::Sendmmsg)?;
+        Ok(Self { wire, per_socket, asked: None })
     }
 
     /// Sends datagrams of this length, which ask for answers of that length, from now on.
@@ -157,8 +143,8 @@ impl Client for PlainDatagrams {
         self.wire.flush()
     }
 
-    fn stats(&self) -> Vec<WorkerStats> {
-        vec![self.wire.stats()]
+    fn stats(&self) -> Option<WorkerStats> {
+        Some(self.wire.stats())
     }
 }
 

@@ -11,20 +11,20 @@ use drumfire_tools::host as system;
 use crate::host::{Cores, pin_to, print_machine};
 use crate::process::{Counts, ROLE_FLAG, UNPINNED, print_json};
 use crate::results::{ArmTable, Results};
-use crate::rounds::{Arm, Extent, Measured, Plan, Rounds, interleave_work, pin};
+use crate::rounds::{Extent, Measured, Plan};
 
 /// One part of a bench.
 #[derive(Clone, Copy)]
 pub struct Part {
     name: &'static str,
     sections: &'static [&'static str],
-    least: Extent,
+    extent_min: Extent,
     run: fn(&mut Bench) -> Result<(), String>,
 }
 
 /// A part with this name.
 pub const fn part(name: &'static str, run: fn(&mut Bench) -> Result<(), String>) -> Part {
-    Part { name, sections: &[], least: Extent::Quick, run }
+    Part { name, sections: &[], extent_min: Extent::Quick, run }
 }
 
 impl Part {
@@ -34,8 +34,8 @@ impl Part {
     }
 
     /// Leaves the part out of runs that do less than this, unless `--only` names it.
-    pub const fn from(self, least: Extent) -> Self {
-        Self { least, ..self }
+    pub const fn from(self, extent_min: Extent) -> Self {
+        Self { extent_min, ..self }
     }
 
     fn names(&self) -> impl Iterator<Item = &'static str> {
@@ -154,7 +154,7 @@ impl<'a> Program<'a> {
         let mut failed = None;
         for part in self.parts {
             let is_wanted = part.names().any(|name| bench.is_named(name));
-            if is_wanted && (!bench.only.is_empty() || bench.extent >= part.least) {
+            if is_wanted && (!bench.only.is_empty() || bench.extent >= part.extent_min) {
                 println!("\n{}", part.name);
                 bench.part = *part;
                 if let Err(line) = bench.run_part() {
@@ -217,14 +217,6 @@ impl Bench {
     /// The number that was given with [`Program::number`].
     pub fn number(&self) -> Option<u32> {
         self.number
-    }
-
-    /// Interleaves rounds of work of this thread, see [`interleave_work`]. There is one in a smoke run. The thread is pinned to the last
-    /// core.
-    pub fn interleave_work<T>(&self, rounds: u32, arms: Vec<Arm<'_, T>>) -> Result<Vec<Rounds<T>>, String> {
-        pin();
-        let rounds = if self.extent == Extent::Quick { 1 } else { rounds };
-        interleave_work(arms, Plan { rounds, ..self.plan() })
     }
 
     /// Prints a table of echoes with these further values, and adds their runs.

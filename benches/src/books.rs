@@ -46,9 +46,9 @@ pub fn close(
         return Ok(());
     };
     let goal = match bounds.into_inner() {
-        (least, most) if least == most => least.to_string(),
-        (least, u64::MAX) => format!("at least {least}"),
-        (least, most) => format!("{least} to {most}"),
+        (min, max) if min == max => min.to_string(),
+        (min, u64::MAX) => format!("at least {min}"),
+        (min, max) => format!("{min} to {max}"),
     };
     Err(format!("BOOKS DO NOT CLOSE: {name} is {found}, and must be {goal}"))
 }
@@ -72,8 +72,8 @@ pub fn close_books(sent: u64, served: &Counts, kernel_drops: impl Into<Option<u6
 /// `kernel_drops` are the drops on this direction. The counts are those of a server that has ended.
 pub(crate) fn close_way_back(served: &Counts, received: u64, kernel_drops: u64) -> Result<(), String> {
     let sent = count(served, "socket sent");
-    let least = sent.saturating_sub(kernel_drops.saturating_mul(TRAIN_MAX));
-    close([("datagrams of the server at the clients", received, least..=sent)])
+    let min = sent.saturating_sub(kernel_drops.saturating_mul(TRAIN_MAX));
+    close([("datagrams of the server at the clients", received, min..=sent)])
 }
 
 #[cfg(test)]

@@ -21,10 +21,15 @@ pub trait Client {
         Ok(())
     }
 
-    /// The counters of each socket and its connections. A transport without datagrams of its own has none.
-    fn stats(&self) -> Vec<WorkerStats> {
-        Vec::new()
+    /// The counters of the socket and its connections. A transport without datagrams of its own has none.
+    fn stats(&self) -> Option<WorkerStats> {
+        None
     }
+}
+
+/// Returns a client of any transport.
+pub fn boxed<'a>(client: impl Client + 'a) -> Box<dyn Client + 'a> {
+    Box::new(client)
 }
 
 impl<C: Client + ?Sized> Client for Box<C> {
@@ -44,7 +49,7 @@ impl<C: Client + ?Sized> Client for Box<C> {
         (**self).flush(now)
     }
 
-    fn stats(&self) -> Vec<WorkerStats> {
+    fn stats(&self) -> Option<WorkerStats> {
         (**self).stats()
     }
 }

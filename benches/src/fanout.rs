@@ -26,26 +26,26 @@ pub fn close_fanout(
 ) -> Result<Accounting, String> {
     let (at, of) = (|name: &str| count(server, name), |name: &str| count(clients, name));
     let (given_up, overflowed) = (at("messages given up"), of("unreliable overflows"));
-    let lost_up = of("said").saturating_sub(at("received"));
-    let lost = at("messages sealed").saturating_sub(of("heard") + overflowed);
+    let lost_to_server = of("messages sent").saturating_sub(at("received"));
+    let lost = at("messages sealed").saturating_sub(of("messages received") + overflowed);
     let exactly = |name, found, goal| (name, found, goal..=goal);
-    let at_most = |name, found, most| (name, found, 0..=most);
+    let at_most = |name, found, max| (name, found, 0..=max);
     let mut bounds = vec![
-        exactly("left", of("left"), 0),
-        exactly("server left", at("server left"), 0),
+        exactly("ended", of("ended"), 0),
+        exactly("server ended", at("server ended"), 0),
         exactly("unexpected", of("unexpected"), 0),
         exactly("panics", at("panics"), 0),
         exactly("unexplained", at("unexplained"), 0),
         exactly("clients unexplained", of("unexplained"), 0),
         exactly("undelivered", at("undelivered"), 0),
-        at_most("received", at("received"), of("said")),
+        at_most("received", at("received"), of("messages sent")),
         exactly("not broadcast", at("not broadcast") + at("broadcasts"), at("received")),
         exactly(
             "messages sealed",
             at("messages sealed") + given_up + at("missed"),
             at("broadcasts") * members,
         ),
-        at_most("heard", of("heard") + overflowed, at("messages sealed")),
+        at_most("messages received", of("messages received") + overflowed, at("messages sealed")),
     ];
     if server.contains_key("datagrams sent") {
         // The server may send datagrams between its last counts and its end.
@@ -54,25 +54,29 @@ pub fn close_fanout(
         let dropped: u64 = dropped.map(|(_, count)| count).sum();
         let unread = dropped_by_kernel + dropped + at("not sent");
         bounds.extend([
-            exactly("messages delivered", of("messages delivered"), of("heard")),
+            exactly("messages delivered", of("messages delivered"), of("messages received")),
             exactly("socket sent", at("socket sent") + at("not sent"), at("datagrams sent")),
             at_most("kernel_receive_queue", dropped_by_kernel, drops.saturating_mul(PER_DROP)),
             at_most("lost", lost, unread.saturating_mul(PER_DATAGRAM)),
-            at_most("lost on the way up", lost_up, of("socket sent").saturating_sub(at("socket received"))),
+            at_most(
+                "lost to the server",
+                lost_to_server,
+                of("socket sent").saturating_sub(at("socket received")),
+            ),
         ]);
     }
     if is_reliable {
         bounds.extend([
-            exactly("lost on the way up", lost_up, 0),
+            exactly("lost to the server", lost_to_server, 0),
             exactly("lost", lost, 0),
-            exactly("behind", of("behind"), 0),
+            exactly("reordered", of("reordered"), 0),
             at_most("gaps", of("gaps"), at("missed")),
         ]);
     }
     close(bounds)?;
-    Ok(Accounting::new((of("said") + of("not said")) * members, of("heard"))
-        .dropped("not_said", of("not said") * members)
-        .dropped("lost_on_the_way_up", lost_up * members)
+    Ok(Accounting::new((of("messages sent") + of("messages skipped")) * members, of("messages received"))
+        .dropped("skipped_by_clients", of("messages skipped") * members)
+        .dropped("lost_to_server", lost_to_server * members)
         .dropped("not_broadcast", at("not broadcast") * members)
         .dropped("missed", at("missed"))
         .dropped(GIVEN_UP, given_up)
@@ -84,8 +88,8 @@ pub fn close_fanout(
 mod tests {
     use super::*;
 
-    /// Ten messages were offered, eight said, all of them broadcast to five members, and one copy was missed. Of 39 sealed copies 30 were
-    /// heard, one overflowed, and eight were lost.
+    /// Ten messages were offered, eight sent, all of them broadcast to five members, and one copy was missed. Of 39 sealed copies 30 were
+    /// received, one overflowed, and eight were lost.
     fn run() -> (Counts, Counts) {
         let server = [
             ("received", 8),
@@ -98,9 +102,9 @@ mod tests {
             ("socket received", 9),
         ];
         let clients = [
-            ("not said", 2),
-            ("said", 8),
-            ("heard", 30),
+            ("messages skipped", 2),
+            ("messages sent", 8),
+            ("messages received", 30),
             ("unreliable overflows", 1),
             ("messages delivered", 30),
             ("socket sent", 9),
@@ -115,7 +119,7 @@ mod tests {
         let (server, clients) = run();
         let books = close_fanout(&server, &clients, 5, 1, false).expect("they close");
         assert_eq!((books.sent, books.received, books.dropped_count()), (50, 30, 20));
-        assert_eq!(books.drops["not_said"], 10, "a message that is not said is lost to all five");
+        assert_eq!(books.drops["skipped_by_clients"], 10, "a skipped message is lost to all five");
         assert_eq!((books.drops["missed"], books.drops[IN_LOST_DATAGRAMS]), (1, 8));
         assert!(books.close());
     }
@@ -123,11 +127,11 @@ mod tests {
     #[test]
     fn each_counter_that_is_off_is_named() {
         let cases = [
-            (1, "said", "received", 7),
-            (1, "heard", "heard", 40),
+            (1, "messages sent", "received", 7),
+            (1, "messages received", "messages received", 40),
             (1, "messages delivered", "messages delivered", 31),
             (1, "unexpected", "unexpected", 1),
-            (1, "left", "left", 1),
+            (1, "ended", "ended", 1),
             (0, "received", "received", 9),
             (0, "broadcasts", "not broadcast", 7),
             (0, "messages sealed", "messages sealed", 38),
@@ -158,9 +162,11 @@ mod tests {
         ]);
         let line = close_fanout(&server, &clients, 5, 0, false).expect_err("every datagram arrived");
         assert!(line.contains("lost is 8, and must be 0"), "{line}");
-        clients.extend([("heard".to_owned(), 38), ("messages delivered".to_owned(), 38)]);
+        clients.extend([("messages received".to_owned(), 38), ("messages delivered".to_owned(), 38)]);
         assert!(close_fanout(&server, &clients, 5, 0, true).is_ok());
-        clients.insert("behind".to_owned(), 1);
-        assert!(close_fanout(&server, &clients, 5, 0, true).is_err_and(|line| line.contains("behind is 1")));
+        clients.insert("reordered".to_owned(), 1);
+        assert!(
+            close_fanout(&server, &clients, 5, 0, true).is_err_and(|line| line.contains("reordered is 1"))
+        );
     }
 }

@@ -19,8 +19,6 @@ pub struct Cores {
     pub load: usize,
     /// The core of a process between the two: a third core, or else that of the load.
     pub between: usize,
-    /// The number of cores that the process may use.
-    pub count: usize,
 }
 
 impl Cores {
@@ -33,7 +31,7 @@ impl Cores {
         match *cores {
             [server, load, ref others @ ..] => {
                 let between = others.first().copied().unwrap_or(load);
-                Ok(Self { server, load, between, count: cores.len() })
+                Ok(Self { server, load, between })
             }
             _ => Err("this bench needs two cores that threads can be pinned to".to_owned()),
         }
@@ -50,12 +48,6 @@ impl fmt::Display for Cores {
 pub(crate) fn pin_to(core: &str) -> Result<(), String> {
     let number = core.parse().map_err(|_| format!("{core}: not a core"))?;
     host::pin_current_thread(number).map_err(|error| error.to_string())
-}
-
-/// Raises the limit of open files of this process to this number.
-pub fn raise_open_files(files: u64) -> Result<(), String> {
-    let is_enough = host::raise_open_files(files) >= files;
-    if is_enough { Ok(()) } else { Err(format!("the system does not permit {files} open files")) }
 }
 
 /// Returns the resident memory of a process now, in bytes.
@@ -257,9 +249,9 @@ mod tests {
     #[test]
     fn server_and_load_never_share_a_core() {
         let cores = Cores::among(&[3, 5, 7]).expect("there are three");
-        assert_eq!(cores, Cores { server: 3, load: 5, between: 7, count: 3 });
+        assert_eq!(cores, Cores { server: 3, load: 5, between: 7 });
         assert_eq!(cores.to_string(), "server to core 3, load to core 5");
-        assert_eq!(Cores::among(&[3, 5]), Ok(Cores { server: 3, load: 5, between: 5, count: 2 }));
+        assert_eq!(Cores::among(&[3, 5]), Ok(Cores { server: 3, load: 5, between: 5 }));
         for few in [&[][..], &[3]] {
             assert!(Cores::among(few).is_err_and(|line| line.contains("two cores")));
         }

@@ -5,12 +5,13 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_errors_doc, reason = "all errors are described above")]
 
+mod answers;
 mod baselines;
 mod batch_socket;
 mod bench;
 mod books;
 mod client;
-mod client_pool;
+mod client_socket;
 mod fanout;
 mod flood;
 pub mod hellos;
@@ -25,31 +26,31 @@ pub mod roles;
 mod rounds;
 pub mod steps;
 mod tally;
+mod task_client;
 mod tasks;
 pub mod traffic;
 
-pub use baselines::{CLoop, OpenAlone, SENDER, send, split_mix, start_sender};
-pub use batch_socket::{BatchSocket, PER_SOCKET, PlainDatagrams};
+pub use answers::{Answers, Served};
+pub use baselines::{CLoop, OpenAlone, SENDER, send, start_sender};
+pub use batch_socket::{PER_SOCKET, PlainDatagrams};
 pub use bench::{Bench, Part, Program, Role, part};
 pub use books::{close, close_books, count, counts_of};
-pub use client_pool::{ClientPool, ClientSettings, RAMP_PER_SECOND, SocketCounters, close_server};
+pub use client_socket::{ClientSettings, ClientSocket, SocketCounters, close_server};
 pub use fanout::close_fanout;
 pub use flood::{Flood, FloodConfig};
-pub use host::{
-    Cores, DropWatch, Usage, UsageWatch, WindowUsage, WindowWatch, raise_open_files, report_of,
-    resident_bytes,
-};
+pub use host::{Cores, DropWatch, Usage, UsageWatch, WindowUsage, WindowWatch, report_of, resident_bytes};
 pub use plain::{PLAIN, PLAIN_BYTES_MAX, Pace, Reply, bind_mio, plain, serve_plain};
 pub use process::{
-    Child, Counts, InputLines, ROLE_FLAG, Target, UNPINNED, arguments, counts_from, named_counts, print_json,
-    print_line,
+    Child, Counts, InputLines, ROLE_FLAG, UNPINNED, arguments, counts_from, named_counts, output_of,
+    print_json, print_line,
 };
 pub use results::{ArmTable, Goal, Results};
 pub use roles::{RECEIVE_BUFFER_BYTES, settle};
 pub use rounds::{
-    Arm, BUSY, Extent, Measured, Outcome, Pick, Plan, Rounds, Spread, Values, busy_note, cell, interleave,
-    interleave_all, interleave_work, median_cell, micros, ratio_note,
+    Arm, Extent, Measured, Outcome, Pick, Plan, Spread, Values, busy_note, cell, core_percent, interleave,
+    interleave_all, measure_work, median_cell, micros, pin_to_last_core, ratio_note,
 };
 pub use tally::{EchoCounts, Tally, Window};
-pub use tasks::{FirstTask, HEARD, take_from_stalled};
+pub use task_client::{Delivery, TaskClient};
+pub use tasks::{FIRST_RECEIVED, FirstTask, take_from_stalled};
 pub use traffic::EchoRound;

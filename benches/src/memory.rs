@@ -363,18 +363,6 @@ impl Datagrams {
         while self.take_from(endpoint, now) {}
     }
 
-    /// Keeps the datagrams for which `is_kept` returns true. It is called once per datagram, in order.
-    pub fn retain(&mut self, mut is_kept: impl FnMut() -> bool) {
-        let mut kept = 0;
-        for at in 0..self.count {
-            if is_kept() {
-                self.slots.swap(kept, at);
-                kept += 1;
-            }
-        }
-        self.count = kept;
-    }
-
     /// Returns all datagrams as they arrive from this address.
     pub fn inbound(&mut self, from: SocketAddr) -> impl Iterator<Item = Inbound<'_>> {
         let slots = self.slots.get_mut(..self.count).unwrap_or_default();
@@ -388,23 +376,6 @@ impl Datagrams {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn datagrams_are_kept_and_dropped_in_order() {
-        let slot = |bytes| Slot { memory: Box::new([0; DATAGRAM_BYTES]), bytes };
-        let mut datagrams = Datagrams { slots: (10..15).map(slot).collect(), count: 4 };
-        let lengths = |datagrams: &mut Datagrams| -> Vec<usize> {
-            datagrams.inbound(client_address()).map(|inbound| inbound.bytes.len()).collect()
-        };
-        let mut next = 0;
-        datagrams.retain(|| {
-            next += 1;
-            next != 2
-        });
-        assert_eq!(lengths(&mut datagrams), [10, 12, 13]);
-        datagrams.clear();
-        assert_eq!(datagrams.count(), 0);
-    }
 
     #[test]
     fn both_ends_of_a_group_know_all_connections() {

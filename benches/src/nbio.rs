@@ -16,7 +16,7 @@ use tungstenite::{Error, Message, WebSocket};
 
 use crate::client::Client;
 use crate::host::Cores;
-use crate::process::Child;
+use crate::process::{Child, output_of};
 use crate::rounds::Extent;
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/go/nbio");
@@ -29,27 +29,8 @@ pub fn version() -> &'static str {
     GO_MOD.lines().find_map(of_line).unwrap_or_default()
 }
 
-/// Builds the server as `program`, with the installed toolchain and the versions of `go.mod`.
-fn build(program: &Path) -> Result<(), String> {
-    let built = Command::new("go")
-        .args(["build", "-trimpath", "-o"])
-        .arg(program)
-        .arg(".")
-        .current_dir(MODULE)
-        .envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=readonly -buildvcs=false")])
-        .output()
-        .map_err(|error| match error.kind() {
-            ErrorKind::NotFound => "no Go toolchain".to_owned(),
-            _ => format!("go build: {error}"),
-        })?;
-    if built.status.success() {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(&built.stderr);
-    Err(format!("go build: {}", text.lines().last().unwrap_or("it failed")))
-}
-
-/// Builds the server in `target/go` and returns its path. A smoke run has no time to build it and uses an earlier build.
+/// Builds the server in `target/go` with the installed toolchain and the versions of `go.mod`, and returns its path. A smoke run has no
+/// time to build it and uses an earlier build.
 pub fn build_for(extent: Extent) -> Result<PathBuf, String> {
     // This program is in `target/<profile>/deps`.
     let executable = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -58,7 +39,9 @@ pub fn build_for(extent: Extent) -> Result<PathBuf, String> {
     if extent == Extent::Quick && !program.exists() {
         return Err("not built yet, and --quick has no time for it".to_owned());
     }
-    build(&program)?;
+    let mut build = Command::new("go");
+    build.args(["build", "-trimpath", "-o"]).arg(&program).arg(".").current_dir(MODULE);
+    output_of(build.envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=readonly -buildvcs=false")]))?;
     Ok(program)
 }
 

@@ -1,4 +1,4 @@
-//! Plain UDP servers, the floor of all figures: no connections, no encryption, no promises, and no books per client.
+//! Plain UDP servers without connections, encryption, and reliable delivery. No library costs less.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,16 +14,14 @@ use mio::{Events, Interest, Poll, Token};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Socket, Type};
 
-use crate::process::{CHECK_INTERVAL, Counts, InputLines, LAST_WAIT, arguments, named_counts, print_line};
+use crate::answers::{Answers, Served};
+use crate::process::{CHECK_INTERVAL, Counts, InputLines, LAST_WAIT, arguments, print_line};
 
 /// The size of the largest datagram.
 pub const PLAIN_BYTES_MAX: usize = 1_472;
 
 /// A datagram that asks begins with the length of its answer in two bytes.
 pub(crate) const ASK_BYTES: usize = 2;
-
-/// An answer begins with this many bytes of a datagram that asks, where the client has its number.
-const HEAD_BYTES: usize = 32;
 
 /// Datagrams received in one pass, at most, as many as a worker of drumfire receives.
 const BUDGET: usize = 256;
@@ -42,32 +40,10 @@ pub enum Pace {
 /// The answer to a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// The datagram itself.
-    Same,
-    /// The datagram, repeated up to this length.
+    /// The datagram, repeated up to this length, or once if it is 0.
     Repeated(usize),
     /// As many bytes as the datagram asks for. 0 asks for no answer.
     Asked,
-}
-
-impl Reply {
-    /// Returns the answer to a datagram, if it has one.
-    fn to<'a>(self, datagram: &'a [u8], memory: &'a mut [u8; PLAIN_BYTES_MAX]) -> Option<&'a [u8]> {
-        let bytes = match self {
-            Self::Same => return Some(datagram),
-            Self::Repeated(bytes) => {
-                memory.iter_mut().zip(datagram.iter().cycle()).take(bytes).for_each(|(to, from)| *to = *from);
-                bytes
-            }
-            Self::Asked => {
-                let bytes = asked_bytes(datagram).filter(|bytes| (1..=PLAIN_BYTES_MAX).contains(bytes))?;
-                let head = HEAD_BYTES.min(bytes).min(datagram.len());
-                memory[..head].copy_from_slice(&datagram[..head]);
-                bytes
-            }
-        };
-        memory.get(..bytes)
-    }
 }
 
 /// Returns the length of the answer that this datagram asks for. 0 asks for none.
@@ -75,35 +51,24 @@ pub(crate) fn asked_bytes(datagram: &[u8]) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(*datagram.first_chunk::<ASK_BYTES>()?)))
 }
 
-/// The counters of a server.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counted {
-    received: u64,
-    echoed: u64,
-    refused: u64,
+/// The answers of a server and their counts.
+struct PlainEcho {
+    reply: Reply,
+    answers: Answers,
+    served: Served,
 }
 
-impl Counted {
-    /// Counts a datagram and its answer. `send` returns whether there was room.
-    fn on_datagram(&mut self, reply: Reply, datagram: &[u8], send: impl FnOnce(&[u8]) -> bool) {
-        self.received += 1;
-        let mut memory = [0; PLAIN_BYTES_MAX];
-        let Some(answer) = reply.to(datagram, &mut memory) else { return };
-        if send(answer) {
-            self.echoed += 1;
-        } else {
-            self.refused += 1;
-        }
-    }
-
-    fn counts(&self) -> Counts {
-        named_counts([
-            ("received", self.received),
-            ("echoed", self.echoed),
-            ("refused", self.refused),
-            ("socket received", self.received),
-            ("socket sent", self.echoed),
-        ])
+impl PlainEcho {
+    /// Counts a datagram and its answer, if it has one. `send` returns whether there was room.
+    fn on_datagram(&mut self, datagram: &[u8], send: impl FnOnce(&[u8]) -> bool) {
+        let bytes = match self.reply {
+            Reply::Repeated(bytes) => bytes,
+            Reply::Asked => match asked_bytes(datagram) {
+                Some(bytes @ 1..=PLAIN_BYTES_MAX) => bytes,
+                _ => return self.served.received += 1,
+            },
+        };
+        self.served.on_answer(send(self.answers.to(datagram, bytes)));
     }
 }
 
@@ -119,28 +84,24 @@ pub fn plain(args: &str) -> Result<Counts, String> {
 /// Runs a server with a receive buffer of this size until the end of its input. It prints its address, and returns its counts.
 pub fn serve_plain(pace: Pace, reply: Reply, receive_buffer_bytes: usize) -> Result<Counts, String> {
     let fail = |error: io::Error| format!("the plain server: {error}");
-    let (input, mut counted) = (InputLines::read(), Counted::default());
+    let input = InputLines::read();
+    let mut echo = PlainEcho { reply, answers: Answers::default(), served: Served::default() };
     match pace {
-        Pace::OneByOne => serve_one_by_one(reply, receive_buffer_bytes, &input, &mut counted),
-        Pace::Batches(_) | Pace::Every(_) => {
-            serve_in_batches(pace, reply, receive_buffer_bytes, &input, &mut counted)
-        }
+        Pace::OneByOne => serve_one_by_one(receive_buffer_bytes, &input, &mut echo),
+        Pace::Batches(_) | Pace::Every(_) => serve_in_batches(pace, receive_buffer_bytes, &input, &mut echo),
     }
     .map_err(fail)?;
-    Ok(counted.counts())
+    let mut counts = echo.served.counts();
+    counts.insert("socket received".to_owned(), echo.served.received);
+    Ok(counts)
 }
 
-fn serve_one_by_one(
-    reply: Reply,
-    receive_buffer_bytes: usize,
-    input: &InputLines,
-    counted: &mut Counted,
-) -> io::Result<()> {
+fn serve_one_by_one(receive_buffer_bytes: usize, input: &InputLines, echo: &mut PlainEcho) -> io::Result<()> {
     let (mut socket, mut poll) = (bind_mio(None, receive_buffer_bytes)?, Poll::new()?);
     poll.registry().register(&mut socket, Token(0), Interest::READABLE)?;
     let mut events = Events::with_capacity(16);
     print_line(&socket.local_addr()?.to_string()).map_err(io::Error::other)?;
-    let mut serve = |counted: &mut Counted, time| {
+    let mut serve = |time| {
         match poll.poll(&mut events, Some(time)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
             _ => {}
@@ -148,8 +109,9 @@ fn serve_one_by_one(
         let mut buffer = [0; PLAIN_BYTES_MAX];
         loop {
             match socket.recv_from(&mut buffer) {
-                Ok((length, from)) => counted
-                    .on_datagram(reply, &buffer[..length], |answer| socket.send_to(answer, from).is_ok()),
+                Ok((length, from)) => {
+                    echo.on_datagram(&buffer[..length], |answer| socket.send_to(answer, from).is_ok());
+                }
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return Ok(()),
                     // The kernel reports the closed port of a client that has ended.
@@ -160,17 +122,16 @@ fn serve_one_by_one(
         }
     };
     while !input.has_ended() {
-        serve(counted, CHECK_INTERVAL)?;
+        serve(CHECK_INTERVAL)?;
     }
-    serve(counted, LAST_WAIT)
+    serve(LAST_WAIT)
 }
 
 fn serve_in_batches(
     pace: Pace,
-    reply: Reply,
     receive_buffer_bytes: usize,
     input: &InputLines,
-    counted: &mut Counted,
+    echo: &mut PlainEcho,
 ) -> io::Result<()> {
     let other = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
     let config = GroupConfig::new((Ipv4Addr::LOCALHOST, 0).into()).receive_buffer_bytes(receive_buffer_bytes);
@@ -184,11 +145,11 @@ fn serve_in_batches(
     let (mut sender, mut batch) =
         (Sender::new(SendMode::Sendmmsg), SendBatch::new(BUDGET, BUDGET * PLAIN_BYTES_MAX));
     // Returns whether there is more to do without waiting.
-    let mut pass = |counted: &mut Counted| {
+    let mut pass = |echo: &mut PlainEcho| {
         let end = receiver.drain_mut(&mut socket, BUDGET, |mut datagrams| {
             for datagram in datagrams.datagrams_mut() {
                 let from = datagram.from;
-                counted.on_datagram(reply, datagram.bytes, |answer| batch.push(Some(from), answer));
+                echo.on_datagram(datagram.bytes, |answer| batch.push(Some(from), answer));
             }
         });
         let is_sent = batch.is_empty() || sender.flush(&mut socket, &mut batch, |_| {}) == FlushEnd::Sent;
@@ -203,7 +164,7 @@ fn serve_in_batches(
     let (mut is_more, mut next) = (true, clock::now());
     while !input.has_ended() {
         if let Some(time) = interval {
-            while pass(counted) {}
+            while pass(echo) {}
             next += time;
             let now = clock::now();
             clock::pause(next.saturating_duration_since(now));
@@ -211,9 +172,9 @@ fn serve_in_batches(
         } else {
             let waited = waiter.wait(&mut poller, Some(CHECK_INTERVAL), is_more);
             waited.map_err(|fault| io::Error::other(format!("{fault:?}")))?;
-            let before = counted.received;
-            is_more = pass(counted);
-            waiter.on_pass(monotonic_time(), counted.received - before);
+            let before = echo.served.received;
+            is_more = pass(echo);
+            waiter.on_pass(monotonic_time(), echo.served.received - before);
         }
     }
     Ok(())
@@ -236,15 +197,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_the_datagram_a_repetition_or_as_long_as_it_asks() {
-        let answer =
-            |reply: Reply, datagram: &[u8]| reply.to(datagram, &mut [0; PLAIN_BYTES_MAX]).map(<[u8]>::to_vec);
-        assert_eq!(answer(Reply::Same, b"abc").as_deref(), Some(&b"abc"[..]));
-        assert_eq!(answer(Reply::Repeated(7), b"abc").as_deref(), Some(&b"abcabca"[..]));
-        assert_eq!(answer(Reply::Asked, &[0, 5, 1]).as_deref(), Some(&[0, 5, 1, 0, 0][..]));
-        assert_eq!(
-            [&[0, 0][..], &[9], &[255, 255]].map(|bytes| answer(Reply::Asked, bytes)),
-            [None, None, None]
-        );
+    fn an_answer_is_as_long_as_the_datagram_asks() {
+        let mut echo =
+            PlainEcho { reply: Reply::Asked, answers: Answers::default(), served: Served::default() };
+        let mut sent = Vec::new();
+        for datagram in [&[0, 5, 1][..], &[0, 0], &[9], &[255, 255]] {
+            echo.on_datagram(datagram, |answer| {
+                sent.push(answer.to_vec());
+                true
+            });
+        }
+        assert_eq!((sent, echo.served.received), (vec![vec![0, 5, 1, 0, 5]], 4));
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
-use drumfire::{ServerKey, ServerPublicKey};
+use drumfire::ServerKey;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -33,9 +33,6 @@ pub type Counts = BTreeMap<String, u64>;
 pub fn key() -> ServerKey {
     ServerKey::from_bytes([0x10; 32])
 }
-
-/// The address and the key of a server.
-pub type Target = (SocketAddr, ServerPublicKey);
 
 /// The interval in which a server that waits checks whether it has to stop.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -80,17 +77,6 @@ impl Child {
         let program =
             std::env::current_exe().map_err(|error| format!("{name} cannot be started: {error}"))?;
         Self::start_program(name, &program, &[ROLE_FLAG, name, &core, &args])
-    }
-
-    /// Starts a role that is a server of drumfire. Returns also its address and its key.
-    pub fn server(
-        name: &'static str,
-        core: Option<usize>,
-        args: &impl Serialize,
-    ) -> Result<(Self, Target), String> {
-        let server = Self::role(name, core, args)?;
-        let to = (server.address()?, key().public());
-        Ok((server, to))
     }
 
     /// Starts another program that exchanges lines in the same way. It may use the cores of the calling thread.
@@ -176,6 +162,17 @@ impl Drop for Child {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Runs a program of the system to its end, and returns its output.
+pub fn output_of(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| format!("{name} cannot be started: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{name}: {}", errors.lines().last().unwrap_or("it failed without a message")))
 }
 
 /// Prints a line for the parent process.

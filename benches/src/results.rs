@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::bench::given;
 use crate::host as machine;
-use crate::rounds::{Extent, Measured, Rounds, Spread, cell, median_cell};
+use crate::rounds::{Extent, Measured, Spread, cell, median_cell};
 use drumfire_tools::host;
 use drumfire_tools::report::{Report, Versions};
 use drumfire_tools::table::{Align, TextTable};
@@ -32,9 +32,11 @@ struct Figure {
     name: String,
     /// The value, or `None` where it could not be measured.
     value: Option<f64>,
-    /// The least and the most of the rounds, where the value is their median.
-    least: Option<f64>,
-    most: Option<f64>,
+    /// Minimum and maximum of the rounds, where the value is their median.
+    #[serde(rename = "least")]
+    min: Option<f64>,
+    #[serde(rename = "most")]
+    max: Option<f64>,
     /// The unit. It is empty for counts.
     unit: &'static str,
     /// The bound that the value is compared with, and its kind.
@@ -49,11 +51,11 @@ struct Figure {
 impl Figure {
     fn new(name: String, value: Option<f64>, unit: &'static str, goal: Goal, note: &str) -> Self {
         let (goal, bound, reached) = match goal {
-            Goal::AtLeast(least) => (Some(least), Some("at_least"), value.map(|value| value >= least)),
-            Goal::AtMost(most) => (Some(most), Some("at_most"), value.map(|value| value <= most)),
+            Goal::AtLeast(bound) => (Some(bound), Some("at_least"), value.map(|value| value >= bound)),
+            Goal::AtMost(bound) => (Some(bound), Some("at_most"), value.map(|value| value <= bound)),
             Goal::Shown => (None, None, None),
         };
-        Self { name, value, least: None, most: None, unit, goal, bound, reached, note: note.to_owned() }
+        Self { name, value, min: None, max: None, unit, goal, bound, reached, note: note.to_owned() }
     }
 
     /// The cells of the table.
@@ -68,9 +70,9 @@ impl Figure {
             (_, Some(false)) => "MISSED",
             (_, None) => "",
         };
-        let range = self.least.zip(self.most);
+        let range = self.min.zip(self.max);
         let range =
-            range.map_or_else(String::new, |(least, most)| format!("{} to {}", number(least), number(most)));
+            range.map_or_else(String::new, |(min, max)| format!("{} to {}", number(min), number(max)));
         let words = [verdict, &range, &self.note].into_iter().filter(|word| !word.is_empty());
         let words = words.collect::<Vec<_>>().join("; ");
         [self.name.clone(), value, goal, words]
@@ -124,7 +126,7 @@ impl Results {
         self.seed = Some(words.to_owned());
     }
 
-    /// Adds a figure that is the median of rounds, with the least and the most of them.
+    /// Adds a figure that is the median of rounds, with their minimum and maximum.
     pub fn spread(
         &mut self,
         name: impl Into<String>,
@@ -134,8 +136,8 @@ impl Results {
         note: &str,
     ) {
         let figure = Figure::new(name.into(), spread.map(|spread| spread.median), unit, goal, note);
-        let (least, most) = (spread.map(|spread| spread.least), spread.map(|spread| spread.most));
-        self.figures.push(Figure { least, most, ..figure });
+        let (min, max) = (spread.map(|spread| spread.min), spread.map(|spread| spread.max));
+        self.figures.push(Figure { min, max, ..figure });
     }
 
     /// Adds a figure.
@@ -233,21 +235,21 @@ impl Results {
 }
 
 /// A table with a row per arm. The last column is the number of void rounds.
-pub struct ArmTable<'a, T> {
-    arms: &'a [Rounds<T>],
+pub struct ArmTable<'a> {
+    arms: &'a [Measured],
     headings: Vec<(&'a str, Align)>,
     rows: Vec<Vec<String>>,
 }
 
-impl<'a, T> ArmTable<'a, T> {
+impl<'a> ArmTable<'a> {
     /// A table with the names of the arms under this heading.
-    pub fn new(heading: &'a str, arms: &'a [Rounds<T>]) -> Self {
+    pub fn new(heading: &'a str, arms: &'a [Measured]) -> Self {
         let rows = arms.iter().map(|arm| vec![arm.name.clone()]).collect();
         Self { arms, headings: vec![(heading, Align::Left)], rows }
     }
 
     /// Adds a column.
-    pub fn column(mut self, heading: &'a str, cell: impl Fn(&Rounds<T>) -> String) -> Self {
+    pub fn column(mut self, heading: &'a str, cell: impl Fn(&Measured) -> String) -> Self {
         self.headings.push((heading, Align::Right));
         for (row, arm) in self.rows.iter_mut().zip(self.arms) {
             row.push(cell(arm));
@@ -257,14 +259,12 @@ impl<'a, T> ArmTable<'a, T> {
 
     /// Prints the table.
     pub fn print(self) {
-        let Self { headings, rows, .. } = self.column("void", Rounds::void_cell);
+        let Self { headings, rows, .. } = self.column("void", Measured::void_cell);
         let mut table = TextTable::new(&headings).indented(2);
         rows.into_iter().for_each(|row| table.row(row));
         println!("{}", table.render());
     }
-}
 
-impl<'a> ArmTable<'a, Report> {
     /// A table of echoes: rate, CPU, latency, the share of a core of both ends, and lost messages.
     pub fn of_echoes(heading: &'a str, arms: &'a [Measured]) -> Self {
         Self::new(heading, arms)
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_of_rounds_has_the_least_and_the_most_of_them() {
+    fn a_figure_of_rounds_has_their_minimum_and_maximum() {
         let mut results = results(Extent::Quick, None);
         results.spread("of three", Spread::of([3.0, 1.0, 2.0]), "x", Goal::AtMost(2.0), "a note");
         let figure = serde_json::to_value(&results.figures[0]).expect("a figure");

@@ -1,5 +1,6 @@
 //! The servers of benches: an echo behind each of the interfaces.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -16,10 +17,11 @@ use drumfire_socket::Wait;
 use drumfire_tools::clock;
 use serde::{Deserialize, Serialize};
 
+use crate::answers::Answers;
 use crate::books::counts_of;
 pub use crate::process::key;
 use crate::process::{
-    CHECK_INTERVAL, Child, Counts, InputLines, LAST_WAIT, Target, arguments, named_counts, print_line,
+    CHECK_INTERVAL, Child, Counts, InputLines, LAST_WAIT, arguments, named_counts, print_line,
 };
 use crate::tasks::{FirstTask, serve_in_tasks};
 
@@ -74,8 +76,6 @@ pub const ECHO: &str = "echo-server";
 pub struct EchoConfig {
     /// How the server is written.
     pub interface: Interface,
-    /// The number of workers, which only servers with threads have.
-    pub workers: u16,
     /// The number of connections.
     pub connections: u32,
     /// The time for which datagrams gather. `None` is the default wait.
@@ -101,7 +101,6 @@ impl EchoConfig {
     pub const fn new(interface: Interface, connections: u32) -> Self {
         Self {
             interface,
-            workers: 1,
             connections,
             gather: None,
             interval: None,
@@ -114,14 +113,16 @@ impl EchoConfig {
         }
     }
 
-    /// Starts the server as a role of this bench.
-    pub fn start(&self, core: Option<usize>) -> Result<(Child, Target), String> {
-        Child::server(ECHO, core, self)
+    /// Starts the server as a role of this bench, and returns also its address.
+    pub fn start(&self, core: usize) -> Result<(Child, SocketAddr), String> {
+        let server = Child::role(ECHO, Some(core), self)?;
+        let address = server.address()?;
+        Ok((server, address))
     }
 
     /// Runs the server until the end of its input. It prints its address, and returns its last counts.
     pub fn serve(self) -> Result<Counts, String> {
-        let config = config(self.workers, self.connections).receive_buffer_bytes(self.receive_buffer_bytes);
+        let config = config(self.connections).receive_buffer_bytes(self.receive_buffer_bytes);
         let config = match self.gather {
             Some(time) => config.wait(Wait::Gather(time)),
             None => config,
@@ -132,11 +133,10 @@ impl EchoConfig {
         };
         let echo = Echo::new(self);
         match self.interface {
-            Interface::Handler => serve_in_handler(config, echo),
+            Interface::Handler | Interface::HandOver => serve_in_handler(config, echo),
             Interface::Poll => serve_by_polling(config, &echo),
             Interface::Inline => serve_by_polling(config.workers(Workers::Inline), &echo),
             Interface::Async => serve_in_tasks(config, echo, self.first),
-            Interface::HandOver => serve_on_other_thread(config, echo),
         }
     }
 }
@@ -146,10 +146,10 @@ pub fn echo(args: &str) -> Result<Counts, String> {
     arguments::<EchoConfig>(args)?.serve()
 }
 
-/// Makes the configuration of a server on the loopback that accepts all clients.
-pub fn config(workers: u16, connections: u32) -> ServerConfig {
+/// Makes the configuration of a server with one worker on the loopback that accepts all clients.
+pub fn config(connections: u32) -> ServerConfig {
     ServerConfig::new(([127, 0, 0, 1], 0).into(), key(), Access::Open)
-        .workers(Workers::Count(workers))
+        .workers(Workers::Count(1))
         .connections(connections)
         // Benches fill their server on purpose, so it accepts clients however busy it is.
         .admission(AdmissionConfig::default().busy_max_percent(100))
@@ -157,7 +157,7 @@ pub fn config(workers: u16, connections: u32) -> ServerConfig {
 }
 
 /// Prints the address of a server to the parent process.
-pub fn print_address(address: std::net::SocketAddr) -> Result<(), String> {
+pub fn print_address(address: SocketAddr) -> Result<(), String> {
     print_line(&address.to_string())
 }
 
@@ -203,12 +203,9 @@ impl Echo {
         if is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
     }
 
-    /// Returns the answer to a message where it is not the message itself.
-    fn answer<'a>(&self, message: &[u8], memory: &'a mut Vec<u8>) -> Option<&'a [u8]> {
-        let bytes = self.bytes.load(Ordering::Relaxed);
-        memory.clear();
-        memory.extend(message.iter().copied().cycle().take(bytes));
-        (bytes > 0).then_some(memory)
+    /// The length of answers, or 0 for that of their message.
+    fn answer_bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Counts the answer to a message, or that there was no room for it.
@@ -236,20 +233,30 @@ impl Echo {
     }
 }
 
-/// A handler that answers on the worker's thread.
+/// A message on its way to the other thread of [`Interface::HandOver`].
+type Passed = (PeerId, Message);
+
+/// A handler that answers on the worker's thread, or passes each message to another thread.
 struct EchoHandler {
     echo: Arc<Echo>,
-    memory: Vec<u8>,
+    answers: Answers,
+    outbox: Option<SyncSender<Passed>>,
 }
 
 impl Handler for EchoHandler {
     type Note = ();
 
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-        let Self { echo, memory } = self;
+        let Self { echo, answers, outbox } = self;
         let options = echo.on_received(channel);
-        let answer = context.copy(echo.answer(bytes, memory).unwrap_or(bytes));
-        echo.on_answer(context.send(peer, Message::new(channel, answer, options)).is_ok());
+        if let Some(outbox) = outbox {
+            if outbox.try_send((peer, Message::new(channel, bytes.to_vec(), options))).is_err() {
+                echo.on_answer(false);
+            }
+        } else {
+            let answer = context.copy(answers.to(bytes, echo.answer_bytes()));
+            echo.on_answer(context.send(peer, Message::new(channel, answer, options)).is_ok());
+        }
     }
 
     fn on_event(&mut self, _: &mut Context<'_>, event: Event) {
@@ -259,11 +266,20 @@ impl Handler for EchoHandler {
     }
 }
 
-/// Runs an echo whose handler answers on the worker's thread.
+/// Runs an echo whose handler answers on the worker's thread, or else a thread to which it passes the messages.
 fn serve_in_handler(config: ServerConfig, echo: Echo) -> Result<Counts, String> {
     let echo = Arc::new(echo);
-    let make = |_| EchoHandler { echo: Arc::clone(&echo), memory: Vec::new() };
+    let (outbox, inbox): (_, Receiver<Passed>) = sync_channel(WAITING_MAX);
+    let outbox = Some(outbox).filter(|_| echo.config.interface == Interface::HandOver);
+    let make =
+        |_| EchoHandler { echo: Arc::clone(&echo), answers: Answers::default(), outbox: outbox.clone() };
     let server = handler::Server::bind(config, make).map_err(|error| error.to_string())?;
+    let (remote, of_thread): (Remote<()>, _) = (server.remote(), Arc::clone(&echo));
+    std::thread::spawn(move || {
+        while let Ok((peer, answer)) = inbox.recv() {
+            of_thread.on_answer(remote.send(peer, answer).is_ok());
+        }
+    });
     print_address(server.local_addr())?;
     InputLines::read().iter().try_for_each(|line| echo.change_bytes(&line))?;
     clock::pause(LAST_WAIT);
@@ -274,7 +290,7 @@ fn serve_in_handler(config: ServerConfig, echo: Echo) -> Result<Counts, String> 
 /// Runs an echo whose application polls and answers on its own thread.
 fn serve_by_polling(config: ServerConfig, echo: &Echo) -> Result<Counts, String> {
     let mut server = Server::bind(config).map_err(|error| error.to_string())?;
-    let (input, mut memory) = (InputLines::read(), Vec::new());
+    let (input, mut answers) = (InputLines::read(), Answers::default());
     print_address(server.local_addr())?;
     let (mut next, mut until) = (clock::now(), None);
     while until.is_none_or(|until| clock::now() < until) {
@@ -284,11 +300,11 @@ fn serve_by_polling(config: ServerConfig, echo: &Echo) -> Result<Counts, String>
         match echo.config.interval {
             None => {
                 let timeout = if until.is_some() { LAST_WAIT } else { CHECK_INTERVAL };
-                answer_all(&mut server, timeout, echo, &mut memory);
+                answer_all(&mut server, timeout, echo, &mut answers);
                 server.flush();
             }
             Some(interval) => {
-                while answer_all(&mut server, Duration::ZERO, echo, &mut memory) >= MANY {}
+                while answer_all(&mut server, Duration::ZERO, echo, &mut answers) >= MANY {}
                 server.flush();
                 next += interval;
                 let now = clock::now();
@@ -302,7 +318,7 @@ fn serve_by_polling(config: ServerConfig, echo: &Echo) -> Result<Counts, String>
 }
 
 /// Polls once and handles the events. Returns their number.
-fn answer_all(server: &mut Server, timeout: Duration, echo: &Echo, memory: &mut Vec<u8>) -> usize {
+fn answer_all(server: &mut Server, timeout: Duration, echo: &Echo, answers: &mut Answers) -> usize {
     let mut count = 0;
     server.poll(timeout);
     while let Some(event) = server.next_event() {
@@ -310,8 +326,9 @@ fn answer_all(server: &mut Server, timeout: Duration, echo: &Echo, memory: &mut 
         match event {
             Event::Message { peer, channel, payload } => {
                 let options = echo.on_received(channel);
-                let answer = echo.answer(&payload, memory).map(Bytes::copy_from_slice);
-                let answer = Message::new(channel, answer.unwrap_or(payload), options);
+                let bytes = echo.answer_bytes();
+                let copy = (bytes > 0).then(|| Bytes::copy_from_slice(answers.to(&payload, bytes)));
+                let answer = Message::new(channel, copy.unwrap_or(payload), options);
                 echo.on_answer(server.send(peer, answer).is_ok());
             }
             Event::Disconnected { .. } => drop(echo.left.fetch_add(1, Ordering::Relaxed)),
@@ -319,39 +336,4 @@ fn answer_all(server: &mut Server, timeout: Duration, echo: &Echo, memory: &mut 
         }
     }
     count
-}
-
-/// A message on its way to the other thread.
-type Passed = (PeerId, Message);
-
-/// Passes each message to the other thread.
-struct HandOverHandler(SyncSender<Passed>, Arc<Echo>);
-
-impl Handler for HandOverHandler {
-    type Note = ();
-
-    fn on_message(&mut self, _: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
-        let options = self.1.on_received(channel);
-        if self.0.try_send((peer, Message::new(channel, bytes.to_vec(), options))).is_err() {
-            self.1.on_answer(false);
-        }
-    }
-}
-
-fn serve_on_other_thread(config: ServerConfig, echo: Echo) -> Result<Counts, String> {
-    let echo = Arc::new(echo);
-    let (outbox, inbox): (_, Receiver<Passed>) = sync_channel(WAITING_MAX);
-    let make = |_| HandOverHandler(outbox.clone(), Arc::clone(&echo));
-    let server = handler::Server::bind(config, make).map_err(|error| error.to_string())?;
-    let (remote, of_thread): (Remote<()>, _) = (server.remote(), Arc::clone(&echo));
-    std::thread::spawn(move || {
-        while let Ok((peer, answer)) = inbox.recv() {
-            of_thread.on_answer(remote.send(peer, answer).is_ok());
-        }
-    });
-    print_address(server.local_addr())?;
-    InputLines::read().iter().for_each(drop);
-    clock::pause(LAST_WAIT);
-    let control = server.control();
-    Ok(echo.counts(&end(server, &control)))
 }

@@ -3,16 +3,19 @@
 //! A round is void when other work on the machine disturbed it. Void rounds are repeated.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use drumfire_tools::clock;
 use drumfire_tools::host::{self, ThreadClock};
-use drumfire_tools::report::{Latency, RUN_DELAY_LIMIT, Report, ThreadReport};
+use drumfire_tools::report::{Accounting, CpuTime, Latency, Report, ThreadReport};
+
+use crate::host::report_of;
 
 /// The number of times that void rounds of one arm are repeated, so that a busy machine cannot stop the bench.
 const MAX_REPEATS: u32 = 10;
 
 /// The note next to a figure whose rounds stayed void.
-pub const BUSY: &str = "machine busy: these figures do not count";
+const BUSY: &str = "machine busy: these figures do not count";
 
 /// Selects one time of a round.
 pub type Pick = fn(&Latency) -> u64;
@@ -84,47 +87,44 @@ impl Plan {
 pub type Outcome = (Report, Values);
 
 /// One variant that is measured.
-pub struct Arm<'a, T = Outcome> {
+pub struct Arm<'a> {
     name: String,
-    run: Box<dyn FnMut() -> Result<T, String> + 'a>,
+    run: Box<dyn FnMut() -> Result<Outcome, String> + 'a>,
 }
 
-impl<'a, T> Arm<'a, T> {
+impl<'a> Arm<'a> {
     /// An arm with this name in tables. `run` runs it once.
-    pub fn new(name: impl Into<String>, run: impl FnMut() -> Result<T, String> + 'a) -> Self {
+    pub fn new(name: impl Into<String>, run: impl FnMut() -> Result<Outcome, String> + 'a) -> Self {
         Self { name: name.into(), run: Box::new(run) }
     }
 }
 
 /// The rounds of one arm.
-#[derive(Debug)]
-pub struct Rounds<T> {
+#[derive(Debug, Default)]
+pub struct Measured {
     /// The name of the arm.
     pub name: String,
-    /// The rounds that count, in order.
-    pub rounds: Vec<T>,
+    /// The reports of the rounds that count, in order.
+    pub rounds: Vec<Report>,
     /// The further values of all rounds. Warm-up and void rounds are included, because promises hold in them too.
     pub values: Vec<Values>,
     /// The number of void rounds that were repeated.
     pub voided: u32,
-    /// Whether a round stayed void after all repeats.
+    /// Whether a round stayed void after all repeats, or was not repeated.
     pub is_busy: bool,
     /// The failure that ended the arm, with [`interleave_all`].
     pub failure: Option<String>,
 }
 
-/// The rounds of an arm with reports.
-pub type Measured = Rounds<Report>;
-
-/// Median, least, and most of some values.
+/// Median, minimum, and maximum of some values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The middle value, or the mean of the middle two.
     pub median: f64,
-    /// The least value.
-    pub least: f64,
-    /// The most.
-    pub most: f64,
+    /// The minimum.
+    pub min: f64,
+    /// The maximum.
+    pub max: f64,
 }
 
 impl Spread {
@@ -132,17 +132,17 @@ impl Spread {
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
-        let (least, most) = (*values.first()?, *values.last()?);
+        let (min, max) = (*values.first()?, *values.last()?);
         let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-        Some(Self { median: (low + high) / 2.0, least, most })
+        Some(Self { median: (low + high) / 2.0, min, max })
     }
 }
 
-/// A median with the least and the most, for a table.
+/// A median with minimum and maximum, for a table.
 pub fn cell(spread: Option<Spread>, digits: usize) -> String {
     spread.map_or_else(
         || "-".to_owned(),
-        |spread| format!("{:.digits$} ({:.digits$}-{:.digits$})", spread.median, spread.least, spread.most),
+        |spread| format!("{:.digits$} ({:.digits$}-{:.digits$})", spread.median, spread.min, spread.max),
     )
 }
 
@@ -151,27 +151,9 @@ pub fn median_cell(spread: Option<Spread>, digits: usize) -> String {
     spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.digits$}", spread.median))
 }
 
-impl<T> Default for Rounds<T> {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            rounds: Vec::new(),
-            values: Vec::new(),
-            voided: 0,
-            is_busy: false,
-            failure: None,
-        }
-    }
-}
-
-impl<T> Rounds<T> {
-    /// No rounds of an arm with this name.
-    pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), ..Self::default() }
-    }
-
+impl Measured {
     /// Returns the spread of a value over the rounds, or `None` when a round lacks it.
-    pub fn spread(&self, value: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
+    pub fn spread(&self, value: impl Fn(&Report) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.rounds.iter().map(value).collect::<Option<Vec<f64>>>()?)
     }
 
@@ -196,17 +178,14 @@ impl<T> Rounds<T> {
     }
 
     /// Returns the spread of the ratios of a value, round by round, or `None` when a round lacks it.
-    pub fn over(&self, other: &Self, value: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
+    pub fn over(&self, other: &Self, value: impl Fn(&Report) -> Option<f64>) -> Option<Spread> {
         let pairs = self.rounds.iter().zip(&other.rounds);
         Spread::of(pairs.map(|(own, other)| Some(value(own)? / value(other)?)).collect::<Option<Vec<f64>>>()?)
     }
-}
 
-impl Measured {
     /// The share of a core that the receiver took, in percent.
     pub fn core_percent(&self) -> Option<Spread> {
-        let cpu_s = |report: &Report| report.threads.iter().map(ThreadReport::cpu_s).sum::<Option<f64>>();
-        self.spread(|report| Some(cpu_s(report)? / report.window_s * 100.0))
+        self.spread(core_percent)
     }
 
     /// Packets received per second.
@@ -237,10 +216,10 @@ impl Measured {
 
     /// Millions of packets received per second, for a table. A rate that the receiver did not limit is shown as a lower bound.
     pub fn rate_cell(&self) -> String {
-        let Some(Spread { median, least, most }) = self.pps() else { return "-".to_owned() };
+        let Some(Spread { median, min, max }) = self.pps() else { return "-".to_owned() };
         match self.limited_by() {
             Some(by) => format!("{by}-limited, over {:.2}", median / 1e6),
-            None => format!("{:.2} ({:.2}-{:.2})", median / 1e6, least / 1e6, most / 1e6),
+            None => format!("{:.2} ({:.2}-{:.2})", median / 1e6, min / 1e6, max / 1e6),
         }
     }
 }
@@ -257,55 +236,54 @@ pub fn ratio_note(arms: &[&Measured]) -> String {
     limited.chain(busy).collect::<Vec<_>>().join("; ")
 }
 
-/// Runs the rounds of a plan.
+/// Returns the share of a core that the receiver took in a round, in percent.
+pub fn core_percent(report: &Report) -> Option<f64> {
+    let cpu_s = report.threads.iter().map(ThreadReport::cpu_s).sum::<Option<f64>>()?;
+    Some(cpu_s / report.window_s * 100.0)
+}
+
+/// Runs work of this thread in memory, which returns the time that its `steps` took. They come in `window` of virtual time.
+///
+/// Only the time for which this thread waited for a core makes the round void. Steal is counted in ticks that are longer than some of
+/// these rounds.
+pub fn measure_work(
+    steps: u64,
+    window: Duration,
+    work: impl FnOnce() -> Result<Duration, String>,
+) -> Result<Outcome, String> {
+    let sample = || host::current_thread_id().and_then(ThreadClock::sample);
+    let (before, start) = (sample(), clock::now());
+    let cpu = CpuTime { user_s: work()?.as_secs_f64(), sys_s: 0.0 };
+    let (elapsed, samples) = (start.elapsed(), before.zip(sample()));
+    let mut report = report_of(cpu, window, Accounting::new(steps, steps), None);
+    report.run_delay_share = samples.and_then(|(before, now)| now.since(&before).run_delay_share(elapsed));
+    Ok((report, Values::new()))
+}
+
+/// Runs the rounds of a plan. The first arm that fails ends them.
 pub fn interleave(arms: Vec<Arm<'_>>, plan: Plan) -> Result<Vec<Measured>, String> {
-    run_arms(arms, plan, false, run_and_check)
+    run_arms(arms, plan, false)
 }
 
 /// As [`interleave`], but an arm that fails is only left out of further rounds. Its failure is kept.
 pub fn interleave_all(arms: Vec<Arm<'_>>, plan: Plan) -> Vec<Measured> {
-    run_arms(arms, plan, true, run_and_check).unwrap_or_default()
+    run_arms(arms, plan, true).unwrap_or_default()
 }
 
-/// Runs the rounds of a plan with work of this thread in memory, without sockets.
-///
-/// Only the time for which this thread waited for a core makes a round void. Steal is counted in ticks that are longer than some of
-/// these rounds.
-pub fn interleave_work<T>(arms: Vec<Arm<'_, T>>, plan: Plan) -> Result<Vec<Rounds<T>>, String> {
-    run_arms(arms, plan, false, |arm, _| {
-        let sample = || host::current_thread_id().and_then(ThreadClock::sample);
-        let (before, start) = (sample(), clock::now());
-        let outcome = (arm.run)()?;
-        let window = start.elapsed();
-        let samples = before.zip(sample());
-        let share = samples.and_then(|(before, after)| after.since(&before).run_delay_share(window));
-        Ok((outcome, share.is_some_and(|share| share > RUN_DELAY_LIMIT)))
-    })
-}
-
-fn run_and_check(arm: &mut Arm<'_>, values: &mut Vec<Values>) -> Result<(Report, bool), String> {
-    let (report, further) = (arm.run)()?;
-    report.check().map_err(|error| error.to_string())?;
-    values.push(further);
-    let is_void = report.is_void();
-    Ok((report, is_void))
-}
-
-/// Runs all rounds. `once` runs an arm, and returns the outcome and whether the round is void.
-fn run_arms<A, T>(
-    mut arms: Vec<Arm<'_, A>>,
-    plan: Plan,
-    goes_on: bool,
-    mut once: impl FnMut(&mut Arm<'_, A>, &mut Vec<Values>) -> Result<(T, bool), String>,
-) -> Result<Vec<Rounds<T>>, String> {
-    let mut all: Vec<Rounds<T>> = arms.iter().map(|arm| Rounds::named(arm.name.as_str())).collect();
+fn run_arms(mut arms: Vec<Arm<'_>>, plan: Plan, goes_on: bool) -> Result<Vec<Measured>, String> {
+    let named = |arm: &Arm<'_>| Measured { name: arm.name.clone(), ..Measured::default() };
+    let mut all: Vec<Measured> = arms.iter().map(named).collect();
     for round in 0..plan.warm_up + plan.rounds {
         let counts = round >= plan.warm_up;
         for (arm, all) in arms.iter_mut().zip(&mut all).filter(|(_, all)| all.failure.is_none()) {
             let outcome = loop {
-                let outcome = once(arm, &mut all.values);
-                let is_void = matches!(outcome, Ok((_, true))) && counts && plan.may_void;
-                if is_void && all.voided < MAX_REPEATS {
+                let outcome = (arm.run)().and_then(|(report, values)| {
+                    report.check().map_err(|error| error.to_string())?;
+                    all.values.push(values);
+                    Ok(report)
+                });
+                let is_void = outcome.as_ref().is_ok_and(Report::is_void) && counts;
+                if is_void && plan.may_void && all.voided < MAX_REPEATS {
                     all.voided += 1;
                     continue;
                 }
@@ -313,7 +291,7 @@ fn run_arms<A, T>(
                 break outcome.map_err(|line| format!("{}: {line}", all.name));
             };
             match outcome {
-                Ok((outcome, _)) if counts => all.rounds.push(outcome),
+                Ok(report) if counts => all.rounds.push(report),
                 Ok(_) => {}
                 Err(line) if goes_on => all.failure = Some(line),
                 Err(line) => return Err(line),
@@ -323,8 +301,8 @@ fn run_arms<A, T>(
     Ok(all)
 }
 
-/// Pins this thread to one core, where the system permits it.
-pub(crate) fn pin() {
+/// Pins this thread to its last core, where the system permits it.
+pub fn pin_to_last_core() {
     if let Some(core) = host::allowed_cores().unwrap_or_default().last() {
         // Without pinning the figures only spread more.
         let _ = host::pin_current_thread(*core);
@@ -335,24 +313,37 @@ pub(crate) fn pin() {
 mod tests {
     use std::cell::RefCell;
 
+    use drumfire_tools::report::RUN_DELAY_LIMIT;
+
     use super::*;
 
+    /// An arm that notes its name at each run. Its first `busy` rounds are void.
+    fn arm<'a>(name: &'static str, busy: usize, order: &'a RefCell<Vec<&'static str>>) -> Arm<'a> {
+        Arm::new(name, move || {
+            order.borrow_mut().push(name);
+            let run = order.borrow().len();
+            let share = if run <= busy { 2.0 * RUN_DELAY_LIMIT } else { 0.0 };
+            let report = Report { run_delay_share: Some(share), ..Report::default() };
+            Ok((Report { pps: run as f64, ..report }, Values::from([("lost", run as f64)])))
+        })
+    }
+
+    fn runs(arm: &Measured) -> Vec<f64> {
+        arm.rounds.iter().map(|report| report.pps).collect()
+    }
+
     /// Runs one arm whose first `busy` rounds are void.
-    fn voids(busy: u32, plan: Plan) -> Rounds<u32> {
-        let (mut runs, arm) = (0, Arm::new("a", || Ok(())));
-        let all = run_arms(vec![arm], plan, false, |_, _| {
-            runs += 1;
-            Ok((runs, runs <= busy))
-        });
-        all.expect("no arm fails").remove(0)
+    fn voids(busy: usize, plan: Plan) -> Measured {
+        let order = RefCell::default();
+        interleave(vec![arm("a", busy, &order)], plan).expect("no arm fails").remove(0)
     }
 
     #[test]
     fn a_void_round_is_repeated_a_limited_number_of_times() {
         let plan = |may_void| Plan { may_void, ..Plan::once() };
         let arm = voids(2, plan(true));
-        assert_eq!((arm.rounds.as_slice(), arm.void_cell().as_str()), (&[3][..], "2"));
-        assert_eq!(voids(9, plan(false)).rounds, [1]);
+        assert_eq!((runs(&arm), arm.void_cell().as_str()), (vec![3.0], "2"));
+        assert_eq!(runs(&voids(9, plan(false))), [1.0]);
         let arm = voids(99, plan(true));
         assert_eq!((arm.voided, arm.void_cell().as_str()), (MAX_REPEATS, "10 busy"));
         assert!(arm.busy_or("").starts_with("machine busy"));
@@ -365,27 +356,21 @@ mod tests {
             (report.pps, report.limited_by) = (1.5e6, limited_by.map(str::to_owned));
             report
         };
-        let arm = |rounds| Measured { rounds, ..Rounds::default() };
+        let arm = |rounds| Measured { rounds, ..Measured::default() };
         let client = arm(vec![round(Some("client"))]);
         assert_eq!(ratio_note(&[&client, &arm(vec![round(None)])]), "client-limited: ");
         let half = arm(vec![round(None), round(Some("sender"))]);
         assert_eq!((half.limited_by(), half.rate_cell()), (None, "1.50 (1.50-1.50)".to_owned()));
-        let most = arm(vec![round(None), round(Some("provider")), round(Some("provider"))]);
-        assert_eq!(most.rate_cell(), "provider-limited, over 1.50");
+        let two = arm(vec![round(None), round(Some("provider")), round(Some("provider"))]);
+        assert_eq!(two.rate_cell(), "provider-limited, over 1.50");
     }
 
     #[test]
     fn values_of_all_rounds_count_and_reports_of_the_last_ones() {
-        let mut next = 0;
-        let arm = Arm::new("a", || {
-            next += 1;
-            Ok((Report::default().derived(), Values::from([("lost", f64::from(next))])))
-        });
-        let plan = Plan { warm_up: 1, rounds: 2, may_void: false };
-        let measured = interleave(vec![arm], plan).expect("no arm fails");
-        assert_eq!((measured[0].rounds.len(), measured[0].sum("lost")), (2, 6.0));
-        assert_eq!(measured[0].value("lost").map(|lost| lost.median), Some(2.0));
-        assert_eq!(measured[0].value("other"), None);
+        let measured = voids(0, Plan { warm_up: 1, rounds: 2, may_void: false });
+        assert_eq!((measured.rounds.len(), measured.sum("lost")), (2, 6.0));
+        assert_eq!(measured.value("lost").map(|lost| lost.median), Some(2.0));
+        assert_eq!(measured.value("other"), None);
     }
 
     #[test]
@@ -400,19 +385,21 @@ mod tests {
 
     #[test]
     fn arms_are_interleaved_and_an_arm_that_fails_is_named() {
-        let order = RefCell::new(Vec::new());
-        let arm = |name: &'static str| {
-            let order = &order;
-            Arm::new(name, move || {
-                order.borrow_mut().push(name);
-                Ok(order.borrow().len())
-            })
-        };
+        let order = RefCell::default();
         let plan = Plan { warm_up: 1, rounds: 2, may_void: false };
-        let all = interleave_work(vec![arm("a"), arm("b")], plan).expect("no arm fails");
-        assert_eq!(all.iter().map(|arm| arm.rounds.clone()).collect::<Vec<_>>(), [[3, 5], [4, 6]]);
+        let arms = vec![arm("a", 0, &order), arm("b", 0, &order)];
+        let all = interleave(arms, plan).expect("no arm fails");
+        assert_eq!(all.iter().map(runs).collect::<Vec<_>>(), [[3.0, 5.0], [4.0, 6.0]]);
         assert_eq!(order.take(), ["a", "b", "a", "b", "a", "b"]);
-        let failing = Arm::new("b", || Err::<(), _>("no message came".to_owned()));
-        assert_eq!(interleave_work(vec![failing], plan).expect_err("it fails"), "b: no message came");
+        let failing = || vec![Arm::new("b", || Err("no message came".to_owned()))];
+        assert_eq!(interleave(failing(), plan).expect_err("it fails"), "b: no message came");
+        assert_eq!(interleave_all(failing(), plan)[0].failure.as_deref(), Some("b: no message came"));
+    }
+
+    #[test]
+    fn work_in_memory_has_its_time_per_step_and_its_share_of_virtual_time() {
+        let second = Duration::from_secs(1);
+        let (report, _) = measure_work(500, second, || Ok(second / 4)).expect("it ends");
+        assert_eq!((report.cpu_ns_per_packet, core_percent(&report)), (Some(500_000.0), Some(25.0)));
     }
 }

@@ -73,6 +73,10 @@ pub struct EchoCounts {
     pub lost: u64,
     /// Messages for which the connection had no room.
     pub refused: u64,
+    /// Messages of a schedule that were left out because their connection had too many outstanding ones.
+    pub no_room: u64,
+    /// Messages of a schedule that were left out because the next one of their connection was due. The client had no time.
+    pub overdue: u64,
     /// Messages that came and were not outstanding: duplicates, and bytes that were never sent.
     pub unexpected: u64,
     /// Polls of a socket within the window.
@@ -142,6 +146,18 @@ impl Tally {
         }
     }
 
+    /// Counts a message of a schedule that is left out because its connection has too many outstanding ones.
+    pub fn on_no_room(&mut self, now: u64) {
+        self.counts.no_room += u64::from(now >= self.window.start);
+    }
+
+    /// Counts messages of a schedule that are left out because the next ones of their connections are due.
+    pub fn on_overdue(&mut self, now: u64, count: u64) {
+        if now >= self.window.start {
+            self.counts.overdue += count;
+        }
+    }
+
     /// The latencies of messages that were due within the window.
     pub const fn latency(&self) -> &Histogram<u64> {
         &self.latency
@@ -163,6 +179,11 @@ impl EchoCounts {
     /// All messages that came back, including those before and after the window.
     pub const fn back_in_all(&self) -> u64 {
         self.early + self.echoed + self.late
+    }
+
+    /// All messages of a schedule within the window.
+    pub const fn offered(&self) -> u64 {
+        self.sent + self.refused + self.no_room + self.overdue
     }
 
     /// Compares these counts with those of the server, which are `received`, `echoed`, and `refused`. Fails for faults that no named drop

@@ -25,7 +25,7 @@ pub enum FirstTask {
 }
 
 /// The count of messages that the application received on the first connection, unless it [`FirstTask::Answers`].
-pub const HEARD: &str = "heard of the first";
+pub const FIRST_RECEIVED: &str = "received on the first";
 
 /// Lets the stalled task receive from now on. Returns the bytes that were kept for it until now, with their charges.
 pub fn take_from_stalled(server: &Child) -> Result<u64, String> {
@@ -43,24 +43,24 @@ async fn run(config: ServerConfig, echo: Echo, first: FirstTask) -> Result<Count
     let server = Arc::new(Server::bind(config).map_err(|error| error.to_string())?);
     print_address(server.local_addr())?;
     let mut orders = orders();
-    let (tally, heard) = (Arc::new(echo), Arc::<AtomicU64>::default());
+    let (tally, received) = (Arc::new(echo), Arc::<AtomicU64>::default());
     let connection = if first == FirstTask::Answers { None } else { server.accept().await };
     if let (FirstTask::Receives, Some(connection)) = (first, &connection) {
-        tokio::spawn(receive(connection.clone(), Arc::clone(&heard)));
+        tokio::spawn(receive(connection.clone(), Arc::clone(&received)));
     }
     tokio::spawn(accept(Arc::clone(&server), Arc::clone(&tally)));
     while orders.recv().await.is_some() {
         let (messages, bytes) = connection.as_ref().map_or((0, 0), take_all);
-        heard.fetch_add(messages, Ordering::Relaxed);
+        received.fetch_add(messages, Ordering::Relaxed);
         print_json(&bytes)?;
         if let Some(connection) = &connection {
-            tokio::spawn(receive(connection.clone(), Arc::clone(&heard)));
+            tokio::spawn(receive(connection.clone(), Arc::clone(&received)));
         }
     }
     // Acknowledged messages are in the queue of the connection, and all tasks run on this thread.
     let (rest, _) = connection.as_ref().map_or((0, 0), take_all);
     let mut counts = tally.counts(&server.control().stats());
-    counts.extend(named_counts([(HEARD, heard.load(Ordering::Relaxed) + rest)]));
+    counts.extend(named_counts([(FIRST_RECEIVED, received.load(Ordering::Relaxed) + rest)]));
     Ok(counts)
 }
 
@@ -87,9 +87,9 @@ async fn answer(connection: Connection, tally: Arc<Echo>) {
 }
 
 /// Receives messages without answering.
-async fn receive(connection: Connection, heard: Arc<AtomicU64>) {
+async fn receive(connection: Connection, received: Arc<AtomicU64>) {
     while connection.recv().await.is_ok() {
-        heard.fetch_add(1, Ordering::Relaxed);
+        received.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -1,22 +1,20 @@
-//! Traffic of numbered messages that come back: a closed loop, a schedule, or idle connections.
+//! Traffic of numbered messages that come back: a closed loop or a schedule.
 //!
 //! One thread connects, sends, and keeps the books of one window. It polls without sleeping, unless it shares its core. A transport
 //! implements [`Client`].
 
 mod ramp;
 mod round;
-mod turns;
 
 use std::time::Duration;
 
 use drumfire_tools::clock;
 
-pub use crate::client::Client;
+pub use crate::client::{Client, boxed};
 use crate::numbered::{connection_of, first_number, number_of, write_number};
 use crate::process::print_json;
 use crate::tally::{EchoCounts, Outstanding, Tally, Window};
 pub use round::EchoRound;
-pub use turns::Turns;
 
 /// The interval in which a schedule polls clients without outstanding messages, one at a time. They have acks to send.
 const CHORE_NS: u64 = 50_000;
@@ -24,14 +22,14 @@ const CHORE_NS: u64 = 50_000;
 /// The interval in which a closed loop looks for lost messages of connections on which nothing came.
 const RETRY_NS: u64 = 1_000_000;
 
+/// With [`Polling::Turns`], a connection has at most this number of outstanding messages of a schedule.
+const TURN_OUTSTANDING_MAX: usize = 4;
+
 /// The time between the creation of a schedule and its first message.
 const LEAD_NS: u64 = 1_000_000;
 
 /// The pause of a client that shares its core, after a poll that found nothing.
 const REST: Duration = Duration::from_micros(200);
-
-/// The pause between two polls of idle connections.
-const IDLE_REST: Duration = Duration::from_millis(2);
 
 /// The interval in which connections without traffic are polled, so that they stay alive.
 pub const KEEP_ALIVE_NS: u64 = 100_000_000;
@@ -64,16 +62,17 @@ pub enum Shape {
         /// Messages per connection and second.
         rate: u64,
     },
-    /// No messages are sent.
-    Idle,
 }
 
 impl Shape {
+    /// No messages are sent.
+    pub const IDLE: Self = Self::Closed { outstanding: 0 };
+
     /// Messages per second over all connections, if there is a schedule.
     pub const fn rate(self, connections: usize) -> Option<u64> {
         match self {
             Self::Open { rate } => Some(connections as u64 * rate),
-            Self::Closed { .. } | Self::Idle => None,
+            Self::Closed { .. } => None,
         }
     }
 }
@@ -83,8 +82,9 @@ impl Shape {
 pub enum Polling {
     /// It polls all the time, and sends all due messages of a schedule between two polls. A poll of many sockets takes long.
     Batch,
-    /// It polls all the time, and at most one message leaves between two polls of a client. The outstanding messages of thousands of
-    /// connections would not fit the server's receive buffer. Where the client is slower than the server, they wait at the client.
+    /// It polls one client after the other, and at most one message leaves between two polls. The outstanding messages of thousands of
+    /// connections would not fit the server's receive buffer. Where the client is slower than the server, they wait at the client. A
+    /// message of a schedule is left out when its connection has too many outstanding ones, or when the next one is due.
     Turns,
     /// It shares its core and pauses when there is nothing to do. All due messages leave after a pause.
     Rest,
@@ -111,10 +111,6 @@ pub struct Traffic {
     pub polling: Polling,
     /// The client limits a schedule when more than one message in ten leaves later than this, in nanoseconds.
     pub late_ns: u64,
-    /// Connections begun per second. With `None` the next ones begin as soon as earlier ones are established.
-    pub per_second: Option<u64>,
-    /// The time within which all connections must be established, in addition to that of `per_second`.
-    pub patience: Duration,
     /// The time after the window in which outstanding messages may come back.
     pub settle: Duration,
 }
@@ -132,8 +128,6 @@ impl Traffic {
             may_lose: true,
             polling: Polling::Batch,
             late_ns: 50_000,
-            per_second: None,
-            patience: Duration::from_secs(10),
             settle: Duration::from_secs(2),
         }
     }
@@ -149,7 +143,7 @@ pub struct Generator<C> {
     came: Vec<usize>,
     /// The time at which the closed loop next looks for lost messages of each client.
     retry_at: Vec<u64>,
-    /// The connection whose turn is next in a schedule.
+    /// The connection whose turn is next in a schedule, or where a closed loop begins to search.
     turn: usize,
     /// Messages per second of a schedule, over all connections.
     rate: u64,
@@ -157,7 +151,6 @@ pub struct Generator<C> {
     message: Vec<u8>,
     traffic: Traffic,
     tally: Tally,
-    turns: Option<Turns>,
 }
 
 /// Connects, runs the traffic, and prints the [`Window`] and the [`EchoCounts`] as one line each.
@@ -194,7 +187,6 @@ impl<C: Client> Generator<C> {
             message: vec![0; traffic.bytes],
             traffic,
             tally: Tally::default(),
-            turns: None,
             clients,
         }
     }
@@ -231,14 +223,10 @@ impl<C: Client> Generator<C> {
     ) -> Result<(), String> {
         self.tally = Tally::new(window);
         self.tally.counts.out_at_start = self.out_of_client.iter().sum();
-        self.turns = None;
         match self.traffic.shape {
-            Shape::Closed { .. } | Shape::Open { .. } if self.traffic.polling == Polling::Turns => {
-                self.in_turns(window, &mut poll)
-            }
+            _ if self.clients.is_empty() => Ok(()),
             Shape::Closed { outstanding } => self.closed(outstanding, window, &mut poll),
             Shape::Open { .. } => self.open(window, &mut poll),
-            Shape::Idle => self.idle(window, &mut poll),
         }
     }
 
@@ -255,6 +243,8 @@ impl<C: Client> Generator<C> {
     ) -> Result<(), String> {
         loop {
             let mut is_any = false;
+            // The search begins with another connection each time, so that none always comes first.
+            self.turn = (self.turn + 1) % self.out.len();
             for client in 0..self.clients.len() {
                 let now = clock::host_ns();
                 if now >= window.end {
@@ -263,30 +253,40 @@ impl<C: Client> Generator<C> {
                 self.poll_client(client, now)?;
                 is_any |= !self.came.is_empty();
                 // This also sends the first messages.
-                if self.came.is_empty() && now >= self.retry_at[client] {
+                if self.is_in_turns() || self.came.is_empty() && now >= self.retry_at[client] {
                     self.retry_at[client] = now + RETRY_NS;
                     let first = client * self.traffic.per_client;
-                    self.came.extend(first..self.out.len().min(first + self.traffic.per_client));
+                    let count = self.traffic.per_client.min(self.out.len() - first);
+                    self.came.clear();
+                    self.came.extend((0..count).map(|step| first + (self.turn + step) % count));
                 }
                 let now = clock::host_ns();
                 while let Some(connection) = self.came.pop() {
-                    self.fill(connection, outstanding, now)?;
+                    if self.fill(connection, outstanding, now)? && self.is_in_turns() {
+                        break;
+                    }
                 }
                 self.clients[client].flush(now)?;
+                poll(now)?;
             }
-            poll(clock::host_ns())?;
             self.rest(is_any);
         }
     }
 
-    /// Sends messages until the connection has its number of outstanding ones.
-    fn fill(&mut self, connection: usize, outstanding: usize, now: u64) -> Result<(), String> {
+    fn is_in_turns(&self) -> bool {
+        self.traffic.polling == Polling::Turns
+    }
+
+    /// Sends messages until the connection has its number of outstanding ones, or one message in a turn. Returns whether one left.
+    fn fill(&mut self, connection: usize, outstanding: usize, now: u64) -> Result<bool, String> {
+        let mut is_sent = false;
         while self.out[connection].awaited(now, self.traffic.may_lose) < outstanding {
-            if !self.send(connection, now, now)? {
+            if is_sent && self.is_in_turns() || !self.send(connection, now, now)? {
                 break;
             }
+            is_sent = true;
         }
-        Ok(())
+        Ok(is_sent)
     }
 
     fn open(
@@ -302,22 +302,34 @@ impl<C: Client> Generator<C> {
             if now >= window.end {
                 return Ok(());
             }
+            if self.is_in_turns() {
+                let connections = self.out.len() as u64;
+                let late = overdue(now.saturating_sub(first), rate, message, connections);
+                self.tally.on_overdue(now, late);
+                message += late;
+                let passed = usize::try_from(late % connections).unwrap_or(0);
+                self.turn = (self.turn + passed) % self.out.len();
+            }
             while due_of(message) <= now {
-                self.tally.on_departure(now, now - due_of(message));
-                self.send(self.turn, now, due_of(message))?;
+                let is_sent = self.take_turn(now, due_of(message))?;
                 let client = self.client_of(self.turn);
                 self.turn = (self.turn + 1) % self.out.len();
                 message += 1;
-                if self.client_of(self.turn) != client || due_of(message) > now {
+                let ends = is_sent && self.is_in_turns();
+                if ends || self.client_of(self.turn) != client || due_of(message) > now {
                     self.clients[client].flush(now)?;
                 }
+                if ends {
+                    break;
+                }
             }
-            for client in 0..self.clients.len() {
+            let polled = if self.is_in_turns() { 0 } else { self.clients.len() };
+            for client in 0..polled {
                 if self.out_of_client[client] > 0 {
                     self.poll_and_flush(client)?;
                 }
             }
-            if chore_due <= now {
+            if self.is_in_turns() || chore_due <= now {
                 self.poll_and_flush(chore)?;
                 chore = (chore + 1) % self.clients.len();
                 chore_due = now + CHORE_NS;
@@ -327,20 +339,15 @@ impl<C: Client> Generator<C> {
         }
     }
 
-    /// Polls the connections without sending messages.
-    fn idle(
-        &mut self,
-        window: Window,
-        poll: &mut dyn FnMut(u64) -> Result<(), String>,
-    ) -> Result<(), String> {
-        while clock::host_ns() < window.end {
-            for client in 0..self.clients.len() {
-                self.poll_and_flush(client)?;
-            }
-            poll(clock::host_ns())?;
-            clock::pause(IDLE_REST);
+    /// Sends the message of a schedule whose turn is next. Returns whether it left.
+    fn take_turn(&mut self, now: u64, due: u64) -> Result<bool, String> {
+        let is_full = || self.out[self.turn].awaited(now, self.traffic.may_lose) >= TURN_OUTSTANDING_MAX;
+        if self.is_in_turns() && is_full() {
+            self.tally.on_no_room(now);
+            return Ok(false);
         }
-        Ok(())
+        self.tally.on_departure(now, now - due);
+        self.send(self.turn, now, due)
     }
 
     fn rest(&self, is_any: bool) {
@@ -427,6 +434,12 @@ impl<C: Client> Generator<C> {
     }
 }
 
+/// Returns the number of messages of a schedule, from this one on, that are overdue: the next one of their connection is due.
+const fn overdue(elapsed_ns: u64, rate: u64, message: u64, connections: u64) -> u64 {
+    let due = elapsed_ns * rate / 1_000_000_000 + 1;
+    due.saturating_sub(message + connections)
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -452,6 +465,30 @@ mod tests {
             self.held.push(message.to_vec());
             Ok(true)
         }
+    }
+
+    #[test]
+    fn a_message_is_overdue_when_the_next_one_of_its_connection_is_due() {
+        // A message per microsecond, of three connections in turn.
+        let late = |elapsed_ns, message| overdue(elapsed_ns, 1_000_000, message, 3);
+        assert_eq!([0, 2_999, 3_000, 5_999].map(|elapsed_ns| late(elapsed_ns, 0)), [0, 0, 1, 3]);
+        assert_eq!((late(5_999, 3), late(5_999, 9)), (0, 0));
+    }
+
+    #[test]
+    fn a_turn_without_room_is_left_out() {
+        let shape = Shape::Open { rate: 100_000 };
+        let traffic = Traffic { polling: Polling::Turns, may_lose: false, ..Traffic::echo(shape, 3, 64) };
+        let mut generator = Generator::over(traffic, vec![Late::default()]);
+        let (mut sent, mut no_room) = (0, 0);
+        // On a busy machine, the thread may not run at all in a window.
+        while sent < 3 * TURN_OUTSTANDING_MAX as u64 || no_room == 0 {
+            let window = Window::beginning_at(clock::host_ns(), Duration::from_millis(20));
+            generator.run(window, |_| Ok(())).expect("the client takes all messages");
+            let counts = generator.tally().finish();
+            (sent, no_room) = (sent + counts.sent, counts.no_room);
+        }
+        assert_eq!(sent, 3 * TURN_OUTSTANDING_MAX as u64);
     }
 
     #[test]

@@ -23,7 +23,7 @@ const SILENT: u64 = 10 * SECOND;
 const WARM_UP: u64 = 60 * SECOND;
 
 /// Sections at least. The second half of them is compared with the first.
-const SECTIONS_LEAST: u64 = 6;
+const SECTIONS_MIN: u64 = 6;
 
 /// The goal for the memory of the second half over that of the first: at most this.
 const GROWTH: f64 = 1.01;
@@ -33,7 +33,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         Some(hours) => (32, u64::from(hours) * HOUR),
         None => bench.extent().pick((8, 30 * SECOND), (32, HOUR / 12), (32, 2 * HOUR)),
     };
-    let sections = SECTIONS_LEAST.max(ticks / HOUR);
+    let sections = SECTIONS_MIN.max(ticks / HOUR);
     let mut world = None;
     let mut held = counted(|| world = Some(World::new(peers, LOSSY))).bytes_current;
     let mut game = Game { world: world.ok_or("no world")??, channels: CHANNELS, update: 0 };
@@ -51,10 +51,10 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         all.push(held);
     }
     let all = &all[1..];
-    let most = |held: &[i64]| held.iter().copied().max().unwrap_or(0) as f64;
+    let max = |held: &[i64]| held.iter().copied().max().unwrap_or(0) as f64;
     let (first, second) = all.split_at(all.len() / 2);
     let name = format!("soak of {} virtual s: memory, second half over first", ticks / SECOND);
-    let growth = most(second) / most(first);
+    let growth = max(second) / max(first);
     if growth > GROWTH {
         return Err(format!("memory grows: {name} is {growth:.4}, at most {GROWTH}: {all:?}"));
     }

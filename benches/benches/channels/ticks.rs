@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Bench, Goal};
+use drumfire_benches::{Arm, Bench, Goal, busy_note, interleave, measure_work, pin_to_last_core};
 
 use super::world::{LOSSY, SHORT, TICK, World};
-
-/// Rounds that count.
-const ROUNDS: u32 = 5;
 
 /// Ticks between two updates. There are 40 updates per second.
 const UPDATE_TICKS: u64 = 25;
@@ -33,6 +30,7 @@ const CORE_PERCENT: f64 = 5.0;
 /// The memory of worlds that are made first is closer together, which saves up to a sixth of their time. Each cell therefore has two
 /// worlds, one made in this order and one in the reverse order, and half of its ticks are in each.
 pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
+    pin_to_last_core();
     let peers: &[u32] = bench.extent().pick(&[32], &[300], &[32, 300, 1_000]);
     // Ticks times peers in a round.
     let peer_ticks = bench.extent().pick(32 * 50, 150_000, 150_000);
@@ -49,21 +47,22 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         let arms = CREATED.iter().zip(pairs).map(|(created, (one, other))| {
             let mut worlds = [one, other];
             Arm::new(format!("{peers} peers, {created} created, 1 active"), move || {
-                let mut ns_per_tick = 0.0;
-                for world in &mut worlds {
-                    let took: Duration = (0..ticks).map(|_| world.tick(0..1)).sum();
-                    ns_per_tick += took.as_nanos() as f64 / ticks as f64 / 2.0;
-                    world.drain()?;
-                }
-                Ok(ns_per_tick)
+                let steps = ticks * worlds.len() as u64;
+                measure_work(steps, TICK.mul_f64(steps as f64), || {
+                    let mut took = Duration::ZERO;
+                    for world in &mut worlds {
+                        took += (0..ticks).map(|_| world.tick(0..1)).sum::<Duration>();
+                        world.drain()?;
+                    }
+                    Ok(took)
+                })
             })
         });
-        let arms = bench.interleave_work(ROUNDS, arms.collect())?;
+        let arms = interleave(arms.collect(), bench.plan())?;
         let [few, many] = arms.as_slice() else { continue };
-        let ratio = many.over(few, |ns_per_tick| Some(*ns_per_tick));
+        let ratio = many.over(few, |report| report.cpu_ns_per_packet);
         let name = format!("{peers} peers, 1 active: {} over {} created, time", CREATED[1], CREATED[0]);
-        let note = few.busy_or(many.busy_or(""));
-        bench.results.spread(name, ratio, "", Goal::AtMost(TIME_RATIO), note);
+        bench.results.spread(name, ratio, "", Goal::AtMost(TIME_RATIO), busy_note(&arms));
     }
     Ok(())
 }
@@ -71,19 +70,20 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
 /// Measures a game of 300 players with 64 channels each, of which 4 get a message with every update. There are 40 updates per second, a
 /// tick per millisecond, 1 % loss, and a round trip of 40 ms. Sealing and opening count, and there are no system calls.
 pub(super) fn updates(bench: &mut Bench) -> Result<(), String> {
+    pin_to_last_core();
     let (peers, ticks) = bench.extent().pick((32, 200), (300, 4_000), (300, 4_000));
     let mut world = World::new(peers, LOSSY)?;
     world.create(CHANNELS)?;
     let mut game = Game { world, channels: CHANNELS, update: 0 };
     let name = format!("{peers} peers, {CHANNELS} created, {ACTIVE} active, 40 updates/s, 1 % loss");
-    let arms = bench.interleave_work(ROUNDS, vec![Arm::new(name.as_str(), || Ok(game.play(ticks)))])?;
+    let round = || measure_work(ticks, TICK.mul_f64(ticks as f64), || Ok(game.play(ticks)));
+    let arms = interleave(vec![Arm::new(name.as_str(), round)], bench.plan())?;
     game.world.drain()?;
     for arm in &arms {
         // Ticks come in real time in a game.
-        let core = arm.spread(|took| Some(100.0 * took.div_duration_f64(TICK) / ticks as f64));
         let name = format!("{name}: share of a core");
         let note = arm.busy_or("with ciphers, without system calls");
-        bench.results.spread(name, core, "%", Goal::AtMost(CORE_PERCENT), note);
+        bench.results.spread(name, arm.core_percent(), "%", Goal::AtMost(CORE_PERCENT), note);
     }
     Ok(())
 }

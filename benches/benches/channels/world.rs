@@ -2,13 +2,12 @@
 //!
 //! Losses come from a seed, so a world repeats exactly. The parts choose the messages.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
+use drumfire::conditioner::{Delay, Link, LinkConfig, Loss};
 use drumfire_benches::memory::{Datagrams, Group, client_address, server_address, take_messages};
-use drumfire_benches::split_mix;
-use drumfire_proto::{ChannelId, Config, Message};
+use drumfire_proto::{ChannelId, Config, Inbound, Message};
 use drumfire_tools::clock;
 
 /// The time between two ticks.
@@ -23,43 +22,38 @@ const PAYLOAD: &[u8] = &[7; 16];
 /// Ticks within which all messages must arrive.
 const DRAIN_TICKS: u32 = 30_000;
 
-/// The delay and the losses of a link.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Path {
-    /// The delay each way in ticks, at least 1.
-    delay_ticks: usize,
-    /// Datagrams lost each way, per thousand.
-    lost_per_mille: u64,
-}
+/// The delay of a path each way, at least a tick, and the fraction of datagrams that it loses each way.
+pub(super) type Path = (Duration, f64);
 
 /// A path without losses, for parts that measure time or memory alone.
-pub(super) const SHORT: Path = Path { delay_ticks: 2, lost_per_mille: 0 };
+pub(super) const SHORT: Path = (Duration::from_millis(2), 0.0);
 
 /// The path of players on the internet.
-pub(super) const LOSSY: Path = Path { delay_ticks: 20, lost_per_mille: 10 };
+pub(super) const LOSSY: Path = (Duration::from_millis(20), 0.01);
 
-/// A server, a client with all connections, and the link between them.
+/// A server, a client with all connections, and the links between them.
 pub(super) struct World {
     group: Group,
-    path: Path,
-    seed: u64,
-    /// The datagrams on their way to the client and to the server, by tick. Datagrams that leave reuse the memory of those that arrived in
-    /// the same tick, so none is allocated in the measured time.
-    down: VecDeque<Datagrams>,
-    up: VecDeque<Datagrams>,
+    down: Link,
+    up: Link,
+    /// The time since the start.
+    time: Duration,
+    /// The datagrams that leave in a tick. Their memory is reused, so that none is allocated in the measured time.
+    leaving: Datagrams,
     sent: u64,
     delivered: u64,
 }
 
 impl World {
-    pub(super) fn new(peers: u32, path: Path) -> Result<Self, String> {
-        let empty = || (0..path.delay_ticks).map(|_| Datagrams::default()).collect();
+    pub(super) fn new(peers: u32, (delay, loss): Path) -> Result<Self, String> {
+        let config = LinkConfig::default().delay(Delay::Constant(delay)).loss(Loss::Random(loss));
+        let link = |seed| Link::new(config.clone(), seed).map_err(|error| error.to_string());
         let mut world = Self {
             group: Group::connect(peers, &Config::default().has_aes_gcm(true))?,
-            path,
-            seed: SEED,
-            down: empty(),
-            up: empty(),
+            down: link(SEED)?,
+            up: link(!SEED)?,
+            time: Duration::ZERO,
+            leaving: Datagrams::default(),
             sent: 0,
             delivered: 0,
         };
@@ -79,10 +73,13 @@ impl World {
     /// client replies. Returns the server's time.
     pub(super) fn tick(&mut self, channels: Range<u16>) -> Duration {
         self.group.pass(TICK);
-        let mut datagrams = self.up.pop_front().unwrap_or_default();
+        self.time += TICK;
+        let Self { down, up, time, leaving, .. } = self;
         let Group { server, client, links, now, .. } = &mut self.group;
+        let mut arrived = take_arrived(up, *time);
         let start = clock::now();
-        server.handle_datagrams(*now, datagrams.inbound(client_address()));
+        let inbound = |bytes| Inbound { from: client_address().into(), bytes };
+        server.handle_datagrams(*now, arrived.iter_mut().map(|bytes| inbound(&mut bytes[..])));
         server.handle_timeout(*now);
         while server.poll_event().is_some() {}
         for link in &*links {
@@ -92,20 +89,19 @@ impl World {
                 self.sent += 1;
             }
         }
-        datagrams.clear();
-        datagrams.take_all_from(server, *now);
+        leaving.clear();
+        leaving.take_all_from(server, *now);
         let took = start.elapsed();
 
-        self.down.push_back(datagrams);
-        let mut datagrams = self.down.pop_front().unwrap_or_default();
-        lose(&mut datagrams, &mut self.seed, self.path);
-        client.handle_datagrams(*now, datagrams.inbound(server_address()));
+        leaving.inbound(server_address()).for_each(|datagram| down.push(*time, (), datagram.bytes));
+        let mut arrived = take_arrived(down, *time);
+        let inbound = |bytes| Inbound { from: server_address().into(), bytes };
+        client.handle_datagrams(*now, arrived.iter_mut().map(|bytes| inbound(&mut bytes[..])));
         client.handle_timeout(*now);
         self.delivered += take_messages(client);
-        datagrams.clear();
-        datagrams.take_all_from(client, *now);
-        lose(&mut datagrams, &mut self.seed, self.path);
-        self.up.push_back(datagrams);
+        leaving.clear();
+        leaving.take_all_from(client, *now);
+        leaving.inbound(client_address()).for_each(|datagram| up.push(*time, (), datagram.bytes));
         took
     }
 
@@ -132,7 +128,7 @@ impl World {
     }
 }
 
-/// Removes the datagrams that are lost.
-fn lose(datagrams: &mut Datagrams, seed: &mut u64, path: Path) {
-    datagrams.retain(|| path.lost_per_mille == 0 || split_mix(seed) % 1_000 >= path.lost_per_mille);
+/// Takes the datagrams that have arrived by now.
+fn take_arrived(link: &mut Link, now: Duration) -> Vec<Vec<u8>> {
+    std::iter::from_fn(|| link.poll(now)).map(|((), bytes)| bytes).collect()
 }

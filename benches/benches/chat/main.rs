@@ -26,8 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use drumfire::SendOptions;
-use drumfire_benches::{Arm, Bench, Cores, Extent, Measured, Plan, Program, interleave_all, part};
-use drumfire_tools::report::Report;
+use drumfire_benches::{Arm, Bench, Cores, Extent, Plan, Program, interleave, part};
 use serde::{Deserialize, Serialize};
 
 /// The number of clients at which the baseline keeps up on two cores.
@@ -36,6 +35,9 @@ const EQUAL_CLIENTS: u32 = 128;
 /// The length of the journal's run, and of the intervals of the long run.
 const LONG: Duration = Duration::from_secs(25 * 60);
 const LONG_INTERVAL_NS: u64 = 10_000_000_000;
+
+/// Open files of a process in addition to its connections.
+const OTHER_FILES: u64 = 64;
 
 /// How messages travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +75,7 @@ impl Mode {
 #[derive(Clone, Copy, Debug)]
 struct Load {
     mode: Mode,
-    /// The number of clients that speak, which is a multiple of those that share a socket.
+    /// The number of clients that send, which is a multiple of those that share a socket.
     clients: u32,
     /// The rate of messages, in percent of the journal's.
     speed: u32,
@@ -119,7 +121,7 @@ fn main() -> ExitCode {
         roles: &[(server::SERVER, server::run)],
         prepare: |bench| {
             let seed = round::SEED;
-            bench.results.seeded(&format!("{seed}: when each client speaks, and how much it says"));
+            bench.results.seeded(&format!("{seed} for the times and lengths of messages"));
         },
         ..Program::new("chat", &parts)
     };
@@ -130,7 +132,7 @@ fn main() -> ExitCode {
 fn compare(bench: &mut Bench, modes: &[Mode], plan: Plan, variant: fn(Load) -> Load) -> Result<(), String> {
     let cores = bench.pin_load()?;
     let loads = modes.iter().map(|mode| (mode.name().to_owned(), variant(Load::of(bench, *mode))));
-    let measured = measure(cores, plan, loads);
+    let measured = interleave(arms(cores, loads), plan)?;
     format::show(bench, bench.part(), &measured)?;
     let part = format!("{}, {} clients", bench.part(), variant(Load::of(bench, Mode::Ordered)).clients);
     format::servers(&part, &measured, &mut bench.results);
@@ -141,21 +143,17 @@ fn stall(bench: &mut Bench) -> Result<(), String> {
     let (cores, load) = (bench.pin_load()?, Load::of(bench, Mode::Ordered));
     let stalled = Load { has_stalled: true, ..load };
     let loads = [("all read".to_owned(), load), ("one stalled".to_owned(), stalled)];
-    let measured = measure(cores, bench.plan(), loads);
+    let measured = interleave(arms(cores, loads), bench.plan())?;
     format::show(bench, bench.part(), &measured)?;
     format::stall(&measured, &mut bench.results);
     Ok(())
 }
 
-/// Runs rounds of all loads in turn. The status lines of the first round of each are printed. An arm that failed has its failure.
-fn measure(cores: Cores, plan: Plan, loads: impl IntoIterator<Item = (String, Load)>) -> Vec<Measured> {
+/// Arms of these loads. Each prints the status lines of its first round.
+fn arms(cores: Cores, loads: impl IntoIterator<Item = (String, Load)>) -> Vec<Arm<'static>> {
     let arm = |(name, load): (String, Load)| {
         let mut is_shown = true;
         Arm::new(name, move || round::run(&load, cores, std::mem::take(&mut is_shown)))
     };
-    let mut measured = interleave_all(loads.into_iter().map(arm).collect(), plan);
-    for arm in &mut measured {
-        arm.is_busy |= arm.rounds.iter().any(Report::is_void);
-    }
-    measured
+    loads.into_iter().map(arm).collect()
 }

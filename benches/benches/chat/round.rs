@@ -4,28 +4,24 @@
 
 use std::time::Duration;
 
+use drumfire::conditioner::Random;
 use drumfire::stats::Stats;
 use drumfire_benches::numbered::{connection_of, first_number, number_of, write_number};
-use drumfire_benches::roles::key;
-use drumfire_benches::traffic::{Client, Shape, Traffic};
+use drumfire_benches::traffic::{Client, Shape, Traffic, boxed};
 use drumfire_benches::{
-    Child, ClientPool, ClientSettings, Cores, Counts, DropWatch, Outcome, PER_SOCKET, RAMP_PER_SECOND,
-    UsageWatch, Values, Window, WindowUsage, WindowWatch, close_fanout, count, counts_from, counts_of,
-    raise_open_files, report_of, split_mix,
+    Child, ClientSettings, ClientSocket, Cores, Counts, DropWatch, Outcome, PER_SOCKET, UsageWatch, Values,
+    Window, WindowUsage, WindowWatch, close_fanout, count, counts_from, counts_of, report_of,
 };
-use drumfire_tools::clock;
 use drumfire_tools::report::Latency;
+use drumfire_tools::{clock, host};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::server::{SERVER, Streams};
-use crate::{Load, Mode, format};
+use crate::server::{SERVER, connect_tcp};
+use crate::{Load, Mode, OTHER_FILES, format};
 
 /// Datagrams of each connection that clients receive or send in one pass.
 const DATAGRAMS_EACH: usize = 8;
-
-/// Open files in addition to the connections.
-const OTHER_FILES: u64 = 64;
 
 /// The time from the last connection to the first message.
 const LEAD_NS: u64 = 100_000_000;
@@ -53,80 +49,65 @@ pub(crate) struct Sample {
 impl Sample {
     /// The rate of a counter since an earlier sample.
     pub(crate) fn rate(&self, from: &Self, of: impl Fn(&Tally) -> u64) -> f64 {
-        (of(&self.tally) - of(&from.tally)) as f64 / self.since(from).as_secs_f64()
-    }
-
-    fn since(&self, from: &Self) -> Duration {
-        Duration::from_nanos((self.at_ns - from.at_ns).max(1))
+        (of(&self.tally) - of(&from.tally)) as f64 * 1e9 / (self.at_ns - from.at_ns).max(1) as f64
     }
 }
 
 /// Connects all clients of a load.
 fn connect(load: &Load, server: &Child) -> Result<Vec<Box<dyn Client>>, String> {
     let (address, connections) = (server.address()?, load.connections() as usize);
-    if load.mode == Mode::Tcp {
-        return Ok(vec![Box::new(Streams::connect(address, connections)?)]);
-    }
-    let settings = ClientSettings::new((address, key().public()));
+    let settings = ClientSettings::new(address);
     let settings = ClientSettings { options: load.mode.options(), each: DATAGRAMS_EACH, ..settings };
-    let traffic = Traffic {
-        per_client: PER_SOCKET,
-        per_second: Some(RAMP_PER_SECOND),
-        patience: Duration::from_secs(60),
-        ..Traffic::echo(Shape::Idle, connections, 0)
-    };
-    traffic.connect(|count| Ok(Box::new(ClientPool::on_one_socket(&settings, count)?) as Box<dyn Client>))
+    if load.mode == Mode::Tcp {
+        let traffic = Traffic::echo(Shape::IDLE, connections, 0);
+        return traffic.connect(|count| Ok(boxed(connect_tcp(address, count)?)));
+    }
+    let sockets = ClientSocket::connect_all(&settings, connections, PER_SOCKET)?;
+    Ok(sockets.into_iter().map(boxed).collect())
 }
 
 /// Runs a load. Prints the status lines where `is_shown`.
 pub(crate) fn run(load: &Load, cores: Cores, is_shown: bool) -> Result<Outcome, String> {
-    raise_open_files(u64::from(load.connections()) + OTHER_FILES)?;
+    // Where this is not permitted, connecting fails with the reason.
+    let _ = host::raise_open_files(u64::from(load.connections()) + OTHER_FILES);
     let dropped = DropWatch::begin();
     let server = Child::role(SERVER, Some(cores.server), &(load.mode, load.connections()))?;
     let clients = connect(load, &server)?;
     let start = clock::host_ns() + LEAD_NS;
     let window = Window::beginning_at(start + load.interval_ns, load.window);
-    let mut speakers = Speakers::new(load, clients, start, window)?;
+    let mut clients = ChatClients::new(load, clients, start, window)?;
     let cpu = UsageWatch::begin(server.id());
-    let show = |from: &Sample, to: &Sample| {
-        if is_shown {
-            println!("  {}", format::status(load.connections(), from, to));
-        }
-    };
-    let (samples, usage) = drive(load, &server, &mut speakers, window, show)?;
-    let cpu = cpu.used()?.cpu.cpu_time();
+    let (samples, usage) = drive(load, &server, &mut clients, window, is_shown)?;
+    let used = cpu.used()?;
     // The server counts while all clients are connected. The clients still receive its last datagrams.
     let served = server.finish_counts()?;
     let until = clock::host_ns() + LAST_TURN_NS;
     while clock::host_ns() < until {
-        speakers.pass(false);
+        clients.pass(false);
     }
-    let last = speakers.tally;
-    match last.left + count(&served, "server left") {
+    let last = clients.tally;
+    match last.ended + count(&served, "server ended") {
         0 => {}
         ended => return Err(format!("{ended} {ENDED}")),
     }
     let members = load.connections().into();
     let is_reliable = load.mode != Mode::Unreliable;
-    let books = close_fanout(&served, &speakers.counts(), members, dropped.count(), is_reliable)?;
+    let books = close_fanout(&served, &clients.counts(), members, dropped.count(), is_reliable)?;
     let at = |time| samples.iter().find(|sample| sample.at_ns >= time);
-    let (Some(first), Some(from), Some(to), Some(end)) =
-        (samples.first(), at(window.start), at(window.end), samples.last())
-    else {
-        return Err("this process had no core in the window".to_owned());
-    };
-    let deliveries = to.rate(from, |tally| tally.heard);
-    let offered = to.rate(from, |tally| tally.said + tally.not_said) * members as f64;
+    let both = at(window.start).zip(at(window.end));
+    let (from, to) = both.ok_or("this process had no core in the window")?;
+    let deliveries = to.rate(from, |tally| tally.received);
+    let offered = to.rate(from, |tally| tally.sent + tally.skipped) * members as f64;
     let values = Values::from([
         ("deliveries", deliveries),
         ("% of offered", deliveries * 100.0 / offered),
-        ("dropped", books.dropped_count().saturating_sub(last.not_said * members) as f64),
-        ("not said", last.not_said as f64),
+        ("dropped", books.dropped_count().saturating_sub(last.skipped * members) as f64),
+        ("skipped", last.skipped as f64),
         ("server %", usage.server.core_share() * 100.0),
         ("clients %", usage.load.core_share() * 100.0),
     ]);
     // A server that is behind works after the window too, so the CPU time is that of all messages.
-    let mut report = report_of(cpu, end.since(first), books, Latency::of(&speakers.latency));
+    let mut report = report_of(used.cpu.cpu_time(), used.window, books, Latency::of(&clients.latency));
     // Threads of the server over TCP wait for each other.
     usage.note_in(&mut report, [load.mode != Mode::Tcp, true]);
     Ok((report, values))
@@ -137,29 +118,31 @@ pub(crate) fn run(load: &Load, cores: Cores, is_shown: bool) -> Result<Outcome, 
 fn drive(
     load: &Load,
     server: &Child,
-    speakers: &mut Speakers,
+    clients: &mut ChatClients,
     window: Window,
-    show: impl Fn(&Sample, &Sample),
+    is_shown: bool,
 ) -> Result<(Vec<Sample>, WindowUsage), String> {
     let (mut watch, mut usage) = (WindowWatch::new(server.id(), std::process::id(), window.start), None);
-    let mut samples = vec![Sample { at_ns: clock::host_ns(), tally: speakers.tally }];
-    let (mut next, mut heard_at) = (window.start, window.end);
+    let mut samples = vec![Sample { at_ns: clock::host_ns(), tally: clients.tally }];
+    let (mut next, mut received_at_ns) = (window.start, window.end);
     loop {
         let now = clock::host_ns();
         watch.poll(now);
         if now >= window.end && usage.is_none() {
             usage = Some(watch.finish()?);
         }
-        if speakers.pass(window.has(now)) {
-            heard_at = heard_at.max(now);
+        if clients.pass(window.has(now)) {
+            received_at_ns = received_at_ns.max(now);
         }
         clock::pause(PASS.saturating_sub(Duration::from_nanos(clock::host_ns() - now)));
         // Messages that were lost or missed are not awaited.
-        let is_all_heard = speakers.tally.heard >= speakers.tally.said * u64::from(load.connections());
-        let is_over = now > heard_at + QUIET_NS || is_all_heard && now > window.end + LAST_TURN_NS;
+        let is_all_received = clients.tally.received >= clients.tally.sent * u64::from(load.connections());
+        let is_over = now > received_at_ns + QUIET_NS || is_all_received && now > window.end + LAST_TURN_NS;
         if now >= next || is_over {
-            let sample = Sample { at_ns: clock::host_ns(), tally: speakers.tally };
-            show(&samples[samples.len() - 1], &sample);
+            let sample = Sample { at_ns: clock::host_ns(), tally: clients.tally };
+            if let Some(from) = samples.last().filter(|_| is_shown) {
+                println!("  {}", format::status(load.connections(), from, &sample));
+            }
             samples.push(sample);
             next += load.interval_ns;
         }
@@ -169,7 +152,7 @@ fn drive(
     }
 }
 
-/// When each client speaks, and how much it says, follows from this seed.
+/// The times and lengths of all messages follow from this seed.
 pub(crate) const SEED: u64 = 20_210_221;
 
 /// The shortest time between two messages of a client, in nanoseconds. The longest is twice as long.
@@ -188,53 +171,54 @@ const LATENCY_MAX_NS: u64 = 100_000_000_000;
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Tally {
     /// Messages that were left out because it was too late for them, or because the connection had no room.
-    #[serde(rename = "not said")]
-    not_said: u64,
+    #[serde(rename = "messages skipped")]
+    skipped: u64,
     /// Messages that the connection accepted.
-    pub(crate) said: u64,
-    pub(crate) heard: u64,
-    pub(crate) heard_bytes: u64,
-    /// Messages that are missing between two of their speaker.
+    #[serde(rename = "messages sent")]
+    pub(crate) sent: u64,
+    #[serde(rename = "messages received")]
+    pub(crate) received: u64,
+    pub(crate) received_bytes: u64,
+    /// Messages that are missing between two of their sender.
     pub(crate) gaps: u64,
-    /// Messages that came twice, or after a later one of their speaker.
-    behind: u64,
+    /// Messages that came twice, or after a later one of their sender.
+    reordered: u64,
     /// Messages that were never sent.
     unexpected: u64,
     /// Connections that ended.
-    left: u64,
+    ended: u64,
 }
 
 /// All clients. The stalled one, if any, is the last, and alone on the last socket.
-struct Speakers {
+struct ChatClients {
     clients: Vec<Box<dyn Client>>,
     per_client: usize,
     has_stalled: bool,
-    /// The messages that are not sent yet, the next one last: the time on the host's clock in nanoseconds, the speaker, and the length.
+    /// The messages that are not sent yet, the next one last: the time on the host's clock in nanoseconds, the sender, and the length.
     schedule: Vec<(u64, usize, usize)>,
     /// Messages that are due within it are measured.
     window: Window,
-    /// The times at which the messages of each speaker were due.
-    said: Vec<Vec<u64>>,
-    /// By client, the number of messages from each speaker until the last one that came.
+    /// The times at which the messages of each sender were due.
+    due: Vec<Vec<u64>>,
+    /// By client, the number of messages from each sender until the last one that came.
     last: Vec<Vec<u32>>,
     tally: Tally,
     /// The latencies of messages that were due within the window, without those of the stalled client.
     latency: Histogram<u64>,
 }
 
-impl Speakers {
-    /// The clients of a load, which begin to speak at this time.
+impl ChatClients {
+    /// The clients of a load, which begin to send at this time.
     fn new(load: &Load, clients: Vec<Box<dyn Client>>, start: u64, window: Window) -> Result<Self, String> {
         let gap_ns = GAP_NS * 100 / u64::from(load.speed.max(1));
-        let (mut schedule, mut random) = (Vec::new(), SEED);
-        let mut below = |bound: u64| split_mix(&mut random) % bound;
-        for speaker in 0..load.clients as usize {
-            let mut due_ns = start + below(2 * gap_ns);
+        let (mut schedule, mut random) = (Vec::new(), Random::new(SEED));
+        for sender in 0..load.clients as usize {
+            let mut due_ns = start + random.below(2 * gap_ns);
             // No message leaves after the window.
             while due_ns < window.end {
-                let more = usize::try_from(below(1 + (MESSAGE_MAX_BYTES - MESSAGE_MIN_BYTES) as u64));
-                schedule.push((due_ns, speaker, MESSAGE_MIN_BYTES + more.unwrap_or(0)));
-                due_ns += gap_ns + below(gap_ns);
+                let more = usize::try_from(random.below(1 + (MESSAGE_MAX_BYTES - MESSAGE_MIN_BYTES) as u64));
+                schedule.push((due_ns, sender, MESSAGE_MIN_BYTES + more.unwrap_or(0)));
+                due_ns += gap_ns + random.below(gap_ns);
             }
         }
         schedule.sort_unstable();
@@ -246,7 +230,7 @@ impl Speakers {
             clients,
             schedule,
             window,
-            said: vec![Vec::new(); load.clients as usize],
+            due: vec![Vec::new(); load.clients as usize],
             last: vec![vec![0; load.clients as usize]; load.connections() as usize],
             tally: Tally::default(),
             latency: latency.map_err(|error| error.to_string())?,
@@ -256,44 +240,44 @@ impl Speakers {
     /// Sends the messages that are due and receives what came. A stalled client is left out where `is_held`. Returns whether a message
     /// came.
     fn pass(&mut self, is_held: bool) -> bool {
-        let heard = self.tally.heard;
+        let before = self.tally.received;
         for client in 0..self.clients.len() - usize::from(self.has_stalled && is_held) {
-            self.speak();
+            self.send_due();
             let first = client.saturating_mul(self.per_client);
-            let Self { clients, last, said, window, tally, latency, .. } = self;
+            let Self { clients, last, due, window, tally, latency, .. } = self;
             let now = clock::host_ns();
             // All messages of a pass were in this process before the first one is passed on. One reading of the clock for all of them
             // leaves the clients' core to more clients.
             let mut received_at = None;
             let received = clients[client].receive(now, &mut |index, message| {
                 let index = first.saturating_add(index);
-                let due_ns = last.get_mut(index).and_then(|last| tally.hear(last, said, message));
-                if let Some(due_ns) = due_ns.filter(|due_ns| window.has(*due_ns) && index < said.len()) {
+                let due_ns = last.get_mut(index).and_then(|last| tally.on_message(last, due, message));
+                if let Some(due_ns) = due_ns.filter(|due_ns| window.has(*due_ns) && index < due.len()) {
                     let received_at = *received_at.get_or_insert_with(clock::host_ns);
                     latency.saturating_record(received_at.saturating_sub(due_ns));
                 }
             });
             // A client whose connections end returns an error, at least once.
-            tally.left += u64::from(received.is_err());
+            tally.ended += u64::from(received.is_err());
             // Datagrams that an overloaded socket does not accept wait for a later flush.
             let _ = clients[client].flush(now);
         }
-        self.tally.heard > heard
+        self.tally.received > before
     }
 
-    fn speak(&mut self) {
+    fn send_due(&mut self) {
         let (now, mut memory) = (clock::host_ns(), [0; MESSAGE_MAX_BYTES]);
-        while let Some((due_ns, speaker, bytes)) = self.schedule.pop_if(|(due_ns, ..)| *due_ns <= now) {
-            let (said, message) = (&mut self.said[speaker], &mut memory[..bytes]);
-            write_number(message, first_number(speaker) + said.len() as u64);
-            let client = &mut self.clients[speaker / self.per_client];
+        while let Some((due_ns, sender, bytes)) = self.schedule.pop_if(|(due_ns, ..)| *due_ns <= now) {
+            let (due, message) = (&mut self.due[sender], &mut memory[..bytes]);
+            write_number(message, first_number(sender) + due.len() as u64);
+            let client = &mut self.clients[sender / self.per_client];
             let is_in_time = now - due_ns <= LATE_MAX_NS;
-            if is_in_time && client.send(now, speaker % self.per_client, 0, message).unwrap_or(false) {
-                said.push(due_ns);
-                self.tally.said += 1;
+            if is_in_time && client.send(now, sender % self.per_client, 0, message).unwrap_or(false) {
+                due.push(due_ns);
+                self.tally.sent += 1;
                 let _ = client.flush(now);
             } else {
-                self.tally.not_said += 1;
+                self.tally.skipped += 1;
             }
         }
     }
@@ -310,23 +294,23 @@ impl Speakers {
 
 impl Tally {
     /// Counts a message that came to a client. Returns when it was due.
-    fn hear(&mut self, last: &mut [u32], said: &[Vec<u64>], message: &[u8]) -> Option<u64> {
+    fn on_message(&mut self, last: &mut [u32], due: &[Vec<u64>], message: &[u8]) -> Option<u64> {
         let known = number_of(message, message.len()).and_then(|number| {
             let of = connection_of(number);
             let place = usize::try_from(number - first_number(of)).ok()?;
-            Some((*said.get(of)?.get(place)?, u32::try_from(place + 1).ok()?, last.get_mut(of)?))
+            Some((*due.get(of)?.get(place)?, u32::try_from(place + 1).ok()?, last.get_mut(of)?))
         });
         let Some((due_ns, count, last)) = known else {
             self.unexpected += 1;
             return None;
         };
-        self.heard += 1;
-        self.heard_bytes += message.len() as u64;
+        self.received += 1;
+        self.received_bytes += message.len() as u64;
         if count > *last {
             self.gaps += u64::from(count - *last - 1);
             *last = count;
         } else {
-            self.behind += 1;
+            self.reordered += 1;
         }
         Some(due_ns)
     }

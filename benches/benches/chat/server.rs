@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use drumfire::{Bytes, ChannelId, Context, Event, GroupId, Handler, Message, PeerId, SendOptions, handler};
 use drumfire_benches::roles::{config, print_address};
-use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, InputLines, arguments, counts_from, counts_of, print_json, raise_open_files};
+use drumfire_benches::{Counts, InputLines, TaskClient, arguments, counts_from, counts_of, print_json};
+use drumfire_tools::host;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc::{Sender, UnboundedReceiver, channel, unbounded_channel};
+use tokio::runtime::Builder;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::Mode;
+use crate::{Mode, OTHER_FILES};
 
 /// The role of [`run`].
 pub(crate) const SERVER: &str = "chat-server";
@@ -34,8 +34,8 @@ const EVERYONE: GroupId = GroupId(1);
 /// The counts of messages at a server.
 #[derive(Debug, Default, Serialize)]
 struct ChatCounts {
-    #[serde(rename = "server left")]
-    left: u64,
+    #[serde(rename = "server ended")]
+    ended: u64,
     received: u64,
     broadcasts: u64,
     /// Copies of broadcasts for which a member had no room.
@@ -65,7 +65,7 @@ impl Handler for ChatHandler {
         match event {
             Event::Connected { peer, .. } => _ = context.join(peer, EVERYONE),
             Event::Missed { count, .. } => lock(&self.counts).missed += u64::from(count),
-            Event::Disconnected { .. } => lock(&self.counts).left += 1,
+            Event::Disconnected { .. } => lock(&self.counts).ended += 1,
             _ => {}
         }
     }
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &str) -> Result<Counts, String> {
     if mode == Mode::Tcp {
         return serve_tcp(connections);
     }
-    let config = config(1, connections).receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
+    let config = config(connections).receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
     let counts = Shared::<ChatCounts>::default();
     let make = |_| ChatHandler { counts: counts.clone(), options: mode.options(), gathered: Vec::new() };
     let server = handler::Server::bind(config, make).map_err(|error| error.to_string())?;
@@ -111,9 +111,6 @@ pub(crate) fn run(args: &str) -> Result<Counts, String> {
 
 /// Messages in the backlog of a client.
 const BACKLOG: usize = 1_024;
-
-/// The number of times that a client runs its tasks when it is polled.
-const TURNS: usize = 4;
 
 /// The backlogs of all clients, and the counts of messages.
 #[derive(Debug, Default)]
@@ -134,7 +131,7 @@ impl TcpHub {
 
 /// Runs the server. It prints its address, and returns its counts at the end of its input.
 fn serve_tcp(connections: u32) -> Result<Counts, String> {
-    raise_open_files(u64::from(connections) + 64)?;
+    let _ = host::raise_open_files(u64::from(connections) + OTHER_FILES);
     let fail = |error: io::Error| error.to_string();
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_io().build().map_err(fail)?;
     let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).map_err(fail)?;
@@ -151,93 +148,65 @@ fn serve_tcp(connections: u32) -> Result<Counts, String> {
 
 async fn accept(listener: TcpListener, hub: Shared<TcpHub>) {
     while let Ok((stream, _)) = listener.accept().await {
-        let of_reader = Arc::clone(&hub);
-        let backlog = start(stream, move |message| match message {
-            Some(message) => lock(&of_reader).broadcast(&message),
-            None => lock(&of_reader).counts.left += 1,
-        });
+        let (backlog, waiting) = channel(BACKLOG);
         lock(&hub).backlogs.push(backlog);
+        let hub = Arc::clone(&hub);
+        tokio::spawn(async move {
+            run_connection(stream, waiting, |message| message, |message| lock(&hub).broadcast(&message))
+                .await;
+            lock(&hub).counts.ended += 1;
+        });
     }
 }
 
-/// Starts the two tasks of a connection, and returns its backlog. `on_message` receives `None` when the connection has ended.
-///
-/// Each message begins with a byte that has its length, and is one write.
-fn start(stream: TcpStream, mut on_message: impl FnMut(Option<Bytes>) + Send + 'static) -> Sender<Bytes> {
+/// Writes the waiting messages in a task of its own, and reads until the connection ends. Each message begins with a byte that has its
+/// length, and is one write.
+async fn run_connection<M: Send + 'static>(
+    stream: TcpStream,
+    mut waiting: Receiver<M>,
+    encode: fn(M) -> Bytes,
+    mut on_message: impl FnMut(Bytes),
+) {
     // Go sets this option by default.
     let _ = stream.set_nodelay(true);
     let (reader, mut writer) = stream.into_split();
-    let (backlog, mut waiting) = channel::<Bytes>(BACKLOG);
     tokio::spawn(async move {
         while let Some(message) = waiting.recv().await {
-            if writer.write_all(&message).await.is_err() {
+            if writer.write_all(&encode(message)).await.is_err() {
                 return;
             }
         }
     });
-    tokio::spawn(async move {
-        let mut reader = BufReader::new(reader);
-        while let Ok(length) = reader.read_u8().await {
-            let mut message = vec![0; usize::from(length) + 1];
-            message[0] = length;
-            if reader.read_exact(&mut message[1..]).await.is_err() {
-                break;
-            }
-            on_message(Some(message.into()));
+    let mut reader = BufReader::new(reader);
+    while let Ok(length) = reader.read_u8().await {
+        let mut message = vec![0; usize::from(length) + 1];
+        message[0] = length;
+        if reader.read_exact(&mut message[1..]).await.is_err() {
+            return;
         }
-        on_message(None);
-    });
-    backlog
-}
-
-/// The connections of all clients, whose tasks run when the clients are polled.
-#[derive(Debug)]
-pub(crate) struct Streams {
-    runtime: Runtime,
-    /// Messages that came, with the index of their connection.
-    inbox: UnboundedReceiver<(usize, Bytes)>,
-    backlogs: Vec<Sender<Bytes>>,
-}
-
-impl Streams {
-    /// Makes this number of connections, one after the other.
-    pub(crate) fn connect(server: SocketAddr, count: usize) -> Result<Self, String> {
-        let fail = |error: io::Error| format!("the clients' connections: {error}");
-        let runtime = Builder::new_current_thread().enable_io().build().map_err(fail)?;
-        let (sender, inbox) = unbounded_channel();
-        let connect = |index| {
-            let sender = sender.clone();
-            runtime.block_on(async {
-                let stream = TcpStream::connect(server).await?;
-                // The books show the messages that a server that ended did not send.
-                Ok(start(stream, move |message| {
-                    message.map(|message| sender.send((index, message)));
-                }))
-            })
-        };
-        let backlogs = (0..count).map(connect).collect::<Result<_, _>>().map_err(fail)?;
-        Ok(Self { runtime, inbox, backlogs })
+        on_message(message.into());
     }
 }
 
-impl Client for Streams {
-    /// Runs the tasks without waiting: once for the sockets, and again for the tasks that they woke.
-    fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
-        self.runtime.block_on(async {
-            for _ in 0..TURNS {
-                tokio::task::yield_now().await;
-            }
-        });
-        while let Ok((index, message)) = self.inbox.try_recv() {
-            // The first byte of a message is its length.
-            take(index, &message[1..]);
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, _: u64, connection: usize, _: u8, message: &[u8]) -> Result<bool, String> {
+/// Begins this number of connections to the server.
+pub(crate) fn connect_tcp(server: SocketAddr, count: usize) -> Result<TaskClient, String> {
+    let runtime = Builder::new_current_thread().enable_io().build();
+    let mut client = TaskClient::new(runtime.map_err(|error| error.to_string())?);
+    let encode = |message: Vec<u8>| -> Bytes {
         let length = u8::try_from(message.len()).unwrap_or(u8::MAX);
-        let message: Vec<u8> = [&[length], message].concat();
-        Ok(self.backlogs[connection].try_send(message.into()).is_ok())
+        [&[length], &message[..]].concat().into()
+    };
+    for _ in 0..count {
+        client.spawn(move |delivery, waiting| async move {
+            let stream = match TcpStream::connect(server).await {
+                Ok(stream) => stream,
+                Err(error) => return error.to_string(),
+            };
+            delivery.on_ready();
+            run_connection(stream, waiting, encode, |message| delivery.on_message(&message[1..])).await;
+            // The books show the messages that a server that ended did not send.
+            std::future::pending().await
+        });
     }
+    Ok(client)
 }

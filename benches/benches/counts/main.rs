@@ -46,8 +46,8 @@ const fn stage(name: &'static str, calls: u64, run: fn(u64)) -> Stage {
     Stage { name, work: Work::Calls(calls, run), goal: Goal::Shown }
 }
 
-const fn limited(name: &'static str, calls: u64, most: f64, run: fn(u64)) -> Stage {
-    Stage { goal: Goal::AtMost(most), ..stage(name, calls, run) }
+const fn limited(name: &'static str, calls: u64, max: f64, run: fn(u64)) -> Stage {
+    Stage { goal: Goal::AtMost(max), ..stage(name, calls, run) }
 }
 
 /// The stage that takes long to prepare. One run is enough, because its first call is like any other.
@@ -62,8 +62,8 @@ static STAGES: [Stage; 29] = [
     stage("event hand-over", 1_024, stages::take_events),
     stage("receive, unreliable", 2_048, |count| receive_unreliable(&mut sealed(Config::default()), count)),
     stage("receive, reliable ordered", 2_048, |count| Stream::new(true, ONE).run(count, Step::Receive)),
-    stage("hear an ack of 1 packet", 512, |count| stages::receive_acks(count, 1)),
-    stage("hear an ack of 32 packets", 64, |count| stages::receive_acks(count, 32)),
+    stage("receive an ack of 1 packet", 512, |count| stages::receive_acks(count, 1)),
+    stage("receive an ack of 32 packets", 64, |count| stages::receive_acks(count, 32)),
     stage("build and seal a packet", 2_048, |count| Stream::new(false, ONE).run(count, Step::Seal)),
     stage("send, reliable ordered", 2_048, |count| Stream::new(false, ONE).run(count, Step::Send)),
     stage("inline server, message in", 1_024, |count| stages::echo(true, count)),

@@ -41,19 +41,19 @@ pub(crate) struct Packet {
     /// Returns the frame with this index.
     frame: Draw,
     /// The number of frames at most. The packet has as many as fit.
-    most: usize,
+    frames_max: usize,
 }
 
 type Draw = fn(&Facts, u64) -> DrawnFrame;
 
 /// A packet full of such frames.
 const fn full(name: &'static str, receiver: fn() -> Receiver, frame: Draw) -> Stage {
-    Stage { name, work: Work::Packet(Packet { receiver, frame, most: usize::MAX }), goal: Goal::Shown }
+    Stage { name, work: Work::Packet(Packet { receiver, frame, frames_max: usize::MAX }), goal: Goal::Shown }
 }
 
 /// A packet with one frame.
 const fn single(name: &'static str, receiver: fn() -> Receiver, frame: Draw) -> Stage {
-    Stage { name, work: Work::Packet(Packet { receiver, frame, most: 1 }), goal: Goal::Shown }
+    Stage { name, work: Work::Packet(Packet { receiver, frame, frames_max: 1 }), goal: Goal::Shown }
 }
 
 /// All packets. The one with which the others are compared comes first.
@@ -80,13 +80,17 @@ pub(crate) static PACKETS: [Stage; 30] = [
         at => value(u64::MAX - (at - 1), facts.next + (at - 1)),
     }),
     full("packet of newer values", know_keys, |facts, at| value(u64::MAX - 4_096 + at, facts.next + at)),
-    full("packet of pieces that came before, 316 holes", make_holes, |_, at| {
-        piece(0, 60_000, 3 * (315 - at), 1)
+    full("packet of fragments that came before, 316 gaps", make_gaps, |_, at| {
+        fragment(0, 60_000, 3 * (315 - at), 1)
     }),
-    full("packet of pieces that close holes, 316 holes", make_holes, |_, at| piece(0, 60_000, 3 * at + 1, 2)),
-    full("packet of pieces that make holes", fresh, |_, at| piece(0, 60_000, 60_000 - 3 * (1 + at), 1)),
-    full("packet of pieces of 64 messages", fresh, |_, at| piece(63 - at % 64, 1_900, 3 * (at / 64), 1)),
-    full("packet of unreliable pieces", make_loose, |facts, at| Fragment {
+    full("packet of fragments that close gaps, 316 gaps", make_gaps, |_, at| {
+        fragment(0, 60_000, 3 * at + 1, 2)
+    }),
+    full("packet of fragments that make gaps", fresh, |_, at| fragment(0, 60_000, 60_000 - 3 * (1 + at), 1)),
+    full("packet of fragments of 64 messages", fresh, |_, at| {
+        fragment(63 - at % 64, 1_900, 3 * (at / 64), 1)
+    }),
+    full("packet of unreliable fragments", make_loose, |facts, at| Fragment {
         channel: ChannelId(0),
         delivery: Delivery::Unreliable,
         number: facts.next - at % 8,
@@ -132,7 +136,7 @@ fn value(key: u64, version: u64) -> DrawnFrame {
     message(0, Delivery::ReliableLatest { key, version }, 0)
 }
 
-fn piece(id: u64, total: u32, offset: u64, bytes: usize) -> DrawnFrame {
+fn fragment(id: u64, total: u32, offset: u64, bytes: usize) -> DrawnFrame {
     Fragment {
         channel: ChannelId(0),
         delivery: unordered(id),
@@ -265,8 +269,8 @@ fn make_waiting() -> Receiver {
 }
 
 /// 316 fragments of message 0 arrived that do not touch.
-fn make_holes() -> Receiver {
-    fresh().prepared(0..316, 20, |at| piece(0, 60_000, 3 * at, 1))
+fn make_gaps() -> Receiver {
+    fresh().prepared(0..316, 20, |at| fragment(0, 60_000, 3 * at, 1))
 }
 
 /// Packets arrived in whose numbers unreliable messages may have begun.
@@ -290,7 +294,7 @@ pub(crate) fn receive(packet: &Packet, datagram_bytes: u64) {
     let dropped = receiver.sealed.endpoint.stats().dropped_count();
     let mut facts = std::mem::take(&mut receiver.facts);
     facts.room_bytes = small::<usize>(datagram_bytes) - HEADER_AND_TAG_BYTES;
-    let frames = (0..).map(|at| (packet.frame)(&facts, at)).take(packet.most);
+    let frames = (0..).map(|at| (packet.frame)(&facts, at)).take(packet.frames_max);
     receiver.receive(frames, small(datagram_bytes), true);
     assert_eq!(receiver.sealed.endpoint.stats().dropped_count(), dropped, "the packet is received");
 }

@@ -267,7 +267,7 @@ pub(crate) fn forged_id(count: u64) {
 /// Echoes this number of messages through a server without threads. The way in is `poll` and the event of a message, the way out is `send`
 /// and `flush` of the answer. The server has real sockets and the real clock, and a client on the same thread.
 pub(crate) fn echo(counts_way_in: bool, count: u64) {
-    let config = config(1, 1).workers(Workers::Inline);
+    let config = config(1).workers(Workers::Inline);
     let mut server = Server::bind(config).expect("a server on the loopback");
     let mut client = Client::new(ClientConfig::default()).expect("a client");
     let to_server = client.connect((server.local_addr(), key().public())).expect("an address");

@@ -106,7 +106,7 @@ fn goals(rows: &Rows, suite: Suite, ours: &Measured, results: &mut Results) {
         |other: Option<&Measured>| ratio_note(&[Some(ours), other].into_iter().flatten().collect::<Vec<_>>());
     let tail = median(ours, "TP99").zip(median(ours, "TP50")).map(|(most, half)| most / half);
     results.figure(named("TP99 over TP50"), tail, "x", Goal::AtMost(TAIL), &note(None));
-    let undelivered = ours.value("undelivered").map(|spread| spread.most);
+    let undelivered = ours.value("undelivered").map(|spread| spread.max);
     results.figure(named("undelivered after a second"), undelivered, "", Goal::AtMost(0.0), "");
     if matches!(rows.shape, Shape::Open { .. }) {
         let is_enough = raw.and_then(|raw| median(raw, "answered")).is_some_and(|share| share >= ALL);

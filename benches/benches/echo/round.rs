@@ -5,15 +5,12 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Client, Generator, Polling, Shape, Traffic};
 use drumfire_benches::{
-    Child, Cores, DropWatch, EchoRound, Outcome, PER_SOCKET, RAMP_PER_SECOND, UsageWatch, Values, Window,
-    close, close_books, count, resident_bytes,
+    Child, Cores, DropWatch, EchoRound, Outcome, PER_SOCKET, UsageWatch, Values, Window, close, close_books,
+    count, resident_bytes,
 };
 use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
 
 use crate::subject::Subject;
-
-/// The time within which all connections must be established, in addition to the ramp.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Messages that are not back this long after the window count as undelivered.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -44,8 +41,6 @@ fn traffic(subject: Subject, connections: usize, shape: Shape) -> Traffic {
         per_client: PER_SOCKET,
         may_lose: subject == Subject::Raw,
         polling: Polling::Turns,
-        per_second: matches!(subject, Subject::Drumfire(..)).then_some(RAMP_PER_SECOND),
-        patience: PATIENCE,
         settle: Duration::ZERO,
         ..Traffic::echo(shape, connections, BYTES)
     }
@@ -75,18 +70,18 @@ impl Sampler<'_> {
         Ok(())
     }
 
-    /// The columns of CPU and memory, each with the least, the mean, and the most.
+    /// The columns of CPU and memory, each with minimum, mean, and maximum.
     fn values(&self, cpu: f64) -> [(&'static str, f64); 6] {
-        let least = |samples: &[f64]| samples.iter().copied().reduce(f64::min);
-        let most = |samples: &[f64]| samples.iter().copied().reduce(f64::max);
+        let min = |samples: &[f64]| samples.iter().copied().reduce(f64::min);
+        let max = |samples: &[f64]| samples.iter().copied().reduce(f64::max);
         let (percent, mib) = (&self.cpu_percent, &self.memory_mib);
         [
-            ("CPU Min", least(percent).unwrap_or(cpu)),
+            ("CPU Min", min(percent).unwrap_or(cpu)),
             ("CPU Avg", cpu),
-            ("CPU Max", most(percent).unwrap_or(cpu)),
-            ("MEM Min", least(mib).unwrap_or(0.0)),
+            ("CPU Max", max(percent).unwrap_or(cpu)),
+            ("MEM Min", min(mib).unwrap_or(0.0)),
             ("MEM Avg", mib.iter().sum::<f64>() / mib.len().max(1) as f64),
-            ("MEM Max", most(mib).unwrap_or(0.0)),
+            ("MEM Max", max(mib).unwrap_or(0.0)),
         ]
     }
 }
@@ -103,7 +98,7 @@ pub(crate) fn run(
     let server = subject.start(connections, cores, nbio)?;
     let address = server.address()?;
     let traffic = traffic(subject, connections as usize, shape);
-    let mut generator = Generator::connect(traffic, |count| subject.connect(address, count))?;
+    let mut generator = Generator::over(traffic, subject.connect(address, traffic)?);
     let mut sampler =
         Sampler { server: &server, second: None, cpu_percent: Vec::new(), memory_mib: Vec::new() };
     let mut round = generator.round(&server, window, |window, now| sampler.sample(window, now))?;
@@ -137,7 +132,7 @@ pub(crate) fn run(
 
 /// The columns of messages.
 fn message_values(round: &EchoRound, undelivered: u64) -> Values {
-    let EchoRound { traffic, counts, usage, window, turns, .. } = round;
+    let EchoRound { traffic, counts, usage, window } = round;
     let seconds = window.length().as_secs_f64();
     let (tps, cpu) = (counts.echoed as f64 / seconds, usage.server.core_share() * 100.0);
     let mib = |messages: u64| (messages * BYTES as u64) as f64 / MIB;
@@ -161,17 +156,15 @@ fn message_values(round: &EchoRound, undelivered: u64) -> Values {
         ("Bytes Sent", mib(counts.sent)),
         ("Bytes Recv", mib(counts.echoed)),
     ]);
-    if let Some(turns) = turns {
-        let answered = turns.sent.saturating_sub(undelivered) as f64;
-        values.extend([
-            ("Offered", turns.offered as f64),
-            ("skipped for want of room", (turns.no_room + turns.refused) as f64),
-            ("skipped because late", turns.late as f64),
-            ("answered", answered / turns.offered.max(1) as f64),
-        ]);
-    }
     if let Shape::Open { rate } = traffic.shape {
-        values.insert("SendRate", rate as f64);
+        let answered = counts.sent.saturating_sub(undelivered) as f64;
+        values.extend([
+            ("Offered", counts.offered() as f64),
+            ("skipped for want of room", (counts.no_room + counts.refused) as f64),
+            ("skipped because late", counts.overdue as f64),
+            ("answered", answered / counts.offered().max(1) as f64),
+            ("SendRate", rate as f64),
+        ]);
     }
     values
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Generator, KEEP_ALIVE_NS, at_intervals};
 use drumfire_benches::{
-    Arm, Bench, Child, ClientPool, Goal, Measured, PLAIN, PLAIN_BYTES_MAX, Pace, PlainDatagrams, Reply,
+    Arm, Bench, Child, ClientSocket, Goal, Measured, PLAIN, PLAIN_BYTES_MAX, Pace, PlainDatagrams, Reply,
     SocketCounters, count, interleave, median_cell, ratio_note,
 };
 use drumfire_tools::report::ThreadReport;
 
-use crate::world::{BATCH, MESSAGE_BYTES, RECEIVE_BUFFER_BYTES, World, ticking, traffic};
+use crate::world::{BATCH, MESSAGE_BYTES, PER_SOCKET, RECEIVE_BUFFER_BYTES, World, ticking, traffic};
 
 /// The goal for the CPU over that of a plain server that gathers for the same time, with the clients and answers of [`OVER_PLAIN_AT`].
 const OVER_PLAIN: f64 = 1.4;
@@ -24,9 +24,6 @@ const DOWN_BYTES: [u16; 3] = [64, 256, 1_024];
 
 /// Clients. The last step belongs to a full run.
 const STEPS: [u32; 6] = [500, 1_000, 2_000, 4_000, 8_000, 16_000];
-
-/// Clients per plain socket, as many as share a socket of drumfire.
-const PER_PLAIN_SOCKET: usize = 125;
 
 /// Datagrams that a plain socket receives or sends in one pass, for each of 16 clients.
 const DATAGRAMS_EACH: usize = 16;
@@ -87,10 +84,10 @@ impl Ladder {
     /// Connects clients until there are as many as this, and measures them.
     fn step(&mut self, bench: &mut Bench, clients: u32, counted: Duration) -> Result<(), String> {
         self.world.connect(clients)?;
-        let sockets = (clients as usize).div_ceil(PER_PLAIN_SOCKET);
-        let plain = |_| PlainDatagrams::connect(self.plain_address, PER_PLAIN_SOCKET, DATAGRAMS_EACH);
+        let sockets = (clients as usize).div_ceil(PER_SOCKET);
+        let plain = |_| PlainDatagrams::connect(self.plain_address, PER_SOCKET, DATAGRAMS_EACH);
         let plain = (0..sockets).map(plain).collect::<Result<_, _>>()?;
-        let mut plain_traffic = traffic(clients, PER_PLAIN_SOCKET);
+        let mut plain_traffic = traffic(clients);
         (plain_traffic.bytes, plain_traffic.answer_bytes) = (NUMBER_BYTES, NUMBER_BYTES);
         let plain_load = RefCell::new(Generator::over(plain_traffic, plain));
         let (world, counters) = (RefCell::new(&mut self.world), Cell::new(SocketCounters::default()));
@@ -101,12 +98,12 @@ impl Ladder {
             arms.push(Arm::new(format!("{clients} clients, {down_bytes} B down"), move || {
                 let world = &mut **world.borrow_mut();
                 world.answer_with(down_bytes.into())?;
-                let sum = |clients: &[ClientPool]| -> SocketCounters {
-                    clients.iter().map(ClientPool::counters).sum()
+                let sum = |clients: &[ClientSocket]| -> SocketCounters {
+                    clients.iter().map(ClientSocket::counters).sum()
                 };
                 let before = sum(world.load.clients());
-                let judged = (true, PER_DROP);
-                let outcome = world.load.measure(&world.server, (WARM_UP, counted), judged, |_| Ok(()))?;
+                let times = (WARM_UP, counted);
+                let outcome = world.load.measure(&world.server, times, PER_DROP, |_| Ok(()))?;
                 counters.set(sum(world.load.clients()).since(before));
                 Ok(outcome)
             }));
@@ -114,7 +111,7 @@ impl Ladder {
                 let plain_load = &mut *plain_load.borrow_mut();
                 plain_load.clients().iter_mut().for_each(|client| imitate(client, counters.get()));
                 let keep_alive = at_intervals(KEEP_ALIVE_NS, || world.borrow_mut().load.poll());
-                plain_load.measure(plain, (WARM_UP, counted), (true, PER_DROP), keep_alive)
+                plain_load.measure(plain, (WARM_UP, counted), PER_DROP, keep_alive)
             }));
         }
         let measured = interleave(arms, bench.plan())?;

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{Arm, BUSY, Bench, Cores, Goal, Plan, Rounds, Usage, UsageWatch, interleave_work};
+use drumfire_benches::{
+    Arm, Bench, Cores, Goal, Outcome, UsageWatch, Values, busy_note, core_percent, interleave, report_of,
+};
 use drumfire_tools::clock;
-use drumfire_tools::report::RUN_DELAY_LIMIT;
+use drumfire_tools::report::Accounting;
 use drumfire_tools::table::thousands;
 
 use crate::world::ticking;
@@ -26,7 +28,7 @@ const QUIET: Duration = Duration::from_millis(100);
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let millis = Duration::from_millis;
     let window = bench.extent().pick(millis(200), millis(500), millis(2_000));
-    let (cores, plan) = (bench.pin_load()?, bench.plan());
+    let cores = bench.pin_load()?;
     let mut arms = Vec::new();
     for slots in SLOTS {
         for rate in RATES {
@@ -34,30 +36,27 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
             arms.push(Arm::new(name, move || without_clients(slots, rate, window, cores)));
         }
     }
-    // The server waits for a core and not this thread, so its delay is judged below.
-    let measured = interleave_work(arms, Plan { may_void: false, ..plan })?;
-    let is_busy = |arm: &Rounds<Usage>| {
-        arm.spread(Usage::run_delay_share).is_some_and(|delay| delay.median > RUN_DELAY_LIMIT)
-    };
-    let share = |used: &Usage| Some(used.core_share() * 100.0);
+    let measured = interleave(arms, bench.plan())?;
     for (place, rate) in RATES.into_iter().enumerate() {
         for (slots, row) in OVER_FEW {
             let [few, many] = [0, row].map(|row| &measured[row * RATES.len() + place]);
             let name = format!("idle: nobody, {rate} Hz: {slots} slots over 64");
-            let note = if is_busy(few) || is_busy(many) { BUSY } else { "" };
-            bench.results.spread(name, many.over(few, share), "x", Goal::AtMost(NOISE), note);
+            let ratio = many.over(few, core_percent);
+            bench.results.spread(name, ratio, "x", Goal::AtMost(NOISE), busy_note([few, many]));
         }
     }
     Ok(())
 }
 
 /// Measures a server without clients.
-fn without_clients(slots: u32, rate: u32, window: Duration, cores: Cores) -> Result<Usage, String> {
-    let (server, _) = ticking(Duration::from_secs(1) / rate, slots).start(Some(cores.server))?;
+fn without_clients(slots: u32, rate: u32, window: Duration, cores: Cores) -> Result<Outcome, String> {
+    let (server, _) = ticking(Duration::from_secs(1) / rate, slots).start(cores.server)?;
     clock::pause(QUIET);
     let watch = UsageWatch::begin(server.id());
     clock::pause(window);
     let used = watch.used()?;
     server.finish_counts()?;
-    Ok(used)
+    let mut report = report_of(used.cpu.cpu_time(), used.window, Accounting::default(), None);
+    report.run_delay_share = used.run_delay_share();
+    Ok((report, Values::new()))
 }

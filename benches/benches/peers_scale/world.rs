@@ -1,12 +1,13 @@
 //! A server process with its clients: batches that connect, and the books at the end.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire::ChannelId;
 use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
-use drumfire_benches::{Child, ClientPool, ClientSettings, Target, Window, close_server, count};
+use drumfire_benches::{Child, ClientSettings, ClientSocket, Window, close_server, count};
 use drumfire_tools::clock;
 
 /// Bytes of a message.
@@ -21,11 +22,11 @@ const RELIABLE: ChannelId = ChannelId(3);
 /// Messages per client and second.
 const PER_SECOND: u64 = 10;
 
-/// Clients that connect at the same time.
-pub(crate) const BATCH: u32 = 500;
-
 /// Clients per socket. The receive buffer of a socket holds what comes for them while this process has no core.
-const PER_SOCKET: u32 = 128;
+pub(crate) const PER_SOCKET: usize = 125;
+
+/// Clients that connect at the same time. They fill their sockets.
+pub(crate) const BATCH: u32 = 500;
 
 /// Attempts per second: all of a batch begin at the same time.
 const AT_ONCE: u64 = 1_000_000;
@@ -52,31 +53,29 @@ pub(crate) fn ticking(interval: Duration, connections: u32) -> EchoConfig {
 /// A server and its clients.
 pub(crate) struct World {
     pub(crate) server: Child,
-    to: Target,
-    /// Batches of clients, all of [`BATCH`] clients except for the last one.
-    pub(crate) load: Generator<ClientPool>,
+    address: SocketAddr,
+    pub(crate) load: Generator<ClientSocket>,
     clients: u32,
     /// Clients that were refused.
-    refused: Vec<ClientPool>,
+    refused: Vec<ClientSocket>,
 }
 
-/// Traffic of connections with this number per client. Without connections, there are no messages.
-pub(crate) fn traffic(connections: u32, per_client: usize) -> Traffic {
-    let shape = if connections == 0 { Shape::Idle } else { Shape::Open { rate: PER_SECOND } };
+/// Traffic of this number of connections.
+pub(crate) fn traffic(connections: u32) -> Traffic {
     Traffic {
-        per_client,
+        per_client: PER_SOCKET,
         channels: CHANNELS,
         late_ns: LATE_NS,
         settle: Duration::from_secs(3),
-        ..Traffic::echo(shape, connections as usize, MESSAGE_BYTES)
+        ..Traffic::echo(Shape::Open { rate: PER_SECOND }, connections as usize, MESSAGE_BYTES)
     }
 }
 
 impl World {
     pub(crate) fn start(config: EchoConfig, core: usize) -> Result<Self, String> {
-        let (server, to) = config.start(Some(core))?;
-        let load = Generator::over(traffic(0, BATCH as usize), Vec::new());
-        Ok(Self { server, to, load, clients: 0, refused: Vec::new() })
+        let (server, address) = config.start(core)?;
+        let load = Generator::over(traffic(0), Vec::new());
+        Ok(Self { server, address, load, clients: 0, refused: Vec::new() })
     }
 
     /// Connects clients in batches until there are as many as this. All of them must be accepted.
@@ -94,22 +93,23 @@ impl World {
     /// failed attempts by reason.
     pub(crate) fn connect_batch(&mut self, count: u32) -> Result<BTreeMap<String, u64>, String> {
         self.answer_with(MESSAGE_BYTES)?;
-        let settings = ClientSettings { reliable_channel: Some(RELIABLE), ..ClientSettings::new(self.to) };
-        let mut pool = ClientPool::bind(settings, count.div_ceil(PER_SOCKET), count)?;
+        let settings =
+            ClientSettings { reliable_channel: Some(RELIABLE), ..ClientSettings::new(self.address) };
+        let mut sockets = ClientSocket::bind_all(&settings, count as usize, PER_SOCKET)?;
         let load = &mut self.load;
         let send = |_| load.run(Window::beginning_at(clock::host_ns(), CONNECTING), |_| Ok(()));
-        pool.connect(count, AT_ONCE, send)?;
+        ClientSocket::attempt(&mut sockets, count as usize, AT_ONCE, send)?;
         self.load.settle()?;
-        let failed = pool.failed().clone();
+        let failed = ClientSocket::failed(&sockets);
         if !failed.is_empty() {
-            self.refused.push(pool);
+            self.refused.extend(sockets);
             return Ok(failed);
         }
-        self.clients += count;
-        let empty = Generator::over(traffic(0, BATCH as usize), Vec::new());
+        let empty = Generator::over(traffic(0), Vec::new());
         let mut clients = std::mem::replace(&mut self.load, empty).into_clients();
-        clients.push(pool);
-        self.load = Generator::over(traffic(self.clients, BATCH as usize), clients);
+        clients.extend(sockets);
+        self.clients += count;
+        self.load = Generator::over(traffic(self.clients), clients);
         Ok(failed)
     }
 
@@ -123,11 +123,11 @@ impl World {
 
     /// Ends the server, and closes the books of both directions. Returns the number of clients that were dropped.
     pub(crate) fn close(self) -> Result<u64, String> {
-        let mut pools = self.load.into_clients();
-        pools.extend(self.refused);
+        let mut sockets = self.load.into_clients();
+        sockets.extend(self.refused);
         // A server that ends closes its connections.
-        let ended: u64 = pools.iter().map(ClientPool::ended).sum();
-        let served = close_server(self.server, &mut pools)?;
+        let ended: u64 = sockets.iter().map(ClientSocket::ended).sum();
+        let served = close_server(self.server, &mut sockets)?;
         match count(&served, "refused") {
             0 => Ok(count(&served, "left") + ended),
             refused => Err(format!("{refused} answers found no room at the server")),

@@ -7,14 +7,14 @@ use std::time::Duration;
 use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::{Generator, Shape, Traffic, at_intervals};
 use drumfire_benches::{
-    Arm, Bench, Child, ClientPool, ClientSettings, Goal, Plan, close, close_server, count, interleave,
+    Arm, Bench, Child, ClientSettings, ClientSocket, Goal, Plan, close, close_server, count, interleave,
     ratio_note,
 };
 
 /// The goal for the CPU per message with many connections over that with few.
 const CPU_RATIO: f64 = 1.25;
 
-const SOCKETS: u32 = 8;
+const SOCKETS: usize = 8;
 
 const MESSAGE_BYTES: usize = 64;
 
@@ -34,24 +34,23 @@ const OTHER_EVERY_NS: u64 = 50_000_000;
 /// A server and its clients.
 struct Side {
     server: Child,
-    generator: Generator<ClientPool>,
+    generator: Generator<ClientSocket>,
 }
 
 impl Side {
     fn open(clients: u32, core: usize, per_second: u64) -> Result<RefCell<Self>, String> {
-        let (server, to) = EchoConfig::new(Interface::Poll, clients).start(Some(core))?;
-        let mut pool = ClientPool::bind(ClientSettings::new(to), SOCKETS, clients)?;
-        pool.connect_all(clients)?;
-        let traffic = Traffic::echo(Shape::Open { rate: 1 }, clients as usize, MESSAGE_BYTES);
-        let mut generator = Generator::over(traffic, vec![pool]);
+        let (server, address) = EchoConfig::new(Interface::Poll, clients).start(core)?;
+        let (connections, per_client) = (clients as usize, (clients as usize).div_ceil(SOCKETS));
+        let sockets = ClientSocket::connect_all(&ClientSettings::new(address), connections, per_client)?;
+        let traffic = Traffic::echo(Shape::Open { rate: 1 }, connections, MESSAGE_BYTES);
+        let mut generator = Generator::over(Traffic { per_client, ..traffic }, sockets);
         generator.change(per_second, MESSAGE_BYTES);
         Ok(RefCell::new(Self { server, generator }))
     }
 
     /// Ends the server and closes its books.
     fn close(self) -> Result<(), String> {
-        let mut pools = self.generator.into_clients();
-        let served = close_server(self.server, &mut pools)?;
+        let served = close_server(self.server, &mut self.generator.into_clients())?;
         close([("clients that left", count(&served, "left"), 0..=0)])
     }
 }
@@ -70,7 +69,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         Arm::new(format!("{} connections", clients[place]), move || {
             let Side { server, generator } = &mut *own.borrow_mut();
             let empty_other = at_intervals(OTHER_EVERY_NS, || other.borrow_mut().generator.poll());
-            generator.measure(server, (WARM_UP, WINDOW), (true, PER_DROP), empty_other)
+            generator.measure(server, (WARM_UP, WINDOW), PER_DROP, empty_other)
         })
     };
     let plan = Plan { warm_up, rounds, ..bench.plan() };

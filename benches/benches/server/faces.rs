@@ -55,8 +55,8 @@ fn round(
     interface: Interface,
     (shape, connections): (Shape, u32),
 ) -> Result<Outcome, String> {
-    let (server, to) = EchoConfig::new(interface, connections).start(Some(cores.server))?;
-    let round = Round::run(load(shape, connections as usize), counted, (&server, to), |_, _| Ok(()))?;
+    let (server, address) = EchoConfig::new(interface, connections).start(cores.server)?;
+    let round = Round::run(load(shape, connections as usize), counted, (&server, address), |_, _| Ok(()))?;
     let has_one_thread = matches!(interface, Interface::Handler | Interface::Inline);
     let (report, _) = round.finish(server, 0, has_one_thread)?;
     Ok((report, round.echo.values()))

@@ -10,7 +10,7 @@ use std::time::Duration;
 use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::Client;
 use drumfire_benches::{
-    Bench, Child, ClientPool, ClientSettings, Extent, Goal, PLAIN, PLAIN_BYTES_MAX, Pace, PlainDatagrams,
+    Bench, Child, ClientSettings, ClientSocket, Extent, Goal, PLAIN, PLAIN_BYTES_MAX, Pace, PlainDatagrams,
     RECEIVE_BUFFER_BYTES, Reply, SocketCounters, Spread, Usage, UsageWatch, close_server, resident_bytes,
 };
 use drumfire_tools::clock;
@@ -61,15 +61,15 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
         (seconds(20), 5, seconds(30)),
     );
     let core = bench.pin_load()?.server;
-    let (server, to) = EchoConfig::new(Interface::Poll, clients).start(Some(core))?;
-    let mut pool = ClientPool::bind(ClientSettings::new(to), SOCKETS, clients)?;
+    let (server, address) = EchoConfig::new(Interface::Poll, clients).start(core)?;
     let memory_now = || resident_bytes(server.id()).ok_or("the server's memory cannot be read");
     let empty = memory_now()?;
-    pool.connect_all(clients)?;
+    let per_socket = clients.div_ceil(SOCKETS) as usize;
+    let mut sockets = ClientSocket::connect_all(&ClientSettings::new(address), clients as usize, per_socket)?;
     let plain = (Pace::Batches(None), Reply::Asked, RECEIVE_BUFFER_BYTES);
     let plain = Child::role(PLAIN, Some(core), &plain)?;
-    let mut mirror = Mirror::connect(plain.address()?, SOCKETS)?;
-    mirror.follow_for(&mut pool, quiet)?;
+    let mut mirror = Mirror::connect(plain.address()?, sockets.len())?;
+    mirror.follow_for(&mut sockets, quiet)?;
     // All memory since no client was connected: tables, queues at their longest, and freed memory that the allocator keeps.
     let each = (memory_now()? as f64 - empty as f64) / f64::from(clients);
     // With few clients most of the memory is that of the process itself.
@@ -77,11 +77,11 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     bench.results.figure(format!("{part}: resident memory per connection"), Some(each), "B", goal, "");
     let mut measured: Vec<[Usage; 2]> = Vec::new();
     for _ in 0..windows {
-        let before = (pool.counters().sent, mirror.sent);
+        let before = (sent_by(&sockets), mirror.sent);
         let [of_server, of_plain] = [server.id(), plain.id()].map(UsageWatch::begin);
-        mirror.follow_for(&mut pool, window)?;
+        mirror.follow_for(&mut sockets, window)?;
         measured.push([of_server.used()?, of_plain.used()?]);
-        let (sent, mirrored) = (pool.counters().sent - before.0, mirror.sent - before.1);
+        let (sent, mirrored) = (sent_by(&sockets) - before.0, mirror.sent - before.1);
         if sent != mirrored {
             return Err(format!("{sent} datagrams to the server, {mirrored} to the plain one"));
         }
@@ -92,9 +92,13 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     results.spread(format!("{part}: CPU over a plain receiver's"), ratio, "x", Goal::AtMost(CPU_GOAL), "");
     let goal = if part == FEW.0 { Goal::AtMost(SHARE_GOAL) } else { Goal::Shown };
     results.spread(format!("{part}: server"), share, "% of a core", goal, "");
-    close_server(server, std::slice::from_mut(&mut pool))?;
+    close_server(server, &mut sockets)?;
     plain.finish_counts()?;
     Ok(())
+}
+
+fn sent_by(sockets: &[ClientSocket]) -> u64 {
+    sockets.iter().map(|socket| socket.counters().sent).sum()
 }
 
 /// Sends to the plain server what the clients send to drumfire's: as many datagrams of the same length from as many sockets. Each
@@ -107,24 +111,24 @@ struct Mirror {
 }
 
 impl Mirror {
-    fn connect(address: SocketAddr, sockets: u32) -> Result<Self, String> {
+    fn connect(address: SocketAddr, sockets: usize) -> Result<Self, String> {
         let socket = |_| PlainDatagrams::connect(address, 1, DATAGRAMS_EACH);
         let sockets = (0..sockets).map(socket).collect::<Result<_, _>>()?;
         Ok(Self { sockets, sent: 0, owed: SocketCounters::default() })
     }
 
     /// Polls the clients for this time, and mirrors each datagram immediately, so that both servers get them equally bunched.
-    fn follow_for(&mut self, pool: &mut ClientPool, time: Duration) -> Result<(), String> {
+    fn follow_for(&mut self, clients: &mut [ClientSocket], time: Duration) -> Result<(), String> {
         let until = clock::now() + time;
         while clock::now() < until {
             let mut came = false;
-            for index in 0..self.sockets.len() {
-                let before = pool.counters_of(index);
-                came |= pool.poll_socket(index);
-                self.follow(index, pool.counters_of(index).since(before))?;
-            }
-            if pool.ended() > 0 {
-                return Err(format!("{} connections ended", pool.ended()));
+            for (index, client) in clients.iter_mut().enumerate() {
+                let before = client.counters();
+                came |= client.poll();
+                self.follow(index, client.counters().since(before))?;
+                if client.ended() > 0 {
+                    return Err(format!("{} connections ended", client.ended()));
+                }
             }
             if !came {
                 clock::pause(REST);

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `crowded` | CPU per message with 100,000 connections over that with 1,000, at the same total rate |
 //! | `idle` | memory and CPU for silent connections; sections `few` (2,000) and `many` (100,000, not with `--quick`) |
-//! | `neighbours` | latency and loss of 200 players next to a misbehaving client; sections `stalled`, `abuser`, and `spender` |
+//! | `neighbours` | latency and loss of 200 players next to a misbehaving client; sections `stalled` and `abuser` |
 //! | `faces` | messages per CPU second with a handler, a polled server with and without threads, tasks, and a thread hop; sections `steady` and `full` |
 //!
 //! `--only NAME` runs one part or section. `--judge` makes a missed goal a failure. The bench `peers_scale` measures a server at its limit
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     let parts = [
         part("crowded", crowded::run),
         part("idle", idle::run).with_sections(&["few", "many"]),
-        part("neighbours", neighbours::run).with_sections(&["stalled", "abuser", "spender"]),
+        part("neighbours", neighbours::run).with_sections(&["stalled", "abuser"]),
         part("faces", faces::run).with_sections(&["steady", "full"]),
     ];
     let program =

@@ -6,19 +6,19 @@
 //! - `quiet`: there is none.
 //! - `stalled`: it sends 100,000 reliable messages per second to a task that never receives. There is an arm for each policy of a full
 //!   queue. The bytes that both ends keep for it have a limit, and the policy must count its actions.
-//! - `abuser`: it sends 100,000 packets per second to a task that receives them.
-//! - `spender`: it sends as many of the most expensive packets that the protocol permits.
+//! - `abuser`: it sends 100,000 packets per second to a task that receives them. The bench `counts` limits the cost of each packet.
 //!
 //! Players and neighbor share one thread, so the neighbor's own cost raises the players' latency. The figures are therefore no lower than
 //! the truth.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire::WhenFull;
 use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Cores, FirstTask, Flood, FloodConfig, Goal, HEARD, Measured, Outcome, Pick, Results, Target,
+    Arm, Bench, Cores, FIRST_RECEIVED, FirstTask, Flood, FloodConfig, Goal, Measured, Outcome, Pick, Results,
     count, interleave, ratio_note, take_from_stalled,
 };
 
@@ -29,7 +29,7 @@ const PLAYERS: Traffic = load(Shape::Open { rate: 60 }, 200);
 /// More than the players and the neighbor.
 const CONNECTIONS_MAX: u32 = 256;
 
-/// Messages or packets per second of a neighbor. Both memories of a stalled one are full within a hundredth of a second.
+/// Messages per second of a neighbor. Both memories of a stalled one are full within a hundredth of a second.
 const PER_SECOND: u64 = 100_000;
 
 /// Memory of each connection at either end, for sending and for receiving.
@@ -59,18 +59,16 @@ enum Neighbor {
     Quiet,
     Stalled(WhenFull),
     Abuser,
-    CostlySender,
 }
 
 /// The arms by name. The section of an arm is its name up to the comma. The other arms are compared with the first one.
-const ARMS: [(&str, Neighbor); 7] = [
+const ARMS: [(&str, Neighbor); 6] = [
     ("quiet", Neighbor::Quiet),
     ("stalled, block", Neighbor::Stalled(WhenFull::Block)),
     ("stalled, drop oldest", Neighbor::Stalled(WhenFull::DropOldest)),
     ("stalled, drop newest", Neighbor::Stalled(WhenFull::DropNewest)),
     ("stalled, disconnect", Neighbor::Stalled(WhenFull::Disconnect)),
     ("abuser", Neighbor::Abuser),
-    ("spender", Neighbor::CostlySender),
 ];
 
 impl Neighbor {
@@ -79,21 +77,25 @@ impl Neighbor {
         match self {
             Self::Quiet => FirstTask::Answers,
             Self::Stalled(_) => FirstTask::Stalls,
-            Self::Abuser | Self::CostlySender => FirstTask::Receives,
+            Self::Abuser => FirstTask::Receives,
         }
     }
 
     /// Connects it to a server, if there is one.
-    fn connect(self, to: Target) -> Result<Option<Flood>, String> {
+    fn connect(self, address: SocketAddr) -> Result<Option<Flood>, String> {
         let (is_reliable, when_full) = match self {
             Self::Quiet => return Ok(None),
-            Self::CostlySender => return Flood::connect_costly(to, PER_SECOND).map(Some),
             Self::Stalled(when_full) => (true, when_full),
             Self::Abuser => (false, WhenFull::Block),
         };
-        let (message_bytes, memory_bytes) = (MESSAGE_BYTES, MEMORY_BYTES);
-        let config = FloodConfig { message_bytes, is_reliable, when_full, memory_bytes };
-        Flood::connect(to, PER_SECOND, config).map(Some)
+        let config = FloodConfig {
+            per_second: PER_SECOND,
+            message_bytes: MESSAGE_BYTES,
+            is_reliable,
+            when_full,
+            memory_bytes: MEMORY_BYTES,
+        };
+        Flood::connect(address, config).map(Some)
     }
 }
 
@@ -119,10 +121,10 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 fn round(cores: Cores, counted: Duration, neighbor: Neighbor) -> Result<Outcome, String> {
     let config = EchoConfig::new(Interface::Async, CONNECTIONS_MAX);
     let config = EchoConfig { first: neighbor.task(), memory_bytes: Some(MEMORY_BYTES), ..config };
-    let (server, to) = config.start(Some(cores.server))?;
+    let (server, address) = config.start(cores.server)?;
     // The neighbor connects before the players: the server takes the first connection for it.
-    let mut flood = neighbor.connect(to)?;
-    let round = Round::run(PLAYERS, counted, (&server, to), |window, now| {
+    let mut flood = neighbor.connect(address)?;
+    let round = Round::run(PLAYERS, counted, (&server, address), |window, now| {
         flood.as_mut().map_or(Ok(()), |flood| flood.poll(window, now))
     })?;
     let (counts, mut values) = (&round.echo.counts, round.echo.values());
@@ -137,9 +139,9 @@ fn round(cores: Cores, counted: Duration, neighbor: Neighbor) -> Result<Outcome,
     let (report, served) = round.finish(server, flood.as_ref().map_or(0, Flood::sent), false)?;
     if let Some(flood) = &mut flood {
         values.insert(RATE, flood.sent_in_window() as f64 / counted.as_secs_f64());
-        values.insert("memory bytes", flood.memory_most_bytes() as f64);
+        values.insert("memory bytes", flood.memory_max_bytes() as f64);
         if is_stalled {
-            flood.close(count(&served, HEARD))?;
+            flood.close(count(&served, FIRST_RECEIVED))?;
         } else if flood.is_over() {
             return Err("the abuser was dropped".to_owned());
         }
@@ -159,15 +161,11 @@ fn figures(results: &mut Results, quiet: &Measured, arm: &Measured, neighbor: Ne
     let rise = arm.millis(P99).zip(quiet.millis(P99)).map(|(arm, quiet)| arm.median - quiet.median);
     let name = format!("{}: players' p99 over that of quiet", arm.name);
     results.figure(name, rise, "ms", Goal::AtMost(P99_MS), &ratio_note(&[quiet, arm]));
-    let goal = match neighbor {
-        Neighbor::Abuser => Goal::AtMost(LOST_PERCENT),
-        Neighbor::CostlySender => Goal::AtMost(0.0),
-        _ => Goal::Shown,
-    };
+    let goal = if neighbor == Neighbor::Abuser { Goal::AtMost(LOST_PERCENT) } else { Goal::Shown };
     let name = format!("{}: players' messages lost", arm.name);
     results.figure(name, Some(lost_percent(arm)), "%", goal, "of all rounds");
     if let Neighbor::Stalled(_) = neighbor {
-        let over = |name| arm.value(name).map(|bytes| bytes.most / MEMORY_BYTES as f64);
+        let over = |name| arm.value(name).map(|bytes| bytes.max / MEMORY_BYTES as f64);
         for (end, ratio) in [("the server", over("kept bytes")), ("its sender", over("memory bytes"))] {
             let name = format!("{}: bytes that {end} kept, over its memory", arm.name);
             results.figure(name, ratio, "x", Goal::AtMost(MEMORY_RATIO), "the most of all rounds");

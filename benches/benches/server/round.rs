@@ -1,11 +1,11 @@
 //! One round of echoes against a server process: the connections, one window, the books, and the report.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_benches::traffic::{Generator, Shape, Traffic};
 use drumfire_benches::{
-    Child, ClientPool, ClientSettings, Counts, DropWatch, EchoRound, Target, Window, close_books, count,
-    settle,
+    Child, ClientSettings, ClientSocket, Counts, DropWatch, EchoRound, Window, close_books, count, settle,
 };
 use drumfire_tools::report::{IN_LOST_DATAGRAMS, Report};
 
@@ -18,19 +18,19 @@ const MESSAGE_BYTES: usize = 128;
 const PER_DROP: u64 = 64 * 1_472 / MESSAGE_BYTES as u64;
 
 /// Connections per socket, at most.
-const PER_SOCKET: u32 = 64;
+const PER_SOCKET: usize = 64;
 
 /// The load runs this long before it is counted.
 const WARM_UP: Duration = Duration::from_millis(250);
 
 /// Unreliable messages over this number of connections.
 pub(crate) const fn load(shape: Shape, connections: usize) -> Traffic {
-    Traffic::echo(shape, connections, MESSAGE_BYTES)
+    Traffic { per_client: PER_SOCKET, ..Traffic::echo(shape, connections, MESSAGE_BYTES) }
 }
 
 /// A round that ran. The connections are still open.
 pub(crate) struct Round {
-    pool: ClientPool,
+    sockets: Vec<ClientSocket>,
     pub(crate) echo: EchoRound,
     dropped: DropWatch,
 }
@@ -40,19 +40,15 @@ impl Round {
     pub(crate) fn run(
         load: Traffic,
         counted: Duration,
-        (server, to): (&Child, Target),
+        (server, address): (&Child, SocketAddr),
         poll: impl FnMut(Window, u64) -> Result<(), String>,
     ) -> Result<Self, String> {
         let dropped = DropWatch::begin();
-        let connections = u32::try_from(load.connections).map_err(|error| error.to_string())?;
-        let mut pool =
-            ClientPool::bind(ClientSettings::new(to), connections.div_ceil(PER_SOCKET), connections)?;
-        pool.connect_all(connections)?;
-        let mut generator = Generator::over(load, vec![pool]);
+        let sockets = ClientSocket::connect_all(&ClientSettings::new(address), load.connections, PER_SOCKET)?;
+        let mut generator = Generator::over(load, sockets);
         let mut echo = generator.round(server, (WARM_UP, counted), poll)?;
         echo.counts = generator.settle()?;
-        let pool = generator.into_clients().pop().ok_or("no pool")?;
-        Ok(Self { pool, echo, dropped })
+        Ok(Self { sockets: generator.into_clients(), echo, dropped })
     }
 
     /// Ends the server, closes the books, and makes the report. `others_sent` are datagrams of further clients.
@@ -68,7 +64,8 @@ impl Round {
         let drops = self.dropped.count();
         let served = server.finish_counts()?;
         let counts = &self.echo.counts;
-        close_books(self.pool.counters().sent + others_sent, &served, drops)?;
+        let sent: u64 = self.sockets.iter().map(|socket| socket.counters().sent).sum();
+        close_books(sent + others_sent, &served, drops)?;
         let no_room = (count(&served, "refused") + count(&served, "undelivered")).min(counts.lost);
         let by_kernel = (counts.lost - no_room).min(drops * PER_DROP);
         let lost = [(NO_ROOM, no_room), (IN_LOST_DATAGRAMS, by_kernel)];

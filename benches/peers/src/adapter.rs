@@ -3,13 +3,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use drumfire_benches::roles::print_address;
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Counts, InputLines, RECEIVE_BUFFER_BYTES, named_counts};
+use drumfire_benches::{Counts, InputLines, RECEIVE_BUFFER_BYTES, Served};
 
 use crate::libraries;
 
@@ -187,16 +186,6 @@ pub(crate) fn program(name: &str) -> Result<PathBuf, String> {
     Ok(folder.join(name))
 }
 
-/// Returns the output of a command.
-pub(crate) fn output(name: &str, command: &mut Command) -> Result<String, String> {
-    let output = command.output().map_err(|error| format!("{name} cannot be started: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{name}: {}", errors.lines().last().unwrap_or("it failed without a message")))
-}
-
 /// The gathering time in names.
 pub(crate) fn gathered(micros: u64) -> String {
     if micros < 1_000 { format!("{micros} us") } else { format!("{} ms", micros / 1_000) }
@@ -220,13 +209,12 @@ pub(crate) fn bind() -> Result<UdpSocket, String> {
 /// Prints the address of a server, and repeats its pass until the standard input ends.
 pub(crate) fn serve_in_loop(
     address: SocketAddr,
-    setup: &Setup,
-    mut pass: impl FnMut(&mut Answers, &mut Served) -> Result<(), String>,
+    mut pass: impl FnMut(&mut Served) -> Result<(), String>,
 ) -> Result<Counts, String> {
-    let (input, mut answers, mut served) = (InputLines::read(), Answers::new(setup), Served::default());
+    let (input, mut served) = (InputLines::read(), Served::default());
     print_address(address)?;
     while !input.has_ended() {
-        pass(&mut answers, &mut served)?;
+        pass(&mut served)?;
     }
     Ok(served.counts())
 }
@@ -236,62 +224,9 @@ pub(crate) fn line(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// The counts of every server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Served {
-    received: u64,
-    /// The number of answers without room.
-    refused: u64,
-}
-
-impl Served {
-    /// Counts a message and whether its answer was taken.
-    pub(crate) fn on_answer(&mut self, is_taken: bool) {
-        self.received += 1;
-        self.refused += u64::from(!is_taken);
-    }
-
-    /// The counts by name.
-    pub(crate) fn counts(self) -> Counts {
-        let Self { received, refused } = self;
-        named_counts([("received", received), ("echoed", received - refused), ("refused", refused)])
-    }
-}
-
-/// Makes answers: the message itself, or the message repeated up to the length of an answer.
-#[derive(Debug)]
-pub(crate) struct Answers {
-    bytes: usize,
-    memory: Vec<u8>,
-}
-
-impl Answers {
-    pub(crate) fn new(setup: &Setup) -> Self {
-        Self { bytes: setup.answer_bytes, memory: Vec::with_capacity(MESSAGE_MAX_BYTES) }
-    }
-
-    /// Returns the answer to this message.
-    pub(crate) fn to<'a>(&'a mut self, message: &'a [u8]) -> &'a [u8] {
-        if self.bytes == 0 || message.is_empty() {
-            return message;
-        }
-        self.memory.clear();
-        self.memory.extend(message.iter().copied().cycle().take(self.bytes));
-        &self.memory
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_answer_repeats_the_message() {
-        let setup = |answer_bytes| Setup { answer_bytes, ..Setup::default() };
-        assert_eq!(Answers::new(&setup(0)).to(b"abc"), b"abc");
-        assert_eq!(Answers::new(&setup(7)).to(b"abc"), b"abcabca");
-        assert_eq!(Answers::new(&setup(7)).to(b""), b"");
-    }
 
     #[test]
     fn each_library_has_its_own_name_and_a_version() {

@@ -88,7 +88,7 @@ struct Outcome<'a> {
 pub(crate) fn figures(load: Load, rows: &[Row], measured: &[Measured], results: &mut Results) {
     let outcomes: Vec<Outcome<'_>> = rows.iter().map(|row| Outcome::of(row, measured)).collect();
     for outcome in &outcomes {
-        if load.shape == Shape::Idle {
+        if load.shape == Shape::IDLE {
             outcome.add_idle(results);
         } else if let Err(why) = &outcome.measured {
             let (delivery, title) = (outcome.row.delivery(), outcome.row.tested.title());

@@ -7,9 +7,6 @@ use drumfire_benches::{Extent, Plan};
 
 use crate::adapter::KEEP_ALIVE;
 
-/// The time within which all connections are established.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// The time between the last connect and the window of idle connections. The clients of drumfire send their first keep-alive after
 /// 2.5 s, and 5 s later its server gives working memory back.
 const QUIET: Duration = Duration::from_secs(8);
@@ -66,7 +63,7 @@ const A: Load = load("A", 100, Shape::Open { rate: 60 });
 const B: Load = load("B", 1_000, Shape::Open { rate: 10 });
 const C: Load = load("C", 64, Shape::Closed { outstanding: 16 });
 const D: Load = Load { bytes: 1_024, has_trains: true, ..load("D", 64, Shape::Closed { outstanding: 16 }) };
-const E: Load = Load { is_unreliable_only: true, ..load("E", 2_000, Shape::Idle) };
+const E: Load = Load { is_unreliable_only: true, ..load("E", 2_000, Shape::IDLE) };
 const F: Load = load("F", 500, Shape::Closed { outstanding: 1 });
 const S: Load = Load {
     bytes: 32,
@@ -105,14 +102,14 @@ impl Load {
             (false, false) => 5,
             (false, true) => 10,
         };
+        let is_idle = matches!(self.shape, Shape::IDLE);
         Traffic {
             per_client,
             answer_bytes: if self.answer_bytes == 0 { self.bytes } else { self.answer_bytes },
             channels: self.channels,
             may_lose,
-            polling: if self.is_relayed { Polling::Rest } else { Polling::Batch },
+            polling: if self.is_relayed || is_idle { Polling::Rest } else { Polling::Batch },
             late_ns: 20_000,
-            patience: PATIENCE,
             settle: Duration::from_secs(settle),
             ..Traffic::echo(self.shape, connections, self.bytes)
         }
@@ -132,7 +129,7 @@ impl Load {
                 Rounds { plan: Plan::once(), warm_up: millis(50), connections_max: 64, ..of(1, 100) }
             }
             // Each connection sends one keep-alive in the window. There is nothing to warm up.
-            _ if self.shape == Shape::Idle => {
+            _ if self.shape == Shape::IDLE => {
                 let plan = Plan { warm_up: 0, rounds: 3, may_void: true };
                 Rounds { plan, warm_up: QUIET, counted: KEEP_ALIVE, connections_max: usize::MAX }
             }

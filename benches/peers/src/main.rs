@@ -21,7 +21,7 @@ use drumfire_benches::{
     Arm, ArmTable, Bench, Extent, Measured, Part, Program, interleave_all, median_cell, part,
 };
 
-use adapter::{Library, Setup};
+use adapter::Library;
 use loads::Load;
 use round::Row;
 
@@ -93,22 +93,16 @@ fn rows_of(load: Load, library: &'static Library, rounds: &loads::Rounds) -> Vec
     let gathers = library.setup.gather_us > 0;
     let is_suited = match load.shape {
         Shape::Open { .. } => !load.is_relayed || !gathers,
+        Shape::IDLE => !gathers && library.has_connections,
         Shape::Closed { .. } => !gathers,
-        Shape::Idle => !gathers && library.has_connections,
     };
     let has_reliable = library.has_reliable && !(load.is_unreliable_only && library.has_unreliable);
-    let Library { setup, .. } = *library;
-    let row = |is_reliable| Row {
-        load,
-        tested: library,
-        setup: Setup { is_reliable, answer_bytes: load.answer_bytes, ..setup },
-        connections: load.connections.min(library.connections_max).min(rounds.connections_max),
-    };
+    let connections = load.connections.min(library.connections_max).min(rounds.connections_max);
     let ways = [(true, has_reliable), (false, library.has_unreliable)];
     let ways = ways.into_iter().filter(|(_, has_it)| is_suited && *has_it);
     // A library that is missing has one row.
     let most = if library.missing.is_some() { 1 } else { 2 };
-    ways.take(most).map(|(is_reliable, _)| row(is_reliable)).collect()
+    ways.take(most).map(|(is_reliable, _)| Row::new(load, library, is_reliable, connections)).collect()
 }
 
 /// Prints the table of a load, and why libraries are not in it.

@@ -1,16 +1,15 @@
 //! The relay: a process between clients and a server that loses 2 % of the datagrams and delays the others by 25 ms, in each
-//! direction. A seeded generator per direction selects the lost ones. The relay reads no byte of a datagram, so it treats all
-//! libraries alike. Each client address has its own socket towards the server.
+//! direction. The relay reads no byte of a datagram, so it treats all libraries alike. Each client address has its own socket towards
+//! the server.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use drumfire::conditioner::{Delay, Link, LinkConfig, Loss};
 use drumfire_benches::roles::print_address;
-use drumfire_benches::{
-    Counts, InputLines, RECEIVE_BUFFER_BYTES, arguments, bind_mio, close, count, split_mix,
-};
+use drumfire_benches::{Counts, InputLines, RECEIVE_BUFFER_BYTES, arguments, bind_mio, close, count};
 use drumfire_tools::{clock, host};
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token};
@@ -35,8 +34,8 @@ pub(crate) const OPEN_FILES: u64 = 8_192;
 /// Client addresses at most.
 const CLIENTS_MAX: usize = 4_096;
 
-/// Datagrams that are delayed at a time in one direction, at most. Further ones are counted as overflow.
-const DELAYED_MAX: usize = 65_536;
+/// Memory of the datagrams that are delayed at a time in one direction. Further ones are counted as overflow.
+const DELAYED_MAX_BYTES: usize = 128 << 20;
 
 /// Longer than any datagram.
 const DATAGRAM_BYTES: usize = 2_048;
@@ -53,57 +52,42 @@ const DIRECTIONS: [&str; 2] = ["to server", "to client"];
 /// The places of a datagram that was received.
 const PLACES: [&str; 5] = ["forwarded", "lost", "overflow", "refused", "delayed at the end"];
 
-struct Delayed {
-    due: u64,
-    client: usize,
-    bytes: Vec<u8>,
-}
-
 /// One direction. All its counts are of datagrams.
-#[derive(Default)]
 struct Direction {
-    delayed: VecDeque<Delayed>,
-    random: u64,
+    /// The datagrams that are delayed, each with the index of its client.
+    link: Link<usize>,
     received: u64,
     forwarded: u64,
-    lost: u64,
-    overflow: u64,
     /// Datagrams that the system did not send.
     refused: u64,
 }
 
 impl Direction {
-    fn new(seed: u64) -> Self {
-        Self { random: seed, ..Self::default() }
+    fn new(seed: u64) -> Result<Self, String> {
+        let config = LinkConfig::default()
+            .loss(Loss::Random(LOST_PER_MILLE as f64 / 1_000.0))
+            .delay(Delay::Constant(Duration::from_millis(DELAY_MS)))
+            .memory_bytes(DELAYED_MAX_BYTES);
+        Ok(Self { link: Link::new(config, seed).map_err(line)?, received: 0, forwarded: 0, refused: 0 })
     }
 
     /// Delays a datagram, or loses it.
-    fn take(&mut self, now: u64, client: usize, bytes: &[u8]) {
+    fn take(&mut self, now: Duration, client: usize, bytes: &[u8]) {
         self.received += 1;
-        if split_mix(&mut self.random) % 1_000 < LOST_PER_MILLE {
-            self.lost += 1;
-        } else if self.delayed.len() >= DELAYED_MAX {
-            self.overflow += 1;
-        } else {
-            self.delayed.push_back(Delayed {
-                due: now + DELAY_MS * 1_000_000,
-                client,
-                bytes: bytes.to_vec(),
-            });
-        }
+        self.link.push(now, client, bytes);
     }
 
     /// Passes on the datagrams that are due. `send` returns whether the system took one.
-    fn release(&mut self, now: u64, mut send: impl FnMut(usize, &[u8]) -> bool) {
-        while let Some(delayed) = self.delayed.pop_front_if(|delayed| delayed.due <= now) {
-            let is_sent = send(delayed.client, &delayed.bytes);
-            *(if is_sent { &mut self.forwarded } else { &mut self.refused }) += 1;
+    fn release(&mut self, now: Duration, mut send: impl FnMut(usize, &[u8]) -> bool) {
+        while let Some((client, bytes)) = self.link.poll(now) {
+            *(if send(client, &bytes) { &mut self.forwarded } else { &mut self.refused }) += 1;
         }
     }
 
     fn counts(&self, direction: &str) -> Counts {
-        let Self { delayed, received, forwarded, lost, overflow, refused, .. } = self;
-        let counts = [*forwarded, *lost, *overflow, *refused, delayed.len() as u64];
+        let Self { link, received, forwarded, refused } = self;
+        let (counts, delayed) = (link.counts(), link.in_flight_count() as u64);
+        let counts = [*forwarded, counts.lost, counts.queue_full, *refused, delayed];
         let counts = PLACES.into_iter().zip(counts).chain([("received", *received)]);
         counts.map(|(place, count)| (format!("{direction} {place}"), count)).collect()
     }
@@ -128,8 +112,6 @@ struct Relay {
     places: HashMap<SocketAddr, usize>,
     inward: Direction,
     outward: Direction,
-    /// Datagrams of clients beyond [`CLIENTS_MAX`].
-    turned_away: u64,
 }
 
 /// Relays to the server with this address until the standard input ends.
@@ -142,31 +124,27 @@ pub(crate) fn run(args: &str) -> Result<Counts, String> {
     poll.registry().register(&mut front, FRONT, Interest::READABLE).map_err(line)?;
     print_address(front.local_addr().map_err(line)?)?;
     let (clients, places) = (Vec::new(), HashMap::new());
-    let (inward, outward) = (Direction::new(SEED), Direction::new(!SEED));
-    let mut relay = Relay { poll, front, server, clients, places, inward, outward, turned_away: 0 };
+    let (inward, outward) = (Direction::new(SEED)?, Direction::new(!SEED)?);
+    let mut relay = Relay { poll, front, server, clients, places, inward, outward };
     let mut events = Events::with_capacity(1_024);
     while !input.has_ended() {
         relay.pass(&mut events)?;
     }
     let mut counts = relay.inward.counts(DIRECTIONS[0]);
     counts.extend(relay.outward.counts(DIRECTIONS[1]));
-    counts.insert("turned away".to_owned(), relay.turned_away);
     Ok(counts)
 }
 
 impl Relay {
     fn pass(&mut self, events: &mut Events) -> Result<(), String> {
-        let now = clock::host_ns();
-        let due =
-            [&self.inward, &self.outward].into_iter().filter_map(|way| Some(way.delayed.front()?.due)).min();
-        let wait = due
-            .map_or(CHECK_INTERVAL, |due| Duration::from_nanos(due.saturating_sub(now)).min(CHECK_INTERVAL));
+        let due = [&self.inward, &self.outward].into_iter().filter_map(|way| way.link.next_at()).min();
+        let wait = due.map_or(CHECK_INTERVAL, |due| due.saturating_sub(now()).min(CHECK_INTERVAL));
         match self.poll.poll(events, Some(wait)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(line(error)),
             Err(_) => return Ok(()),
             Ok(()) => {}
         }
-        let now = clock::host_ns();
+        let now = now();
         for event in &*events {
             match event.token() {
                 FRONT => self.receive_from_clients(now)?,
@@ -179,14 +157,14 @@ impl Relay {
         Ok(())
     }
 
-    fn receive_from_clients(&mut self, now: u64) -> Result<(), String> {
+    fn receive_from_clients(&mut self, now: Duration) -> Result<(), String> {
         let mut buffer = [0; DATAGRAM_BYTES];
         loop {
             match self.front.recv_from(&mut buffer) {
-                Ok((length, from)) => match self.place_of(from)? {
-                    Some(client) => self.inward.take(now, client, &buffer[..length]),
-                    None => self.turned_away += 1,
-                },
+                Ok((length, from)) => {
+                    let client = self.place_of(from)?;
+                    self.inward.take(now, client, &buffer[..length]);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // The kernel reports the closed port of a client that has ended.
                 Err(_) => {}
@@ -194,7 +172,7 @@ impl Relay {
         }
     }
 
-    fn receive_from_server(&mut self, now: u64, client: usize) {
+    fn receive_from_server(&mut self, now: Duration, client: usize) {
         let mut buffer = [0; DATAGRAM_BYTES];
         let Some((_, socket)) = self.clients.get(client) else { return };
         loop {
@@ -206,20 +184,24 @@ impl Relay {
         }
     }
 
-    fn place_of(&mut self, from: SocketAddr) -> Result<Option<usize>, String> {
+    fn place_of(&mut self, from: SocketAddr) -> Result<usize, String> {
         if let Some(place) = self.places.get(&from) {
-            return Ok(Some(*place));
+            return Ok(*place);
         }
         let place = self.clients.len();
         if place >= CLIENTS_MAX {
-            return Ok(None);
+            return Err(format!("more than {CLIENTS_MAX} clients"));
         }
         let mut back = socket(Some(self.server))?;
         self.poll.registry().register(&mut back, Token(place), Interest::READABLE).map_err(line)?;
         self.clients.push((from, back));
         self.places.insert(from, place);
-        Ok(Some(place))
+        Ok(place)
     }
+}
+
+fn now() -> Duration {
+    Duration::from_nanos(clock::host_ns())
 }
 
 fn socket(peer: Option<SocketAddr>) -> Result<UdpSocket, String> {
@@ -232,17 +214,18 @@ mod tests {
 
     #[test]
     fn losses_and_delays_are_as_promised_and_the_books_close() {
-        let mut way = Direction::new(SEED);
-        (0..10_000).for_each(|_| way.take(0, 7, b"x"));
-        assert!((150..250).contains(&way.lost), "{}", way.lost);
-        way.release(24_999_999, |_, _| true);
+        let mut way = Direction::new(SEED).expect("a link");
+        (0..10_000).for_each(|_| way.take(Duration::ZERO, 7, b"x"));
+        let lost = way.link.counts().lost;
+        assert!((150..250).contains(&lost), "{lost}");
+        way.release(Duration::from_nanos(24_999_999), |_, _| true);
         assert_eq!(way.forwarded, 0);
         let mut given = 0;
-        way.release(25_000_000, |client, bytes| {
+        way.release(Duration::from_millis(25), |client, bytes| {
             given += 1;
             client == 7 && bytes == b"x" && given > 5
         });
-        assert_eq!((way.refused, way.forwarded), (5, 10_000 - 5 - way.lost));
+        assert_eq!((way.refused, way.forwarded), (5, 10_000 - 5 - lost));
         let mut counts = way.counts("to server");
         assert_eq!(check(&counts), Ok(()));
         counts.insert("to server lost".to_owned(), 0);

@@ -34,6 +34,11 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    pub(crate) fn new(load: Load, tested: &'static Library, is_reliable: bool, connections: usize) -> Self {
+        let setup = Setup { is_reliable, answer_bytes: load.answer_bytes, ..tested.setup };
+        Self { load, tested, setup, connections }
+    }
+
     /// The name in tables and reports.
     pub(crate) fn name(&self) -> String {
         format!("{}, {}", self.tested.name, self.delivery())
@@ -62,8 +67,7 @@ fn of_args((load, name, is_reliable, connections): (String, String, bool, usize)
     let load = Load::named(&load)?;
     let libraries: &'static [Library] = all().leak();
     let tested = libraries.iter().find(|library| library.name == name).ok_or("not a library")?;
-    let setup = Setup { is_reliable, answer_bytes: load.answer_bytes, ..tested.setup };
-    Ok(Row { load, tested, setup, connections })
+    Ok(Row::new(load, tested, is_reliable, connections))
 }
 
 /// Runs a server. The arguments are those of its row.
@@ -110,7 +114,7 @@ pub(crate) fn run(cores: Cores, row: &Row, rounds: &Rounds) -> Result<Outcome, S
     relayed.as_ref().map_or(Ok(()), relay::check)?;
     let lost = losses(row, &counts, &served, drops)?;
 
-    let round = EchoRound { traffic: row.traffic(), window, counts, turns: None, usage };
+    let round = EchoRound { traffic: row.traffic(), window, counts, usage };
     // Threads of one process wait for each other on one core, as client and relay do.
     let has_one_thread = [row.tested.has_one_thread, relayed.is_none() && row.tested.client_has_one_thread];
     let report = round.report(has_one_thread, &lost)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use drumfire_tools::clock;
 use drumfire_tools::report::{Accounting, IN_LOST_DATAGRAMS, Report};
 
-use super::{Client, Generator, Polling, Shape, Traffic, Turns};
+use super::{Client, Generator, Polling, Shape, Traffic};
 use crate::host::{DropWatch, WindowUsage, WindowWatch, report_of};
 use crate::process::Child;
 use crate::rounds::{Outcome, Values};
@@ -19,13 +19,13 @@ const SATURATED: f64 = 0.9;
 
 /// The share of the client's polls that must find nothing. Below it the client itself is the limit: a server that waits for the
 /// client still looks busy, with a few datagrams per wake-up.
-const IDLE_LEAST: f64 = 0.05;
+const IDLE_MIN: f64 = 0.05;
 
-/// The client limits a schedule with turns when it leaves out more than one turn in this many.
-const LATE_TURNS: u64 = 100;
+/// The client limits a schedule with turns when more than one message in this many is overdue.
+const OVERDUE_IN: u64 = 100;
 
 /// A client that shares its core limits a schedule when it sends less of it than this.
-const SENT_LEAST: f64 = 0.99;
+const SENT_MIN: f64 = 0.99;
 
 /// One window of traffic: its books, and the usage of both ends.
 #[derive(Clone, Debug)]
@@ -36,8 +36,6 @@ pub struct EchoRound {
     pub window: Window,
     /// The counts of the client.
     pub counts: EchoCounts,
-    /// The outcomes of the turns of a schedule, with [`Polling::Turns`].
-    pub turns: Option<Turns>,
     /// The usage of the server's process and of the client's.
     pub usage: WindowUsage,
 }
@@ -80,20 +78,17 @@ impl EchoRound {
         let Self { traffic, counts, .. } = self;
         let is_full = self.usage.server.core_share() >= SATURATED;
         match (traffic.shape, traffic.polling) {
-            (Shape::Idle, _) => false,
-            (Shape::Open { .. }, Polling::Turns) => {
-                self.turns.is_some_and(|turns| turns.late * LATE_TURNS > turns.offered)
-            }
+            (Shape::Open { .. }, Polling::Turns) => counts.overdue * OVERDUE_IN > counts.offered(),
             // It sends late, and still sends the whole schedule.
             (Shape::Open { .. }, Polling::Rest) => {
                 let rate = traffic.shape.rate(traffic.connections).unwrap_or(0);
                 let offered = rate as f64 * self.window.length().as_secs_f64();
-                ((counts.sent + counts.refused) as f64) < offered * SENT_LEAST
+                ((counts.sent + counts.refused) as f64) < offered * SENT_MIN
             }
             (Shape::Open { .. }, _) => counts.delay.is_some_and(|delay| delay.p90 > traffic.late_ns),
-            // Its path has delays and losses, which limit a closed loop.
+            // Its path has delays and losses, which limit a closed loop, or it has no messages.
             (Shape::Closed { .. }, Polling::Rest) => false,
-            (Shape::Closed { .. }, Polling::Batch) => !is_full || self.idle_share() < IDLE_LEAST,
+            (Shape::Closed { .. }, Polling::Batch) => !is_full || self.idle_share() < IDLE_MIN,
             (Shape::Closed { .. }, Polling::Turns) => !is_full,
         }
     }
@@ -115,20 +110,19 @@ impl<C: Client> Generator<C> {
             poll(window, now)
         })?;
         let usage = watch.finish()?;
-        Ok(EchoRound { traffic: self.traffic, window, counts: self.tally.finish(), turns: self.turns, usage })
+        Ok(EchoRound { traffic: self.traffic, window, counts: self.tally.finish(), usage })
     }
 }
 
 impl<C: Client> Generator<C> {
-    /// Runs one window of traffic, waits for the outstanding messages, and makes the report of the server. A server with one busy thread is
-    /// judged by its waiting for a core.
+    /// Runs one window of traffic, waits for the outstanding messages, and makes the report of the server.
     ///
     /// Each drop of the kernel explains the loss of `per_drop` messages at most. Drops are those of all sockets of the host.
     pub fn measure(
         &mut self,
         server: &Child,
         times: (Duration, Duration),
-        (has_one_thread, per_drop): (bool, u64),
+        per_drop: u64,
         mut poll: impl FnMut(u64) -> Result<(), String>,
     ) -> Result<Outcome, String> {
         let dropped = DropWatch::begin();
@@ -136,7 +130,7 @@ impl<C: Client> Generator<C> {
         round.counts = self.settle()?;
         self.give_up();
         let in_drops = round.counts.lost.min(dropped.count().saturating_mul(per_drop));
-        let report = round.report([has_one_thread, true], &[(IN_LOST_DATAGRAMS, in_drops)])?;
+        let report = round.report([true; 2], &[(IN_LOST_DATAGRAMS, in_drops)])?;
         Ok((report, round.values()))
     }
 }
@@ -155,7 +149,7 @@ mod tests {
         let cpu = ThreadSample { run_ns: u64::try_from(run).expect("a second"), ..ThreadSample::default() };
         let server = Usage { window: Duration::from_secs(1), cpu };
         let usage = WindowUsage { server, load: server, steal_share: None };
-        EchoRound { traffic, window, counts, turns: None, usage }
+        EchoRound { traffic, window, counts, usage }
     }
 
     /// Two messages are out when the window begins, three leave and come back in it, one is late, and one never comes.
@@ -180,7 +174,6 @@ mod tests {
         };
         let closed = Shape::Closed { outstanding: 1 };
         assert!(!is_limited(closed, 5, 0.9) && is_limited(closed, 5, 0.89) && is_limited(closed, 4, 1.0));
-        assert!(!is_limited(Shape::Idle, 0, 0.0));
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire::SendOptions;
-use drumfire_benches::roles::{EchoConfig, Interface, key};
+use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{ClientPool, ClientSettings, Counts, PER_SOCKET};
+use drumfire_benches::{ClientSettings, ClientSocket, Counts, PER_SOCKET};
 use drumfire_crypto::Suite;
 use drumfire_socket::Wait;
 
@@ -52,8 +52,8 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
 
 fn connect(server: SocketAddr, count: usize, setup: &Setup) -> Result<Box<dyn Client>, String> {
     let suite = if setup.is_chacha { Suite::ChaCha20Poly1305 } else { Suite::Aes128Gcm };
-    let settings = ClientSettings::new((server, key().public())).with_suite(suite)?;
+    let settings = ClientSettings::new(server).with_suite(suite)?;
     let options = if setup.is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() };
     let settings = ClientSettings { options, each: DATAGRAMS_EACH, ..settings };
-    Ok(Box::new(ClientPool::on_one_socket(&settings, count)?))
+    Ok(Box::new(ClientSocket::connect(&settings, count)?))
 }

@@ -9,12 +9,12 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use drumfire_benches::Counts;
 use drumfire_benches::traffic::Client;
+use drumfire_benches::{Counts, output_of};
 use drumfire_tools::clock;
 use rusty_enet::{EventNoRef, Host, HostSettings, Packet, Peer, PeerID};
 
-use crate::adapter::{CHANNELS, KEEP_ALIVE, Library, Setup, bind, line, output, program};
+use crate::adapter::{CHANNELS, KEEP_ALIVE, Library, Setup, bind, line, program};
 
 /// The name of the server in C.
 const PROGRAM: &str = "enet-server";
@@ -43,13 +43,13 @@ pub(crate) fn libraries() -> Vec<Library> {
 /// Builds the server in C and returns the version of libenet.
 fn build() -> Result<String, String> {
     let path = program(PROGRAM)?;
-    let flags = output("pkg-config", Command::new("pkg-config").args(["--cflags", "--libs", "libenet"]))
+    let flags = output_of(Command::new("pkg-config").args(["--cflags", "--libs", "libenet"]))
         .map_err(|_| "pkg-config knows no libenet (Debian: libenet-dev)".to_owned())?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("enet/server.c");
     let mut compile = Command::new("cc");
     compile.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&path).arg(source);
-    output("cc", compile.args(flags.split_whitespace()))?;
-    output("the ENet server", Command::new(&path).arg("version"))
+    output_of(compile.args(flags.split_whitespace()))?;
+    output_of(Command::new(&path).arg("version"))
 }
 
 /// Replaces this process by the server in C, which keeps its core and its pipes.

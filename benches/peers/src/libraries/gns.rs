@@ -9,8 +9,8 @@ use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use drumfire_benches::Counts;
 use drumfire_benches::traffic::Client;
+use drumfire_benches::{Answers, Counts, Served};
 use drumfire_tools::clock;
 use gns::sys::{EResult, ESteamNetworkingConfigValue as Setting, ESteamNetworkingConnectionState as Stage};
 use gns::{
@@ -18,7 +18,7 @@ use gns::{
     SendOutcome,
 };
 
-use crate::adapter::{Answers, Library, Served, Setup, line, serve_in_loop, version_of};
+use crate::adapter::{Library, Setup, line, serve_in_loop, version_of};
 
 /// The pause of a server after a poll that found nothing.
 const TICK: Duration = Duration::from_millis(1);
@@ -86,7 +86,8 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
     let global = library()?;
     let socket = listen(global)?;
     let address = socket.get_listen_socket_address().ok_or("the server has no address")?;
-    serve_in_loop(SocketAddr::from(address), setup, |answers, served| {
+    let mut answers = Answers::default();
+    serve_in_loop(SocketAddr::from(address), |served| {
         global.poll_callbacks();
         for event in socket.receive_events() {
             match event.info().state() {
@@ -100,7 +101,7 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
                 _ => {}
             }
         }
-        if !answer((global, &socket), setup, answers, served)? {
+        if !answer((global, &socket), setup, &mut answers, served)? {
             clock::pause(TICK);
         }
         Ok(())
@@ -124,7 +125,7 @@ fn answer(
     while let Some(message) = rest.next() {
         let to = message.connection();
         let is_last = rest.peek().is_none_or(|next| next.connection() != to);
-        let answer: Box<[u8]> = answers.to(message.payload()).into();
+        let answer: Box<[u8]> = answers.to(message.payload(), setup.answer_bytes).into();
         outgoing.push(global.utils().allocate_message(to, if is_last { last } else { each }, answer));
     }
     for outcome in socket.send_messages(outgoing) {

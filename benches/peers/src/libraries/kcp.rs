@@ -5,13 +5,13 @@
 
 use std::net::SocketAddr;
 
-use drumfire_benches::Counts;
 use drumfire_benches::traffic::Client;
+use drumfire_benches::{Answers, Counts, Delivery, TaskClient};
 use tokio::sync::mpsc;
 use tokio_kcp::{KcpConfig, KcpListener, KcpNoDelayConfig, KcpStream};
 
-use crate::adapter::{Answers, KEEP_ALIVE, Library, MESSAGE_MAX_BYTES, Setup, bind, line, version_of};
-use crate::tasks::{self, Delivery, Tally, TaskClient, runtime};
+use crate::adapter::{KEEP_ALIVE, Library, MESSAGE_MAX_BYTES, Setup, bind, line, version_of};
+use crate::tasks::{self, Tally, runtime};
 
 /// Connections of a client that share a runtime. Each has its own socket.
 const PER_RUNTIME: usize = 64;
@@ -41,7 +41,7 @@ fn config() -> KcpConfig {
 }
 
 fn serve(setup: &Setup) -> Result<Counts, String> {
-    let (runtime, setup) = (runtime()?, *setup);
+    let (runtime, answer_bytes) = (runtime()?, setup.answer_bytes);
     let mut listener = runtime.block_on(async {
         let socket = bind()?;
         socket.set_nonblocking(true).map_err(line)?;
@@ -51,18 +51,18 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
     let address = listener.local_addr().map_err(line)?;
     tasks::serve(&runtime, address, |tally| async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::task::spawn_local(answer(stream, Answers::new(&setup), tally.clone()));
+            tokio::task::spawn_local(answer(stream, answer_bytes, tally.clone()));
         }
     })
 }
 
-async fn answer(mut stream: KcpStream, mut answers: Answers, tally: Tally) {
-    let mut buffer = [0; MESSAGE_MAX_BYTES];
+async fn answer(mut stream: KcpStream, answer_bytes: usize, tally: Tally) {
+    let (mut answers, mut buffer) = (Answers::default(), [0; MESSAGE_MAX_BYTES]);
     // The client reports a connection that ended.
     while let Ok(length) = stream.recv(&mut buffer).await {
         let message = &buffer[..length];
         if message != GREETING {
-            tally.on_answer(stream.send(answers.to(message)).await.is_ok());
+            tally.on_answer(stream.send(answers.to(message, answer_bytes)).await.is_ok());
         } else if stream.send(message).await.is_err() {
             return;
         }

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_benches::Counts;
 use drumfire_benches::traffic::Client;
+use drumfire_benches::{Answers, Counts, Delivery, TaskClient};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{Connection, Endpoint, EndpointConfig, TokioRuntime, TransportConfig};
 use rcgen::{CertificateParams, KeyPair};
@@ -19,8 +19,8 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
-use crate::adapter::{Answers, KEEP_ALIVE, Library, Setup, bind, line, version_of};
-use crate::tasks::{self, Delivery, Tally, TaskClient, runtime};
+use crate::adapter::{KEEP_ALIVE, Library, Setup, bind, line, version_of};
+use crate::tasks::{self, Tally, runtime};
 
 /// Connections of a client that share an endpoint.
 const PER_SOCKET: usize = 64;
@@ -129,17 +129,17 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
 }
 
 async fn answer_datagrams(connection: &Connection, setup: &Setup, tally: &Tally) {
-    let mut answers = Answers::new(setup);
+    let mut answers = Answers::default();
     while let Ok(message) = connection.read_datagram().await {
         let is_same = setup.answer_bytes == 0;
-        let answer = if is_same { message } else { answers.to(&message).to_vec().into() };
+        let answer = if is_same { message } else { answers.to(&message, setup.answer_bytes).to_vec().into() };
         tally.on_answer(connection.send_datagram(answer).is_ok());
     }
 }
 
 async fn answer_stream(connection: &Connection, setup: &Setup, tally: &Tally) {
     let Ok((mut send, mut receive)) = connection.accept_bi().await else { return };
-    let (mut answers, mut unread) = (Answers::new(setup), Vec::new());
+    let (mut answers, mut unread) = (Answers::default(), Vec::new());
     while let Ok(Some(chunk)) = receive.read_chunk(READ_BYTES, true).await {
         let mut outgoing = Vec::new();
         unread.extend_from_slice(&chunk.bytes);
@@ -148,7 +148,7 @@ async fn answer_stream(connection: &Connection, setup: &Setup, tally: &Tally) {
             if !message.is_empty() {
                 tally.on_answer(true);
             }
-            push_frame(&mut outgoing, answers.to(message));
+            push_frame(&mut outgoing, answers.to(message, setup.answer_bytes));
         });
         if send.write_all(&outgoing).await.is_err() {
             return;

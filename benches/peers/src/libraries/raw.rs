@@ -1,4 +1,4 @@
-//! Plain UDP, the floor of all figures: no connections, no encryption, and no promises. `raw mio` calls `recv_from` and `send_to` for
+//! Plain UDP without connections, encryption, and reliable delivery. No library costs less. `raw mio` calls `recv_from` and `send_to` for
 //! each datagram. `raw mmsg` calls `recvmmsg` and `sendmmsg` with the gathering waits of drumfire's workers.
 
 use std::net::SocketAddr;
@@ -35,8 +35,7 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
         0 => Pace::OneByOne,
         micros => Pace::Batches(Some(Duration::from_micros(micros))),
     };
-    let reply = if setup.answer_bytes == 0 { Reply::Same } else { Reply::Repeated(setup.answer_bytes) };
-    serve_plain(pace, reply, RECEIVE_BUFFER_BYTES)
+    serve_plain(pace, Reply::Repeated(setup.answer_bytes), RECEIVE_BUFFER_BYTES)
 }
 
 fn connect(server: SocketAddr, _: usize, _: &Setup) -> Result<Box<dyn Client>, String> {

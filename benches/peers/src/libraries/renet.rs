@@ -6,8 +6,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use drumfire_benches::Counts;
 use drumfire_benches::traffic::Client;
+use drumfire_benches::{Answers, Counts, Served};
 use drumfire_tools::clock;
 use renet::{Bytes, ChannelConfig, ConnectionConfig, RenetClient, RenetServer, SendType};
 use renet_netcode::{
@@ -15,9 +15,7 @@ use renet_netcode::{
     ServerConfig,
 };
 
-use crate::adapter::{
-    Answers, CHANNELS, Library, MESSAGE_MAX_BYTES, Served, Setup, bind, line, serve_in_loop, version_of,
-};
+use crate::adapter::{CHANNELS, Library, MESSAGE_MAX_BYTES, Setup, bind, line, serve_in_loop, version_of};
 
 const TICK: Duration = Duration::from_millis(1);
 
@@ -90,26 +88,26 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
     };
     let mut server = RenetServer::new(config(setup.is_reliable));
     let mut transport = NetcodeServerTransport::new(transport, socket).map_err(line)?;
-    let mut last = clock::now();
-    serve_in_loop(address, setup, |answers, served| {
+    let (mut last, mut answers) = (clock::now(), Answers::default());
+    serve_in_loop(address, |served| {
         let now = clock::now();
         let elapsed = now.duration_since(last);
         last = now;
         server.update(elapsed);
         transport.update(elapsed, &mut server).map_err(line)?;
         while server.get_event().is_some() {}
-        answer(&mut server, answers, served);
+        answer(&mut server, setup.answer_bytes, &mut answers, served);
         transport.send_packets(&mut server);
         clock::pause(TICK.saturating_sub(clock::now().duration_since(now)));
         Ok(())
     })
 }
 
-fn answer(server: &mut RenetServer, answers: &mut Answers, served: &mut Served) {
+fn answer(server: &mut RenetServer, bytes: usize, answers: &mut Answers, served: &mut Served) {
     for client in server.clients_id() {
         for channel in 0..CHANNELS {
             while let Some(message) = server.receive_message(client, channel) {
-                let answer = Bytes::copy_from_slice(answers.to(&message));
+                let answer = Bytes::copy_from_slice(answers.to(&message, bytes));
                 let has_room = server.can_send_message(client, channel, answer.len());
                 if has_room {
                     server.send_message(client, channel, answer);
