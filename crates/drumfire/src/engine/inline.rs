@@ -11,6 +11,7 @@ use crate::base::clock::SystemClock;
 use crate::base::entropy;
 use crate::base::error::Error;
 use crate::base::sync::Notifier;
+use crate::conditioner::Random;
 use crate::config::DATAGRAM_START_BYTES;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
@@ -20,7 +21,6 @@ use crate::worker::client_sockets::ClientSockets;
 use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::live_links::with_system_seeds;
 use crate::worker::pass::{ClientParts, Worker, WorkerParts};
-use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
 use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
@@ -126,7 +126,7 @@ pub(crate) fn worker(
     if !granted.is_never_fragmented {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
     }
-    let jitter = Jitter::new(u64::from_le_bytes(entropy::bytes()?));
+    let random = Random::new(u64::from_le_bytes(entropy::bytes()?));
     let mut parker = Poller::new()?;
     parker.register(&mut socket, 0)?;
     // A worker on the application's thread waits only while that thread calls nothing, so it needs no waker. With a handler, other
@@ -154,7 +154,7 @@ pub(crate) fn worker(
         link: Arc::clone(link),
         ring,
         client: Some(ClientParts {
-            sessions: Sessions::new(config, sockets.are_ipv6(), jitter),
+            sessions: Sessions::new(config, sockets.are_ipv6(), random),
             sockets: Some(sockets),
         }),
     });

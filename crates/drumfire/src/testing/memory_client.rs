@@ -13,7 +13,6 @@ use crate::engine::inline::{Inline, single_link};
 use crate::worker::direct::Direct;
 use crate::worker::live_links::LiveLinks;
 use crate::worker::pass::{ClientParts, Worker, WorkerParts};
-use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
 use crate::worker::transport::SocketTransport;
 
@@ -35,7 +34,7 @@ impl Client {
         // A client that does not reconnect needs no random waits. It takes no random number, so that the numbers of other clients stay the
         // same.
         let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
-        let sessions = Sessions::new(config, false, Jitter::new(seed));
+        let sessions = Sessions::new(config, false, Random::new(seed));
         let port_parts = port.take(Wait::Notify)?;
         let transport = SocketTransport::new(
             port_parts.io,

@@ -188,8 +188,8 @@ impl<P: Placement> Core<P> {
                 self.endpoint.set_channel_options(peer, channel, options);
                 // The endpoint forgets the options with the connection. The session applies them to the next
                 // connection.
-                if let Some(sessions) = &mut self.sessions {
-                    sessions.keep_options(peer, channel, options);
+                if let Some(reconnect) = self.reconnect_state(peer) {
+                    reconnect.keep_options(channel, options);
                 }
             }
             Command::Forget { peer, channel, key } => self.endpoint.forget_key(peer, channel, key),
@@ -201,8 +201,8 @@ impl<P: Placement> Core<P> {
             Command::Leave { peer, group } => self.peers.groups.leave(group, peer),
             Command::Close { peer, code, text } => {
                 // The session records the close first, so that the end of the connection starts no further attempt.
-                if let Some(sessions) = &mut self.sessions {
-                    sessions.on_close(peer, code, &text);
+                if let Some(reconnect) = self.reconnect_state(peer) {
+                    reconnect.on_close(code, &text);
                 }
                 let code = Close { code: CloseCode::Application, application_code: code, reason: &text };
                 // The peer may have disconnected by now.

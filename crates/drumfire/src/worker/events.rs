@@ -41,13 +41,14 @@ impl<P: Placement> Core<P> {
         let new_edge = self.new_edge(message_max_bytes, true);
         let edge = self.peers.connected(id, || new_edge);
         edge.iter().for_each(|edge| edge.set_message_max_bytes(message_max_bytes));
-        if let Some(sessions) = &mut self.sessions {
-            sessions.on_connected(self.now.monotonic, id);
+        let now = self.now.monotonic;
+        if let Some(reconnect) = self.reconnect_state(id) {
+            reconnect.on_connected(now);
         }
         if let Some(shutdown) = &mut self.shutdown {
             // The handshake began before the shutdown.
             shutdown.peers.push(id);
-            shutdown.check_at = self.now.monotonic;
+            shutdown.check_at = now;
         }
         edge
     }
@@ -214,13 +215,13 @@ impl<P: Placement> Core<P> {
             .peers
             .take_all()
             .flat_map(|(peer, is_connected)| {
-                let sessions = self.sessions.as_deref_mut();
+                let reconnect = self.sessions.as_mut().and_then(|sessions| sessions.reconnect(peer));
                 let lost = self.receipts.lose(peer);
                 let end = if is_connected {
                     let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
                     Event::disconnected(peer, Closed::new(reason, Bytes::new()))
-                } else if let Some(sessions) = sessions {
-                    sessions.give_up(peer, ConnectError::Closed).event(peer)
+                } else if let Some(reconnect) = reconnect {
+                    reconnect.give_up(peer, ConnectError::Closed)
                 } else {
                     Event::ConnectFailed { peer, error: ConnectError::Closed }
                 };

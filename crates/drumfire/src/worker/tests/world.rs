@@ -29,7 +29,6 @@ use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::park::Park;
 use crate::worker::pass::{ClientParts, Worker, WorkerParts};
 use crate::worker::queue::EventQueue;
-use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
 use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
@@ -225,7 +224,7 @@ impl<P: Placement> Node<P> {
         let waiter = Waiter::new(Wait::Notify).unwrap();
         let endpoint = make().unwrap();
         let sessions =
-            || Sessions::new(&crate::config::client::ClientConfig::default(), false, Jitter::new(0));
+            || Sessions::new(&crate::config::client::ClientConfig::default(), false, crate::conditioner::Random::new(0));
         let client = (!endpoint.is_server()).then(|| ClientParts { sessions: sessions(), sockets: None });
         let sink: Box<dyn Sink<P>> =
             if is_direct { Box::new(Direct) } else { Box::new(EventQueue::new(link)) };
