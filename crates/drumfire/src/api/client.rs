@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use drumfire_proto::{ChannelId, ChannelOptions, Message, Moment, PeerId, ReceiptId, SendError};
+use drumfire_socket::SocketGrants;
 
 use crate::base::error::Error;
 use crate::config::client::ClientConfig;
@@ -11,7 +12,6 @@ use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
 use crate::engine::inline::{Inline, single_link};
 use crate::message::event::Event;
-use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 use crate::worker::actions::Actions as _;
 use crate::worker::command::Command;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{FlightRecord, Moment, PeerId};
+use drumfire_socket::SocketGrants;
 
 use super::invalidate::{self, SeedSource};
 use super::threads::pool::Pool;
@@ -20,7 +21,6 @@ use crate::admission::bans::Ban;
 use crate::base::error::Error;
 use crate::base::sync::{Mutex, Pending, PendingPart, lock};
 use crate::config::server::ServerConfig;
-use crate::observe::grants::SocketGrants;
 use crate::observe::stats::Stats;
 use crate::observe::survey::{SURVEY_PEERS_MAX, Survey, SurveyOrder, WorkerSample};
 use crate::worker::channel::{REPORTS_MAX, WorkerChannel};

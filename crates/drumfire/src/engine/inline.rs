@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{CloseCode, Endpoint, PeerId, SingleWorker};
-use drumfire_socket::{Poller, Receiver, ReceiverConfig, Wait, Waiter};
+use drumfire_socket::{Poller, Receiver, ReceiverConfig, SocketGrants, Wait, Waiter};
 
 use super::invalidate::SeedSource;
 use crate::base::clock::SystemClock;
@@ -15,7 +15,6 @@ use crate::conditioner::Random;
 use crate::config::DATAGRAM_START_BYTES;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
-use crate::observe::grants::SocketGrants;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::client_sockets::ClientSockets;
 use crate::worker::forward::{ForwardQueue, forward_queues};
@@ -120,7 +119,7 @@ pub(crate) fn worker(
     core.check()?;
     let (sockets, mut socket) = ClientSockets::new(config)?;
     let config = &sockets.config;
-    let granted = SocketGrants::read_from(&socket, config.receive_buffer_bytes);
+    let granted = socket.granted();
     // A path that fragments datagrams hides its MTU, so the endpoint must not send larger ones to discover it. Later sockets get the
     // same options on the same platform.
     if !granted.is_never_fragmented {

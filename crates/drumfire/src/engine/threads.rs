@@ -14,7 +14,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use drumfire_proto::{Access, CloseCode, Config, Endpoint, Secret, ServerConfig as CoreServer};
-use drumfire_socket::{GroupConfig, ReuseportGroup, Wait};
+use drumfire_socket::{GroupConfig, ReuseportGroup, Socket, SocketGrants, Wait};
 
 use super::port_monitor::PortMonitor;
 use super::steering::Steering;
@@ -26,7 +26,6 @@ use crate::base::error::Error;
 use crate::config::server::ServerConfig;
 use crate::config::threads::ThreadCounts;
 use crate::config::{DATAGRAM_START_BYTES, RECEIVE_BUFFER_LEAST_BYTES};
-use crate::observe::grants::SocketGrants;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::forward_queues;
 use crate::worker::pass::Worker;
@@ -106,15 +105,13 @@ pub(crate) fn start(
     // A single socket does not share its port.
     let monitor = if workers.get() > 1 { Some(PortMonitor::start(group.watch()?)?) } else { None };
     let mut sockets = group.into_sockets();
-    if config.receive_buffer_bytes.is_none() {
-        for socket in &mut sockets {
+    for socket in &mut sockets {
+        socket.never_fragment();
+        if config.receive_buffer_bytes.is_none() {
             socket.raise_receive_buffer(RECEIVE_BUFFER_LEAST_BYTES).map_err(Error::Io)?;
         }
     }
-    let granted = sockets
-        .iter()
-        .map(|socket| SocketGrants::read_from(socket, config.receive_buffer_bytes))
-        .collect::<Vec<_>>();
+    let granted: Vec<_> = sockets.iter().map(Socket::granted).collect();
     // MTU discovery fails on a path that fragments datagrams, so the datagrams keep the initial size.
     if !granted.iter().all(|granted| granted.is_never_fragmented) {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;

@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use drumfire_proto::{CloseCode, ConnectError, PeerId, SingleWorker};
+use drumfire_socket::SocketGrants;
 use tokio::sync::oneshot;
 
 use super::attempts::{Attempts, DriverRequest};
@@ -19,7 +20,6 @@ use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
 use crate::engine::inline::single_link;
 use crate::engine::{inline, invalidate};
-use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 use crate::worker::actions::Actions as _;
 use crate::worker::channel::WorkerChannel;
