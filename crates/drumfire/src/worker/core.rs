@@ -25,7 +25,6 @@ use crate::message::group::GroupId;
 use crate::observe::observer::Observer;
 use crate::observe::stats::WorkerStats;
 use crate::observe::survey::PeerSample;
-use crate::observe::trace::ConnectionEvent;
 
 /// The time after which an application that never polled is warned.
 const POLL_EXPECTED_WITHIN: Duration = Duration::from_secs(1);
@@ -351,10 +350,6 @@ impl<P: Placement> Core<P> {
             });
         }
         self.surveys = Some(surveys);
-    }
-
-    pub(super) fn observe(&mut self, id: PeerId, event: &ConnectionEvent) {
-        self.observer.on_connection_event(self.now.monotonic, id, event);
     }
 
     /// Closes a connection with these codes.

@@ -23,7 +23,6 @@ use crate::base::peer_map::PeerMap;
 use crate::message::event::{Closed, Event};
 use crate::worker::command::Command;
 use crate::worker::core::Core;
-use crate::worker::events::EventResult;
 use crate::worker::sink::Sink;
 
 /// The receiver of new connections.
@@ -193,7 +192,7 @@ impl ConnectionTable {
             core.endpoint.release(peer, bytes);
         }
         let Some(event) = Event::from_core(event, Bytes::copy_from_slice) else { return };
-        let EventResult { event, edge, .. } = core.apply(event);
+        let (event, edge) = core.apply(event);
         match event {
             Event::Connected { peer, .. } if self.entries.get(peer).is_some() => {
                 self.push(core, event);
