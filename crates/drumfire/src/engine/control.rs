@@ -409,11 +409,10 @@ impl Control {
 
     /// Sends a query about a peer to its worker. The result is `initial` if there is no such worker.
     fn query<T>(&self, peer: PeerId, initial: T, query: impl FnOnce(PendingPart<T>) -> Query) -> Pending<T> {
-        let (pending, mut parts) = Pending::new(initial, 1);
-        if let Some((link, part)) = self.link(peer).zip(parts.pop()) {
-            link.send_command(Command::Query(Box::new(query(part))));
+        match self.link(peer) {
+            Some(link) => link.query(initial, query),
+            None => Pending::ready(initial),
         }
-        pending
     }
 
     fn link(&self, peer: PeerId) -> Option<&Arc<WorkerChannel>> {

@@ -289,7 +289,7 @@ impl<P: Placement> Core<P> {
         }
     }
 
-    /// Carries out a query of an operator. A survey takes several passes: see [`Core::survey`].
+    /// Carries out a query. A survey takes several passes: see [`Core::survey`].
     fn answer(&mut self, query: Query) {
         match query {
             Query::Survey(survey) => {
@@ -308,6 +308,11 @@ impl<P: Placement> Core<P> {
                     self.carry_out(order.close);
                 }
                 order.part.update(|result| *result = banned);
+            }
+            #[cfg(feature = "tokio")]
+            Query::ResumeToken { peer, part } => {
+                let token = self.resume_token(peer);
+                part.update(|result| *result = token);
             }
         }
     }

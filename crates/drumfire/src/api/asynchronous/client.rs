@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use drumfire_socket::SocketGrants;
 
-use super::connection::Connection;
+use super::connection::{ClientThread as _, Connection};
 use super::driver::ClientDriver;
 use crate::base::error::Error;
 use crate::config::client::ClientConfig;

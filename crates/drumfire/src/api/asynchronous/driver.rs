@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use drumfire_proto::{CloseCode, ConnectError, PeerId, SingleWorker};
+use drumfire_proto::{CloseCode, ConnectError, SingleWorker};
 use drumfire_socket::SocketGrants;
 use tokio::sync::oneshot;
 
-use super::attempts::{Attempts, DriverRequest};
+use super::attempts::{Attempts, ConnectSender};
 use super::connection::{ClientThread, Connection};
 use super::sink::{AcceptTarget, TaskSink};
 use super::task_queues::TaskQueues;
@@ -17,7 +17,6 @@ use crate::base::sync::{Mutex, Pending, WakeFlag, lock};
 use crate::base::wake::Wake;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
-use crate::credentials::connect_token::ConnectToken;
 use crate::engine::inline::single_link;
 use crate::engine::{inline, invalidate};
 use crate::observe::stats::WorkerStats;
@@ -59,8 +58,7 @@ impl ClientDriver {
     /// Connects, and returns when the connection is established.
     pub(super) async fn connect(self: &Arc<Self>, options: ConnectOptions) -> Result<Connection, Error> {
         let (answer, receiver) = oneshot::channel();
-        let request = DriverRequest::Connect { options: Box::new(options), answer };
-        if !self.attempts.push_request(request) {
+        if !self.attempts.push_request(options, answer) {
             return Err(ConnectError::TooManyConnections.into());
         }
         self.link.notify_worker();
@@ -81,11 +79,6 @@ impl ClientDriver {
         parts.into_iter().for_each(|part| self.link.send_command(Command::Rebind(part)));
         // The wait has no limit, and a worker that ends completes its part.
         pending.wait(Duration::MAX).unwrap_or(Ok(()))
-    }
-
-    /// Changes the simulated links of the socket.
-    pub(super) fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error> {
-        live_links::request_change(std::slice::from_ref(&self.link), self.has_links, config)
     }
 
     pub(super) fn stats(&self) -> WorkerStats {
@@ -118,17 +111,8 @@ impl Drop for PendingConnect<'_> {
 }
 
 impl ClientThread for ClientDriver {
-    fn request_resume_token(&self, peer: PeerId) -> Option<oneshot::Receiver<Option<ConnectToken>>> {
-        let (answer, receiver) = oneshot::channel();
-        if !self.attempts.push_request(DriverRequest::Resume { peer, answer }) {
-            return None;
-        }
-        self.link.notify_worker();
-        Some(receiver)
-    }
-
     fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error> {
-        Self::set_conditioner(self, config)
+        live_links::request_change(std::slice::from_ref(&self.link), self.has_links, config)
     }
 }
 
@@ -170,10 +154,10 @@ impl DriverLoop {
 
     /// Carries out all requests. They are taken after the commands of a pass, so that a later request wakes the thread again.
     fn take_requests(&mut self) {
-        while let Some(request) = self.attempts.next_request() {
+        while let Some((options, answer)) = self.attempts.next_request() {
             // An attempt that was canceled before this request no longer counts as a connection, so that the request can use its place.
             self.end_canceled();
-            self.carry_out(request);
+            self.connect(&options, answer);
         }
         self.end_canceled();
     }
@@ -186,28 +170,19 @@ impl DriverLoop {
         }
     }
 
-    fn carry_out(&mut self, request: DriverRequest) {
-        match request {
-            DriverRequest::Connect { options, answer } => {
-                // The caller has dropped its future.
-                if answer.is_closed() {
-                    return;
-                }
-                // The task may have closed a connection after the commands were taken. That connection no longer counts either.
+    /// Starts an attempt to connect, unless the caller has dropped its future.
+    fn connect(&mut self, options: &ConnectOptions, answer: ConnectSender) {
+        if answer.is_closed() {
+            return;
+        }
+        // The task may have closed a connection after the commands were taken. That connection no longer counts either.
+        self.worker.flush();
+        match self.worker.connect(options) {
+            Ok(peer) => {
+                self.attempts.begin(peer, answer);
                 self.worker.flush();
-                match self.worker.connect(&options) {
-                    Ok(peer) => {
-                        self.attempts.begin(peer, answer);
-                        self.worker.flush();
-                    }
-                    Err(error) => {
-                        let _ = answer.send(Err(error));
-                    }
-                }
             }
-            DriverRequest::Resume { peer, answer } => {
-                let _ = answer.send(self.worker.resume_token(peer));
-            }
+            Err(error) => _ = answer.send(Err(error)),
         }
     }
 }
@@ -245,8 +220,7 @@ mod tests {
         fn request(&self) -> Answer {
             let (answer, receiver) = oneshot::channel();
             let to = (self.server.local_addr(), ServerKey::dev().public());
-            let options = Box::new(ConnectOptions::from(to));
-            assert!(self.run.attempts.push_request(DriverRequest::Connect { options, answer }));
+            assert!(self.run.attempts.push_request(ConnectOptions::from(to), answer));
             receiver
         }
 

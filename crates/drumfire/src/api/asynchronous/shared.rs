@@ -8,16 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
-use drumfire_proto::{ChannelId, ChannelOptions, Message, Outcome, PeerId, PeerStats, ReceiptId, SendError};
+use drumfire_proto::{Message, Outcome, PeerId, PeerStats, ReceiptId, SendError};
 use tokio::sync::oneshot;
 
 use super::inbox::{Inbox, InboxPoll};
 use super::receipt::Receipt;
 use super::senders::{QueuePosition, Senders};
 use super::task_queues::{MemoryCredit, TaskQueues};
-use crate::base::error::Error;
 use crate::base::sync::{AsyncNotify, AtomicBool, Mutex, MutexGuard, OnceLock, lock};
-use crate::engine::invalidate;
 use crate::engine::peer_state::PeerState;
 use crate::message::event::{Closed, Event, PeerInfo};
 use crate::message::group::GroupId;
@@ -242,15 +240,14 @@ impl Shared {
         true
     }
 
-    pub(super) fn set_channel_options(&self, channel: ChannelId, options: ChannelOptions) {
+    /// Passes a command about the peer to the worker. Does nothing if the connection is over, or the command has no effect.
+    pub(super) fn act(&self, command: Command) {
         let mut sending = lock(&self.sending);
-        sending.state.set_when_full(channel, options.when_full);
-        // The command is sent under the lock, so that the worker applies the options of several tasks in the order of this state.
-        self.command_if_open(Command::Options { peer: self.peer, channel, options });
-    }
-
-    pub(super) fn forget_key(&self, channel: ChannelId, key: u64) {
-        self.command_if_open(Command::Forget { peer: self.peer, channel, key });
+        if !self.is_over() && sending.state.apply(&command) {
+            // The command is sent under the lock, so that the worker carries out the commands of several tasks in the order of this state.
+            // A close then also closes an attempt that starts at this moment.
+            self.command(command);
+        }
     }
 
     /// Adds the peer to a group. Returns whether it is a member now.
@@ -268,35 +265,8 @@ impl Shared {
         true
     }
 
-    pub(super) fn leave(&self, group: GroupId) {
-        let mut sending = lock(&self.sending);
-        if sending.state.leave(group) {
-            self.command_if_open(Command::Leave { peer: self.peer, group });
-        }
-    }
-
-    pub(super) fn close(&self, code: u32, text: &str) {
-        // The command is sent under the lock, so that it also closes an attempt that starts at this moment.
-        let mut sending = lock(&self.sending);
-        if !self.is_over() && !sending.state.account.is_closed() {
-            sending.state.account.close();
-            self.command(Command::close(self.peer, code, text));
-        }
-    }
-
-    /// Invalidates the keys of all sessions of this worker, and waits until the worker has done so.
-    pub(super) fn invalidate_keys(&self) -> Result<(), Error> {
-        invalidate::request_and_wait(&self.queues.link)
-    }
-
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
-    }
-
-    fn command_if_open(&self, command: Command) {
-        if !self.is_over() {
-            self.command(command);
-        }
     }
 
     fn command(&self, command: Command) {
