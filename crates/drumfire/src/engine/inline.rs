@@ -19,7 +19,7 @@ use crate::worker::channel::WorkerChannel;
 use crate::worker::client_sockets::ClientSockets;
 use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::live_links::with_system_seeds;
-use crate::worker::pass::{ClientParts, Worker, WorkerParts};
+use crate::worker::pass::{Worker, WorkerParts};
 use crate::worker::sessions::Sessions;
 use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
@@ -152,10 +152,8 @@ pub(crate) fn worker(
         sink,
         link: Arc::clone(link),
         ring,
-        client: Some(ClientParts {
-            sessions: Sessions::new(config, sockets.are_ipv6(), random),
-            sockets: Some(sockets),
-        }),
+        sessions: Some(Sessions::new(config, sockets.are_ipv6(), random)),
+        sockets: Some(sockets),
     });
     Ok((worker, granted))
 }

@@ -12,7 +12,7 @@ use crate::config::client::{ClientConfig, Reconnect};
 use crate::engine::inline::{Inline, single_link};
 use crate::worker::direct::Direct;
 use crate::worker::live_links::LiveLinks;
-use crate::worker::pass::{ClientParts, Worker, WorkerParts};
+use crate::worker::pass::{Worker, WorkerParts};
 use crate::worker::sessions::Sessions;
 use crate::worker::transport::SocketTransport;
 
@@ -55,7 +55,8 @@ impl Client {
             ring,
             send_memory_bytes,
             message_max_bytes,
-            client: Some(ClientParts { sessions, sockets: None }),
+            sessions: Some(sessions),
+            sockets: None,
         });
         let seed_source = Box::new(move || Ok(secret(&mut later_seeds)));
         Ok(Self { inline: Inline::from_worker(worker, config.protocol_id, None, seed_source) })

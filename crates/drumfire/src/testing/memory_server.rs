@@ -151,7 +151,8 @@ impl WorldServerParts {
             ring,
             send_memory_bytes: self.core.send_memory_bytes,
             message_max_bytes: self.core.message_max_bytes,
-            client: None,
+            sessions: None,
+            sockets: None,
         }))
     }
 

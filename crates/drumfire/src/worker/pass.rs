@@ -65,14 +65,9 @@ pub(crate) struct WorkerParts<P> {
     pub(crate) send_memory_bytes: usize,
     /// The bytes of the longest reliable message to a peer.
     pub(crate) message_max_bytes: usize,
-    /// The parts of a client's worker. `None` at a server.
-    pub(crate) client: Option<ClientParts>,
-}
-
-/// The components of a client's worker.
-pub(crate) struct ClientParts {
-    pub(crate) sessions: Sessions,
-    /// `None` in a simulated world, which has no sockets.
+    /// The sessions of a client. `None` at a server.
+    pub(crate) sessions: Option<Sessions>,
+    /// The source of a client's sockets. `None` at a server, and in a simulated world.
     pub(crate) sockets: Option<ClientSockets>,
 }
 
@@ -112,13 +107,9 @@ impl<P: Placement> Worker<P> {
             index, transport, mut clock, endpoint, send_memory_bytes, message_max_bytes, ..
         } = parts;
         let now = clock.read();
-        let (sessions, sockets) = match parts.client {
-            Some(ClientParts { sessions, sockets }) => (Some(Box::new(sessions)), sockets),
-            None => (None, None),
-        };
         let has_remote_senders = parts.sink.has_remote_senders();
         let limits = PeerLimits { send_memory_bytes, message_max_bytes, has_remote_senders };
-        let core = Core::new(index, now, endpoint, limits, sessions);
+        let core = Core::new(index, now, endpoint, limits, parts.sessions.map(Box::new));
         Self {
             transport,
             now,
@@ -128,7 +119,7 @@ impl<P: Placement> Worker<P> {
             clock,
             core,
             make: parts.make,
-            sockets,
+            sockets: parts.sockets,
             sink: parts.sink,
             link: parts.link,
             ring: parts.ring,

@@ -52,7 +52,8 @@ pub(super) fn worker(
         sink,
         link: Arc::clone(link),
         ring,
-        client: None,
+        sessions: None,
+        sockets: None,
     }))
 }
 
