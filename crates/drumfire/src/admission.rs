@@ -4,7 +4,6 @@
 //! is computed.
 
 pub(crate) mod bans;
-pub(crate) mod gate;
 pub(crate) mod hook;
 pub(crate) mod load;
 pub(crate) mod registry;
@@ -13,8 +12,8 @@ mod sources;
 pub use bans::{BANS_MAX, Ban};
 pub use hook::{AcceptHook, Applicant, ApplicantPlayer, Placement, Verdict};
 
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use drumfire_proto::limits::FULL_RETRY_AFTER;
@@ -22,7 +21,6 @@ use drumfire_proto::{Claim, DropReason, Moment, Now, PlacementDecision, PlayerId
 
 use crate::base::error::Error;
 use bans::Bans;
-use gate::{Gate, GateState};
 use load::LoadMeter;
 use sources::SourceLimits;
 
@@ -127,12 +125,21 @@ impl AdmissionConfig {
     }
 }
 
+/// Whether a server accepts new connections at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Gate {
+    #[default]
+    Open,
+    /// Refused clients are redirected to the address, or receive the reason "full" without one.
+    Closed(Option<SocketAddr>),
+}
+
 /// The admission control that all workers of a server share.
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionControl {
     config: AdmissionConfig,
     bans: Bans,
-    gate: Gate,
+    gate: Mutex<Gate>,
     /// The load of each worker.
     load_meters: Vec<Arc<LoadMeter>>,
 }
@@ -140,7 +147,7 @@ pub(crate) struct AdmissionControl {
 impl AdmissionControl {
     /// Returns the admission control of a server whose workers have these loads.
     pub(crate) fn new(config: &AdmissionConfig, load_meters: Vec<Arc<LoadMeter>>) -> Arc<Self> {
-        Arc::new(Self { config: config.clone(), bans: Bans::default(), gate: Gate::default(), load_meters })
+        Arc::new(Self { config: config.clone(), bans: Bans::default(), gate: Mutex::default(), load_meters })
     }
 
     /// Returns whether this worker has time for another connection.
@@ -158,8 +165,8 @@ impl AdmissionControl {
         &self.bans
     }
 
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.gate
+    pub(crate) fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the counts of connections by source, which are all 0.
@@ -183,10 +190,7 @@ impl AdmissionControl {
     }
 
     fn check_gate(&self) -> Result<(), Rejection> {
-        let GateState { is_closed, redirect } = self.gate.snapshot();
-        if !is_closed {
-            return Ok(());
-        }
+        let Gate::Closed(redirect) = *self.gate() else { return Ok(()) };
         let later = self.try_later(DropReason::NotAdmitting);
         Err(match redirect {
             None => later,

@@ -16,7 +16,7 @@ use drumfire_socket::SocketGrants;
 
 use super::invalidate::{self, SeedSource};
 use super::threads::pool::Pool;
-use crate::admission::AdmissionControl;
+use crate::admission::{AdmissionControl, Gate};
 use crate::admission::bans::Ban;
 use crate::base::error::Error;
 use crate::base::sync::{Mutex, Pending, PendingPart, lock};
@@ -261,18 +261,18 @@ impl Control {
     /// # }
     /// ```
     pub fn close_gate(&self, redirect: Option<std::net::SocketAddr>) {
-        self.server.admission.gate().close(redirect);
+        *self.server.admission.gate() = Gate::Closed(redirect);
     }
 
     /// Accepts new connections again.
     pub fn open_gate(&self) {
-        self.server.admission.gate().open();
+        *self.server.admission.gate() = Gate::Open;
     }
 
     /// Returns whether the gate is open, so that new connections are accepted.
     #[must_use]
     pub fn is_gate_open(&self) -> bool {
-        self.server.admission.gate().is_open()
+        *self.server.admission.gate() == Gate::Open
     }
 
     /// Changes the settings that can change while the server runs: see the table at [`ServerConfig`]. They hold for connections that
