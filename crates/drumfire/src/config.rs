@@ -78,6 +78,24 @@ macro_rules! setters {
                 self.conditioner = Some(link);
                 self
             }
+
+            /// Returns the configuration of the core with these settings, for this number of connections.
+            fn shared_core(&self, connections: u32) -> Config {
+                // `memory_bytes` lowers the default of the longest message to a quarter of the smaller memory.
+                let mut config = Config::default()
+                    .protocol_id(self.protocol_id)
+                    .connections(connections)
+                    .memory_bytes(self.send_memory_bytes, self.receive_memory_bytes)
+                    .timeouts(self.idle_timeout, self.unacknowledged_timeout)
+                    .in_flight_bytes(self.in_flight_bytes)
+                    .congestion(self.congestion)
+                    .flight_recorder(self.flight_recorder);
+                config.message_max_bytes = self.message_max_bytes.unwrap_or(config.message_max_bytes);
+                // All peers together can hold the default of the core, or twice the limit of one peer if that is more.
+                let peer_bytes = self.receive_memory_bytes.saturating_mul(2);
+                config.event_memory_bytes = config.event_memory_bytes.max(peer_bytes);
+                config
+            }
         }
     };
 }
@@ -91,9 +109,6 @@ mod tests;
 pub(crate) mod text;
 pub(crate) mod threads;
 
-use std::time::Duration;
-
-use drumfire_proto::Config;
 pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 pub use drumfire_proto::{Congestion, Cookie};
 pub use drumfire_socket::Wait;
@@ -140,24 +155,4 @@ fn check_receive_buffer(bytes: Option<usize>) -> Result<(), Error> {
 pub(crate) fn check_conditioner(conditioner: Option<&crate::conditioner::LinkConfig>) -> Result<(), Error> {
     let checked = conditioner.map_or(Ok(()), crate::conditioner::LinkConfig::check);
     checked.map_err(|error| Error::setting("conditioner", error.to_string()))
-}
-
-/// Creates the configuration of the core from the settings that servers and clients have in common. The first tuple is the memory for
-/// sending, the memory for receiving, and the longest message. The second tuple is the two timeouts.
-pub(crate) fn core(
-    protocol_id: u64,
-    connections: u32,
-    (send, receive, message_max): (usize, usize, Option<usize>),
-    (idle, unacknowledged): (Duration, Duration),
-) -> Config {
-    // `memory_bytes` lowers the default of the longest message to a quarter of the smaller memory.
-    let mut config = Config::default()
-        .protocol_id(protocol_id)
-        .connections(connections)
-        .memory_bytes(send, receive)
-        .timeouts(idle, unacknowledged);
-    config.message_max_bytes = message_max.unwrap_or(config.message_max_bytes);
-    // All peers together can hold the default of the core, or twice the limit of one peer if that is more.
-    config.event_memory_bytes = config.event_memory_bytes.max(receive.saturating_mul(2));
-    config
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use drumfire_proto::{ClientConfig as CoreClient, Config, Congestion};
 
-use super::{check_receive_buffer, core};
+use super::check_receive_buffer;
 use crate::base::error::Error;
 
 /// The shortest time of [`Reconnect::Within`].
@@ -189,15 +189,7 @@ impl ClientConfig {
     }
 
     pub(crate) fn core(&self) -> Config {
-        core(
-            self.protocol_id,
-            self.connections,
-            (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
-            (self.idle_timeout, self.unacknowledged_timeout),
-        )
-        .in_flight_bytes(self.in_flight_bytes)
-        .congestion(self.congestion)
-        .flight_recorder(self.flight_recorder)
+        self.shared_core(self.connections)
     }
 }
 

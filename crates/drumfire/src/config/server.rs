@@ -8,8 +8,8 @@ use drumfire_proto::{
 };
 use drumfire_socket::{Wait, Waiter};
 
+use super::check_receive_buffer;
 use super::threads::Workers;
-use super::{check_receive_buffer, core};
 use crate::admission::AdmissionConfig;
 use crate::admission::hook::{AcceptHook, Applicant, Verdict};
 use crate::base::address::is_loopback;
@@ -397,15 +397,7 @@ impl ServerConfig {
 
     /// Returns the settings of the core for each of these workers, which share the connections evenly.
     pub(crate) fn core(&self, workers: u16) -> Config {
-        core(
-            self.protocol_id,
-            self.connections.div_ceil(u32::from(workers.max(1))),
-            (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
-            (self.idle_timeout, self.unacknowledged_timeout),
-        )
-        .worker_memory_bytes(self.worker_memory_bytes)
-        .in_flight_bytes(self.in_flight_bytes)
-        .congestion(self.congestion)
-        .flight_recorder(self.flight_recorder)
+        let connections = self.connections.div_ceil(u32::from(workers.max(1)));
+        self.shared_core(connections).worker_memory_bytes(self.worker_memory_bytes)
     }
 }
