@@ -19,26 +19,13 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(5);
 const ADDRESSES_MAX: usize = 4;
 
 /// The result of a scan for sockets on the port that do not belong to the server.
-#[derive(Debug, PartialEq, Eq)]
-enum PortScan {
-    /// The bound address of each foreign socket. Several sockets can have the same address.
-    Others(Vec<IpAddr>),
-    /// The scan failed, for this reason.
-    Unknown(String),
-}
+///
+/// The bound address of each foreign socket, of which several can have the same, or the reason why the scan failed.
+type PortScan = Result<Vec<IpAddr>, String>;
 
-impl PortScan {
-    fn from_result(result: io::Result<Vec<IpAddr>>) -> Self {
-        result.map_or_else(|error| Self::Unknown(error.to_string()), Self::Others)
-    }
-
-    /// Returns the number of foreign sockets, or `None` if the scan failed.
-    fn count(&self) -> Option<usize> {
-        match self {
-            Self::Others(others) => Some(others.len()),
-            Self::Unknown(_) => None,
-        }
-    }
+/// Returns the number of foreign sockets, or `None` if the scan failed.
+fn count(scan: &PortScan) -> Option<usize> {
+    scan.as_ref().ok().map(Vec::len)
 }
 
 /// A thread that scans the port until [`PortMonitor::end`].
@@ -69,7 +56,7 @@ impl PortMonitor {
     pub(crate) fn start(watch: PortWatch) -> io::Result<Self> {
         let address = watch.address();
         let report = move |before: &PortScan, now: &PortScan| write_report(address, before, now);
-        Self::begin(SCAN_INTERVAL, move || PortScan::from_result(watch.scan()), report)
+        Self::begin(SCAN_INTERVAL, move || watch.scan().map_err(|error| error.to_string()), report)
     }
 
     /// Starts a thread that calls `scan_port` at the interval `interval`. Passes each change of the result to `report`, with the previous
@@ -113,7 +100,7 @@ impl MonitorShared {
         scan_port: impl Fn() -> PortScan,
         report: impl Fn(&PortScan, &PortScan),
     ) {
-        let mut before = PortScan::Others(Vec::new());
+        let mut before: PortScan = Ok(Vec::new());
         loop {
             let scan = scan_port();
             let mut state = lock(&self.state);
@@ -121,7 +108,7 @@ impl MonitorShared {
             if state.is_over {
                 return;
             }
-            state.count = scan.count();
+            state.count = count(&scan);
             drop(state);
             if scan != before {
                 report(&before, &scan);
@@ -151,11 +138,11 @@ fn write_report(address: SocketAddr, before: &PortScan, now: &PortScan) {
 /// Returns the report of a change, without a line break.
 fn report_text(address: SocketAddr, before: &PortScan, now: &PortScan) -> String {
     match now {
-        PortScan::Others(others) if others.is_empty() => match before {
-            PortScan::Others(_) => format!("no other process is on the UDP port of {address} any more"),
-            PortScan::Unknown(_) => format!("no other process is on the UDP port of {address}"),
+        Ok(others) if others.is_empty() => match before {
+            Ok(_) => format!("no other process is on the UDP port of {address} any more"),
+            Err(_) => format!("no other process is on the UDP port of {address}"),
         },
-        PortScan::Others(others) => {
+        Ok(others) => {
             let mut addresses: Vec<_> = others.iter().map(IpAddr::to_string).collect();
             addresses.sort_unstable();
             addresses.dedup();
@@ -169,7 +156,7 @@ fn report_text(address: SocketAddr, before: &PortScan, now: &PortScan) -> String
                 port = address.port(),
             )
         }
-        PortScan::Unknown(reason) => {
+        Err(reason) => {
             format!("it is unknown whether other processes are on the UDP port of {address}: {reason}")
         }
     }
@@ -194,11 +181,11 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn others(addresses: &[&str]) -> PortScan {
-        PortScan::Others(addresses.iter().map(|address| address.parse().unwrap()).collect())
+        Ok(addresses.iter().map(|address| address.parse().unwrap()).collect())
     }
 
     fn unknown() -> PortScan {
-        PortScan::Unknown("no list".to_owned())
+        Err("no list".to_owned())
     }
 
     #[test]
@@ -207,8 +194,8 @@ mod tests {
         let (sender, reports) = channel();
         let monitor = PortMonitor::begin(
             Duration::ZERO,
-            move || scans.recv().unwrap_or(PortScan::Others(Vec::new())),
-            move |before: &PortScan, now: &PortScan| sender.send((before.count(), now.count())).unwrap(),
+            move || scans.recv().unwrap_or(Ok(Vec::new())),
+            move |before: &PortScan, now: &PortScan| sender.send((count(before), count(now))).unwrap(),
         )
         .unwrap();
         assert_eq!(monitor.count(), None, "there was no scan yet");
@@ -233,7 +220,7 @@ mod tests {
         let (script, scans) = channel::<PortScan>();
         let (sender, reports) = channel();
         let scan_port = move || scans.recv().unwrap();
-        let report = move |_: &PortScan, now: &PortScan| sender.send(now.count()).unwrap();
+        let report = move |_: &PortScan, now: &PortScan| sender.send(count(now)).unwrap();
         let monitor = PortMonitor::begin(SCAN_INTERVAL, scan_port, report).unwrap();
         monitor.end();
         script.send(unknown()).unwrap();
@@ -246,7 +233,7 @@ mod tests {
     fn the_end_interrupts_the_wait_for_the_next_scan() {
         const NEVER: Duration = Duration::from_secs(1 << 40);
         let (sender, reports) = channel();
-        let report = move |_: &PortScan, now: &PortScan| sender.send(now.count()).unwrap();
+        let report = move |_: &PortScan, now: &PortScan| sender.send(count(now)).unwrap();
         let monitor = PortMonitor::begin(NEVER, || others(&["::1"]), report).unwrap();
         assert_eq!(reports.recv_timeout(TIMEOUT).unwrap(), Some(1));
         drop(monitor);

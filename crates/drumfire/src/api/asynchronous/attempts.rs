@@ -17,10 +17,10 @@ const REQUESTS_MAX: usize = 65_536;
 pub(super) type ConnectSender = oneshot::Sender<Result<Connection, Error>>;
 
 /// The requests that the thread has not taken, and the senders of the results of connects in progress.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Attempts(Mutex<AttemptsState>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct AttemptsState {
     /// The requests that the thread has not taken, oldest first. At most [`REQUESTS_MAX`].
     requests: VecDeque<(ConnectOptions, ConnectSender)>,
@@ -93,11 +93,5 @@ impl Attempts {
         drop(state);
         // Dropping a sender wakes a task, which may take the lock, so the lock is free by now.
         drop(dropped);
-    }
-}
-
-impl std::fmt::Debug for Attempts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Attempts").finish_non_exhaustive()
     }
 }

@@ -215,7 +215,7 @@ impl Connection {
     /// [`SendError`], except `Full` and `UnknownPeer`. The message was not accepted. `Closed`: the connection has ended or is closing.
     /// `NotConnected`: the client is reconnecting.
     pub async fn send(&self, message: Message) -> Result<(), SendError> {
-        self.shared().send(message).await
+        self.shared().send(message, false).await.map(drop)
     }
 
     /// Sends a message as [`Connection::send`] does, and returns a receipt that resolves to its outcome.
@@ -243,7 +243,7 @@ impl Connection {
     ///
     /// As [`Connection::send`].
     pub async fn send_with_receipt(&self, message: Message) -> Result<Receipt, SendError> {
-        self.shared().send_with_receipt(message).await
+        self.shared().send(message, true).await?.ok_or(SendError::Closed)
     }
 
     /// Sends a message if there is room for it, and no task with the same priority waits for room.

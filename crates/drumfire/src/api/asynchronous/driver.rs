@@ -27,6 +27,7 @@ use crate::worker::live_links;
 use crate::worker::pass::Worker;
 
 /// A handle of the thread, which all connections over its socket hold.
+#[derive(Debug)]
 pub(super) struct ClientDriver {
     link: Arc<WorkerChannel>,
     attempts: Arc<Attempts>,
@@ -126,12 +127,6 @@ impl Drop for ClientDriver {
             // A thread that panicked has ended too.
             let _ = thread.join();
         }
-    }
-}
-
-impl std::fmt::Debug for ClientDriver {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClientDriver").finish_non_exhaustive()
     }
 }
 

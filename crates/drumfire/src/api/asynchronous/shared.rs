@@ -135,25 +135,21 @@ impl Shared {
         self.end.until(|| lock(&self.inbox).closed().cloned()).await
     }
 
-    pub(super) async fn send(&self, message: Message) -> Result<(), SendError> {
-        self.send_draft(Draft { message, wants_receipt: false }).await.map(drop)
-    }
-
-    pub(super) async fn send_with_receipt(&self, message: Message) -> Result<Receipt, SendError> {
-        let receipt = self.send_draft(Draft { message, wants_receipt: true }).await?;
-        receipt.ok_or(SendError::Closed)
-    }
-
-    async fn send_draft(&self, mut draft: Draft) -> Result<Option<Receipt>, SendError> {
-        let position = self.position(&draft.message);
+    /// Sends a message, and waits while there is no room for it. Returns a receipt if the caller wants one.
+    pub(super) async fn send(
+        &self,
+        mut message: Message,
+        wants_receipt: bool,
+    ) -> Result<Option<Receipt>, SendError> {
+        let position = self.position(&message);
         // A message must not overtake earlier messages that wait in the same queue.
         if !self.has_waiting_task(position)
-            && let Poll::Ready(answer) = self.offer(&mut draft)
+            && let Poll::Ready(answer) = self.offer(&mut message, wants_receipt)
         {
             return answer;
         }
-        let (payload_bytes, options) = (draft.message.payload.len(), draft.message.options);
-        let offer = || match self.offer(&mut draft) {
+        let (payload_bytes, options) = (message.payload.len(), message.options);
+        let offer = || match self.offer(&mut message, wants_receipt) {
             Poll::Ready(answer) => Some(answer),
             Poll::Pending => None,
         };
@@ -165,33 +161,32 @@ impl Shared {
         self.senders().wait(position, register, offer).await
     }
 
-    pub(super) fn try_send(&self, message: Message) -> Result<(), SendError> {
+    pub(super) fn try_send(&self, mut message: Message) -> Result<(), SendError> {
         if self.has_waiting_task(self.position(&message)) && !lock(&self.sending).state.account.is_closed() {
             return Err(SendError::Full);
         }
-        match self.offer(&mut Draft { message, wants_receipt: false }) {
+        match self.offer(&mut message, false) {
             Poll::Ready(answer) => answer.map(drop),
             Poll::Pending => Err(SendError::Full),
         }
     }
 
-    /// Passes a message to the worker and moves its payload out of the draft. Returns `Pending` if there is no room.
-    fn offer(&self, draft: &mut Draft) -> Poll<Result<Option<Receipt>, SendError>> {
-        let Message { channel, payload, options, .. } = &draft.message;
-        let (channel, options) = (*channel, *options);
+    /// Passes a message to the worker and moves its payload there. Returns `Pending` if there is no room.
+    fn offer(&self, message: &mut Message, wants_receipt: bool) -> Poll<Result<Option<Receipt>, SendError>> {
+        let Message { channel, options, .. } = *message;
         let mut sending = lock(&self.sending);
-        match sending.state.admit(channel, payload.len(), &options) {
+        match sending.state.admit(channel, message.payload.len(), &options) {
             Ok(()) => {}
             Err(SendError::Full) => return Poll::Pending,
             Err(error) => return Poll::Ready(Err(error)),
         }
-        let receipt = draft.wants_receipt.then(|| sending.new_receipt());
+        let receipt = wants_receipt.then(|| sending.new_receipt());
         let answer = receipt.map(|receipt| {
             let (answer, receiver) = oneshot::channel();
             sending.receipts.insert(receipt, answer);
             Receipt::new(receiver)
         });
-        let message = Message::new(channel, std::mem::take(&mut draft.message.payload), options);
+        let message = Message::new(channel, std::mem::take(&mut message.payload), options);
         // The command is sent under the lock, which `on_reconnecting` takes too. The worker therefore receives the message before the next
         // connection is established, and drops it together with the connection for which it was admitted.
         self.command(Command::Send { peer: self.peer, message, receipt });
@@ -336,12 +331,6 @@ impl Shared {
             self.arrivals.notify_one();
         }
     }
-}
-
-/// A message that has not been passed to the worker yet.
-struct Draft {
-    message: Message,
-    wants_receipt: bool,
 }
 
 /// Yields once to the executor, so that other tasks run.

@@ -9,7 +9,6 @@ use drumfire_proto::{Moment, PeerId};
 use super::Handler;
 use super::remote::Remote;
 use super::sink::HandlerSink;
-use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::sync::Mailbox;
 use crate::config::client::ClientConfig;
@@ -122,15 +121,7 @@ impl<N> Client<N> {
 
     /// Receives, calls the handler, and sends until `timeout` has passed.
     pub fn poll(&mut self, timeout: Duration) {
-        let start = clock::instant();
-        loop {
-            self.inline.worker.work();
-            let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
-            if left.is_zero() {
-                return;
-            }
-            self.inline.worker.wait(Some(left));
-        }
+        self.inline.worker.poll_for(timeout);
     }
 
     /// Changes the simulated links of the socket in both directions, as
