@@ -144,15 +144,12 @@ impl Shared {
         let position = self.position(&message);
         // A message must not overtake earlier messages that wait in the same queue.
         if !self.has_waiting_task(position)
-            && let Poll::Ready(answer) = self.offer(&mut message, wants_receipt)
+            && let Some(answer) = self.offer(&mut message, wants_receipt)
         {
             return answer;
         }
         let (payload_bytes, options) = (message.payload.len(), message.options);
-        let offer = || match self.offer(&mut message, wants_receipt) {
-            Poll::Ready(answer) => Some(answer),
-            Poll::Pending => None,
-        };
+        let offer = || self.offer(&mut message, wants_receipt);
         let register = || {
             let sending = lock(&self.sending);
             sending.state.account.edge.set_waker(Waker::from(Arc::clone(self.senders())));
@@ -165,20 +162,17 @@ impl Shared {
         if self.has_waiting_task(self.position(&message)) && !lock(&self.sending).state.account.is_closed() {
             return Err(SendError::Full);
         }
-        match self.offer(&mut message, false) {
-            Poll::Ready(answer) => answer.map(drop),
-            Poll::Pending => Err(SendError::Full),
-        }
+        self.offer(&mut message, false).unwrap_or(Err(SendError::Full)).map(drop)
     }
 
-    /// Passes a message to the worker and moves its payload there. Returns `Pending` if there is no room.
-    fn offer(&self, message: &mut Message, wants_receipt: bool) -> Poll<Result<Option<Receipt>, SendError>> {
+    /// Passes a message to the worker and moves its payload there. Returns `None` if there is no room.
+    fn offer(&self, message: &mut Message, wants_receipt: bool) -> Option<Result<Option<Receipt>, SendError>> {
         let Message { channel, options, .. } = *message;
         let mut sending = lock(&self.sending);
         match sending.state.admit(channel, message.payload.len(), &options) {
             Ok(()) => {}
-            Err(SendError::Full) => return Poll::Pending,
-            Err(error) => return Poll::Ready(Err(error)),
+            Err(SendError::Full) => return None,
+            Err(error) => return Some(Err(error)),
         }
         let receipt = wants_receipt.then(|| sending.new_receipt());
         let answer = receipt.map(|receipt| {
@@ -191,7 +185,7 @@ impl Shared {
         // connection is established, and drops it together with the connection for which it was admitted.
         self.command(Command::Send { peer: self.peer, message, receipt });
         drop(sending);
-        Poll::Ready(Ok(answer))
+        Some(Ok(answer))
     }
 
     fn position(&self, message: &Message) -> QueuePosition {
