@@ -410,7 +410,7 @@ impl Control {
     /// Sends a query about a peer to its worker. The result is `initial` if there is no such worker.
     fn query<T>(&self, peer: PeerId, initial: T, query: impl FnOnce(PendingPart<T>) -> Query) -> Pending<T> {
         match self.link(peer) {
-            Some(link) => link.query(initial, query),
+            Some(link) => link.request(initial, |part| Command::Query(Box::new(query(part)))),
             None => Pending::ready(initial),
         }
     }

@@ -99,8 +99,10 @@ pub(crate) fn start(
 ) -> Result<ServerThreads, Error> {
     let steering = Steering::draw(workers)?;
     let mut core = config.core(workers.get());
-    let group = ReuseportGroup::bind(&group(config, workers, steering)?)
-        .map_err(|error| Error::from_bind(error, config.address))?;
+    let mut group = GroupConfig::new(config.address).sockets(usize::from(workers.get()));
+    (group.steering, group.receive_buffer_bytes) = (steering.filter()?, config.receive_buffer_bytes);
+    let group =
+        ReuseportGroup::bind(&group).map_err(|error| Error::from_bind(error, config.address))?;
     let address = group.local_addr();
     // A single socket does not share its port.
     let monitor = if workers.get() > 1 { Some(PortMonitor::start(group.watch()?)?) } else { None };
@@ -149,17 +151,6 @@ pub(crate) fn start(
         }
     };
     Ok(ServerThreads { pool, address, sockets: granted, clock: shared.clock })
-}
-
-fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Result<GroupConfig, Error> {
-    let mut group = GroupConfig::new(config.address).sockets(usize::from(workers.get()));
-    if let Some(filter) = steering.filter()? {
-        group = group.steering(filter);
-    }
-    if let Some(bytes) = config.receive_buffer_bytes {
-        group = group.receive_buffer_bytes(bytes);
-    }
-    Ok(group)
 }
 
 /// The parts of a server from which each worker creates its endpoint, initially and after each restart.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use drumfire_proto::SendError;
 
-use super::command::{Broadcast, Command, Query};
+use super::command::{Broadcast, Command};
 use super::send_edge::{SendEdge, charge};
 use crate::admission::load::LoadMeter;
 use crate::base::sync::{AtomicBool, AtomicU64, Mailbox, Mutex, Notifier, OnceLock, Pending, PendingPart, lock, move_all};
@@ -154,11 +154,15 @@ impl WorkerChannel {
         self.wake_if(self.commands.put(command, usize::MAX).unwrap_or(false));
     }
 
-    /// Sends a query to the worker. Its result is `initial` if the worker has ended.
-    pub(crate) fn query<T>(&self, initial: T, query: impl FnOnce(PendingPart<T>) -> Query) -> Pending<T> {
+    /// Sends a command that completes a result, which is `initial` if the worker has ended.
+    pub(crate) fn request<T>(
+        &self,
+        initial: T,
+        command: impl FnOnce(PendingPart<T>) -> Command,
+    ) -> Pending<T> {
         let (pending, mut parts) = Pending::new(initial, 1);
         if let Some(part) = parts.pop() {
-            self.send_command(Command::Query(Box::new(query(part))));
+            self.send_command(command(part));
         }
         pending
     }

@@ -323,8 +323,8 @@ impl Connection {
     ///
     /// Cancel-safe.
     pub async fn resume_token(&self) -> Option<ConnectToken> {
-        let peer = self.peer();
-        self.shared().queues.link.query(None, |part| Query::ResumeToken { peer, part }).await
+        let query = |part| Query::ResumeToken { peer: self.peer(), part };
+        self.shared().queues.link.request(None, |part| Command::Query(Box::new(query(part)))).await
     }
 
     /// Ends all sessions over the socket of this connection, because a copy of this process may exist: see

@@ -13,7 +13,7 @@ use super::connection::{ClientThread, Connection};
 use super::sink::{AcceptTarget, TaskSink};
 use super::task_queues::TaskQueues;
 use crate::base::error::Error;
-use crate::base::sync::{Mutex, Pending, WakeFlag, lock};
+use crate::base::sync::{Mutex, WakeFlag, lock};
 use crate::base::wake::Wake;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
@@ -76,10 +76,8 @@ impl ClientDriver {
 
     /// Replaces the socket, and waits until the thread has done so.
     pub(super) fn rebind(&self) -> Result<(), Error> {
-        let (mut pending, parts) = Pending::new(Ok(()), 1);
-        parts.into_iter().for_each(|part| self.link.send_command(Command::Rebind(part)));
         // The wait has no limit, and a worker that ends completes its part.
-        pending.wait(Duration::MAX).unwrap_or(Ok(()))
+        self.link.request(Ok(()), Command::Rebind).wait(Duration::MAX).unwrap_or(Ok(()))
     }
 
     pub(super) fn stats(&self) -> WorkerStats {
@@ -259,8 +257,7 @@ mod tests {
         bench.server.poll(Duration::ZERO);
         // The close has arrived at the socket when the task replaces it.
         bench.run.worker.wait(Some(Duration::from_secs(10)));
-        let (_rebound, mut parts) = Pending::new(Ok(()), 1);
-        bench.link.send_command(Command::Rebind(parts.pop().unwrap()));
+        let _rebound = bench.link.request(Ok(()), Command::Rebind);
         bench.run.worker.work();
         let next = || connection.shared().take(false);
         assert!(matches!(next(), InboxPoll::Event(Event::PathChanged { .. })));
