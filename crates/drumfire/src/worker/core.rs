@@ -29,16 +29,8 @@ use crate::observe::survey::PeerSample;
 /// The time after which an application that never polled is warned.
 const POLL_EXPECTED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Whether the application has polled yet.
-#[derive(Clone, Copy)]
-enum PollWatch {
-    /// There was no pass yet.
-    New,
-    /// The first pass was at this time, and there was no poll since.
-    Since(Moment),
-    /// There was a poll, or the warning was given.
-    Over,
-}
+/// A time after any other.
+const NEVER: Moment = Moment::from_nanos(u64::MAX);
 
 /// The limits of a worker's peers.
 #[derive(Clone, Copy)]
@@ -73,7 +65,8 @@ pub(crate) struct Core<P> {
     pub(super) answers: VecDeque<Event>,
     /// Applied events that the application has not taken, and messages of the run that it takes. They come before all others.
     pub(super) queued: VecDeque<Event>,
-    poll_watch: PollWatch,
+    /// The time at which the application is warned. `None` before the first pass, [`NEVER`] after a poll or the warning.
+    poll_expected_at: Option<Moment>,
     pub(super) observer: Observer,
     pub(super) shutdown: Option<Shutdown>,
     /// The sessions of a client. `None` at a server.
@@ -113,7 +106,7 @@ impl<P: Placement> Core<P> {
             message_max_bytes,
             answers: VecDeque::new(),
             queued: VecDeque::new(),
-            poll_watch: PollWatch::New,
+            poll_expected_at: None,
             observer,
             shutdown: None,
             sessions,
@@ -254,16 +247,13 @@ impl<P: Placement> Core<P> {
     /// Warns once if the application never polls. Passes come from flushes too.
     pub(crate) fn watch_polls(&mut self, is_polled: bool) {
         let now = self.now.monotonic;
-        self.poll_watch = match self.poll_watch {
-            PollWatch::Over => return,
-            _ if is_polled => PollWatch::Over,
-            PollWatch::New => PollWatch::Since(now),
-            PollWatch::Since(begun) if now.since(begun) < POLL_EXPECTED_WITHIN => return,
-            PollWatch::Since(_) => {
-                self.observer.warn_never_polled();
-                PollWatch::Over
-            }
-        };
+        let expected_at = self.poll_expected_at.get_or_insert(now.after(POLL_EXPECTED_WITHIN));
+        if is_polled {
+            *expected_at = NEVER;
+        } else if now >= *expected_at {
+            *expected_at = NEVER;
+            self.observer.warn_never_polled();
+        }
     }
 
     /// Publishes how much memory the senders of each peer have, where that has changed.
