@@ -381,18 +381,12 @@ impl ServerConfig {
 
     /// Returns the settings of the core that can change, for each of these workers, which share the connections evenly.
     pub(crate) fn live(&self, workers: usize) -> LiveConfig {
-        let workers = u32::try_from(workers.max(1)).unwrap_or(u32::MAX);
-        let mut core = LiveConfig::new(&Config::default());
-        core.connections = self.connections.div_ceil(workers);
-        core.connections_total = self.connections;
-        core.worker_memory_bytes = self.worker_memory_bytes;
-        core.idle_timeout = self.idle_timeout;
-        core.unacknowledged_timeout = self.unacknowledged_timeout;
-        core.congestion = self.congestion;
-        core.cookie = self.cookie;
+        let mut live = LiveConfig::new(&self.core(u16::try_from(workers).unwrap_or(u16::MAX)));
+        live.connections_total = self.connections;
+        live.cookie = self.cookie;
         // A running server does not change the time from which tokens are accepted.
-        core.access = self.access.core(Duration::ZERO);
-        core
+        live.access = self.access.core(Duration::ZERO);
+        live
     }
 
     /// Returns the settings of the core for each of these workers, which share the connections evenly.
