@@ -55,8 +55,6 @@ pub(crate) struct ReconnectState {
     redirected: Option<SocketAddr>,
     /// The token of the first attempt.
     token: Option<ConnectToken>,
-    /// The newest token that the server issued.
-    pub(super) resume: Option<ConnectToken>,
     options: BTreeMap<ChannelId, ChannelOptions>,
     connected_at: Option<Moment>,
     /// The end of the last connection. `None` before the first connection.
@@ -86,7 +84,6 @@ impl ReconnectState {
             home: options.server,
             redirected: None,
             token: options.token.clone(),
-            resume: None,
             options: BTreeMap::new(),
             connected_at: None,
             ended: None,
@@ -103,11 +100,11 @@ impl ReconnectState {
         self.redirected.unwrap_or(self.home)
     }
 
-    /// Returns the options of the next attempt.
-    pub(super) fn options_of_attempt(&self) -> ConnectOptions {
+    /// Returns the options of the next attempt. `resume` is the newest token that the server issued.
+    pub(super) fn options_of_attempt(&self, resume: Option<&ConnectToken>) -> ConnectOptions {
         // The server accepts a token once. The resume token is newer than the token of the first attempt, which may
         // be used up.
-        let token = self.resume.as_ref().or(self.token.as_ref()).cloned();
+        let token = resume.or(self.token.as_ref()).cloned();
         let hello = self.hello.clone();
         ConnectOptions { token, hello, ..ConnectOptions::new(self.server(), self.key) }
     }

@@ -50,6 +50,8 @@ pub(super) struct NewAttempt {
 struct Session {
     server: SocketAddr,
     key: ServerPublicKey,
+    /// The newest token that the server issued to earlier connections of the session.
+    resume: Option<ConnectToken>,
     /// `None` if the client does not reconnect.
     reconnect: Option<Box<ReconnectState>>,
 }
@@ -69,7 +71,7 @@ impl Sessions {
 
     fn begin(&mut self, now: Moment, peer: PeerId, options: &ConnectOptions) {
         let reconnect = ReconnectState::new(self.policy, now, options, &mut self.random);
-        self.sessions.insert(peer, Session { server: options.server, key: options.key, reconnect });
+        self.sessions.insert(peer, Session { server: options.server, key: options.key, resume: None, reconnect });
     }
 
     /// Returns the state of a session that reconnects.
@@ -87,7 +89,7 @@ impl Sessions {
     /// Returns the newest token of a session without a connection.
     fn kept_token(&self, peer: PeerId) -> Option<&ConnectToken> {
         if let Some(session) = self.sessions.get(peer) {
-            return session.reconnect.as_ref()?.resume.as_ref();
+            return session.resume.as_ref();
         }
         self.ended.as_ref().filter(|(ended, _)| *ended == peer).map(|(_, token)| token)
     }
@@ -95,20 +97,18 @@ impl Sessions {
     /// Returns the event that follows the end of a connection or an attempt. `token` is the newest resume token of the connection.
     fn on_end(&mut self, now: Moment, peer: PeerId, token: Option<ConnectToken>, end: ReconnectReason) -> Event {
         let Some(session) = self.sessions.get_mut(peer) else { return last_event(peer, end) };
-        let Some(reconnect) = &mut session.reconnect else {
-            self.ended = token.map(|token| (peer, token));
-            return last_event(peer, end);
-        };
         // The endpoint drops the token when the next attempt starts, so the session keeps it.
-        reconnect.resume = token.or_else(|| reconnect.resume.take());
-        reconnect.on_end(now, peer, end)
+        session.resume = token.or_else(|| session.resume.take());
+        match &mut session.reconnect {
+            Some(reconnect) => reconnect.on_end(now, peer, end),
+            None => last_event(peer, end),
+        }
     }
 
     /// Removes a session that is over.
     fn remove(&mut self, peer: PeerId) {
         // The token outlives the session, because the application can ask for it after the last event.
-        let session = self.sessions.remove(peer);
-        if let Some(token) = session.and_then(|session| session.reconnect?.resume) {
+        if let Some(token) = self.sessions.remove(peer).and_then(|session| session.resume) {
             self.ended = Some((peer, token));
         }
     }
@@ -194,7 +194,7 @@ impl<P: Placement> Core<P> {
         let is_ipv6 = sessions.is_ipv6;
         let Some(session) = sessions.sessions.get_mut(peer) else { return Err(closed) };
         let Some(reconnect) = &mut session.reconnect else { return Err(closed) };
-        let options = reconnect.options_of_attempt();
+        let options = reconnect.options_of_attempt(session.resume.as_ref());
         if let Err(error) = self.endpoint.connect_again(self.now, peer, &options.request(delay, is_ipv6)) {
             return Err(reconnect.give_up(peer, error));
         }

@@ -191,7 +191,7 @@ fn an_unproved_refusal_delays_and_moves_no_attempt() {
             let error = unproved(refused(reason, Some(65_535), Some(there)));
             let event = failed(&mut reconnect_state, seconds(2), error);
             assert!(delay(&event) <= WAIT_MAX, "attempt {attempt}: {event:?}");
-            assert_eq!(reconnect_state.options_of_attempt().server, home());
+            assert_eq!(reconnect_state.options_of_attempt(None).server, home());
         }
     }
     // The attempts end with the time limit, and the last refusal is the reason.
@@ -247,13 +247,13 @@ fn a_redirect_is_tried_once_and_kept_if_it_succeeds() {
     let there = "192.0.2.2:1";
     let mut reconnect_state = reconnect_state(MINUTE, 1);
     failed(&mut reconnect_state, seconds(1), refused(RefuseReason::Redirect, None, Some(there)));
-    assert_eq!(reconnect_state.options_of_attempt().server, there.parse().unwrap());
+    assert_eq!(reconnect_state.options_of_attempt(None).server, there.parse().unwrap());
     failed(&mut reconnect_state, seconds(2), ConnectError::Timeout);
-    assert_eq!(reconnect_state.options_of_attempt().server, home());
+    assert_eq!(reconnect_state.options_of_attempt(None).server, home());
     failed(&mut reconnect_state, seconds(3), refused(RefuseReason::Redirect, None, Some(there)));
     reconnect_state.on_connected(seconds(4));
     ended(&mut reconnect_state, seconds(5), CloseReason::Reset);
-    assert_eq!(reconnect_state.options_of_attempt().server, there.parse().unwrap());
+    assert_eq!(reconnect_state.options_of_attempt(None).server, there.parse().unwrap());
 }
 
 #[test]
