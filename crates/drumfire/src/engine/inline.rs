@@ -10,14 +10,12 @@ use super::invalidate::SeedSource;
 use crate::base::clock::SystemClock;
 use crate::base::entropy;
 use crate::base::error::Error;
-use crate::base::sync::Notifier;
 use crate::conditioner::Random;
 use crate::config::DATAGRAM_START_BYTES;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::client_sockets::ClientSockets;
-use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::live_links::with_system_seeds;
 use crate::worker::pass::{Worker, WorkerParts};
 use crate::worker::sessions::Sessions;
@@ -40,10 +38,9 @@ impl Inline {
         config: ClientConfig,
         sink: Box<dyn Sink<SingleWorker>>,
         link: &Arc<WorkerChannel>,
-        ring: ForwardQueue<WorkerChannel>,
     ) -> Result<Self, Error> {
         let protocol_id = config.protocol_id;
-        let (worker, granted) = worker(config, sink, link, ring)?;
+        let (worker, granted) = worker(config, sink, link)?;
         Ok(Self::from_worker(worker, protocol_id, Some(granted), Box::new(entropy::secret)))
     }
 
@@ -112,7 +109,6 @@ pub(crate) fn worker(
     config: ClientConfig,
     sink: Box<dyn Sink<SingleWorker>>,
     link: &Arc<WorkerChannel>,
-    ring: ForwardQueue<WorkerChannel>,
 ) -> Result<(Worker<SingleWorker>, SocketGrants), Error> {
     config.check()?;
     let (mut core, kind) = (config.core(), config.core_client());
@@ -151,18 +147,9 @@ pub(crate) fn worker(
         make: Box::new(move || Endpoint::client(core.clone(), kind, entropy::secret().ok()?).ok()),
         sink,
         link: Arc::clone(link),
-        ring,
+        ring: None,
         sessions: Some(Sessions::new(config, sockets.are_ipv6(), random)),
         sockets: Some(sockets),
     });
     Ok((worker, granted))
-}
-
-/// Creates the channel of a single worker, and its forward queue.
-pub(crate) fn single_link() -> Result<(Arc<WorkerChannel>, ForwardQueue<WorkerChannel>), Error> {
-    let links = [Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))];
-    let ring = forward_queues(&links).pop();
-    debug_assert!(ring.is_some(), "one channel has one forward queue");
-    let [link] = links;
-    ring.map(|ring| (link, ring)).ok_or_else(|| Error::Io(std::io::ErrorKind::Other.into()))
 }

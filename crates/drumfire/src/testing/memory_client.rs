@@ -1,5 +1,7 @@
 //! A client on the network of a world instead of a socket.
 
+use std::sync::Arc;
+
 use drumfire_proto::{Endpoint, SingleWorker};
 use drumfire_socket::Wait;
 
@@ -9,7 +11,8 @@ use crate::api::client::Client;
 use crate::base::error::Error;
 use crate::conditioner::Random;
 use crate::config::client::{ClientConfig, Reconnect};
-use crate::engine::inline::{Inline, single_link};
+use crate::engine::inline::Inline;
+use crate::worker::channel::WorkerChannel;
 use crate::worker::direct::Direct;
 use crate::worker::live_links::LiveLinks;
 use crate::worker::pass::{Worker, WorkerParts};
@@ -26,7 +29,7 @@ impl Client {
         config.check()?;
         let core = config.core();
         core.check()?;
-        let (link, ring) = single_link()?;
+        let link = Arc::new(WorkerChannel::new(Arc::default()));
         let (send_memory_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
         let (kind, endpoint_seed) = (config.core_client(), random.bits());
         let (mut seeds, mut later_seeds) = (Random::new(endpoint_seed), Random::new(!endpoint_seed));
@@ -52,7 +55,7 @@ impl Client {
             make: Box::new(move || endpoint().ok()),
             sink: Box::new(Direct),
             link,
-            ring,
+            ring: None,
             send_memory_bytes,
             message_max_bytes,
             sessions: Some(sessions),

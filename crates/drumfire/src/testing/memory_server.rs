@@ -148,7 +148,7 @@ impl WorldServerParts {
             make: Box::new(move || endpoint().ok()),
             sink,
             link,
-            ring,
+            ring: Some(ring),
             send_memory_bytes: self.core.send_memory_bytes,
             message_max_bytes: self.core.message_max_bytes,
             sessions: None,

@@ -60,7 +60,8 @@ pub(crate) struct WorkerParts<P> {
     pub(crate) make: Make<P>,
     pub(crate) sink: Box<dyn Sink<P>>,
     pub(crate) link: Arc<WorkerChannel>,
-    pub(crate) ring: ForwardQueue<WorkerChannel>,
+    /// The queues between the workers of a server. `None` at a client.
+    pub(crate) ring: Option<ForwardQueue<WorkerChannel>>,
     /// The send memory of a peer, in bytes.
     pub(crate) send_memory_bytes: usize,
     /// The bytes of the longest reliable message to a peer.
@@ -88,7 +89,7 @@ pub(crate) struct Worker<P> {
     sockets: Option<ClientSockets>,
     sink: Box<dyn Sink<P>>,
     pub(super) link: Arc<WorkerChannel>,
-    ring: ForwardQueue<WorkerChannel>,
+    ring: Option<ForwardQueue<WorkerChannel>>,
     /// The commands that were taken from the link and not carried out yet.
     commands: VecDeque<Command>,
     /// Whether a forwarded datagram waits for room in another worker's ring.
@@ -354,8 +355,8 @@ impl<P: Placement> Worker<P> {
         // Datagrams come before timers, because an acknowledgment that has arrived cancels a timeout that is due.
         self.core.stats.panics += self.transport.receive(&mut self.core.endpoint, self.now, &mut *self.clock);
         // A single worker receives no forwarded datagrams, and a check would cost an atomic exchange.
-        if self.ring.has_others() {
-            self.core.stats.forwarded_in += self.ring.receive(&mut self.core.endpoint, self.now);
+        if let Some(ring) = self.ring.as_mut().filter(|ring| ring.has_others()) {
+            self.core.stats.forwarded_in += ring.receive(&mut self.core.endpoint, self.now);
         }
         // The watch of the network compares the arrivals of this pass.
         self.follow_network();
@@ -379,8 +380,8 @@ impl<P: Placement> Worker<P> {
         } else {
             self.transmit();
         }
-        if self.ring.has_others() {
-            self.is_forward_held = self.ring.send(&mut self.core.endpoint);
+        if let Some(ring) = self.ring.as_mut().filter(|ring| ring.has_others()) {
+            self.is_forward_held = ring.send(&mut self.core.endpoint);
             self.core.stats.forward_queue_full += u64::from(self.is_forward_held);
         }
         if !self.sink.runs_before_flush() {

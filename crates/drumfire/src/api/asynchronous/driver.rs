@@ -17,7 +17,6 @@ use crate::base::sync::{Mutex, WakeFlag, lock};
 use crate::base::wake::Wake;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
-use crate::engine::inline::single_link;
 use crate::engine::{inline, invalidate};
 use crate::observe::stats::WorkerStats;
 use crate::worker::actions::Actions as _;
@@ -42,13 +41,13 @@ pub(super) struct ClientDriver {
 impl ClientDriver {
     /// Creates a socket, and starts its thread.
     pub(super) fn start(config: ClientConfig) -> Result<Arc<Self>, Error> {
-        let (link, ring) = single_link()?;
+        let link = Arc::new(WorkerChannel::new(Arc::default()));
         link.observe();
         let (attempts, end) = (Arc::new(Attempts::default()), Arc::new(WakeFlag::default()));
         let queues = Arc::new(TaskQueues::new(&link, config.receive_memory_bytes));
         let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
         let has_links = config.conditioner.is_some();
-        let (worker, granted) = inline::worker(config, Box::new(sink), &link, ring)?;
+        let (worker, granted) = inline::worker(config, Box::new(sink), &link)?;
         let run =
             DriverLoop { worker: Box::new(worker), attempts: Arc::clone(&attempts), end: Arc::clone(&end) };
         let thread = std::thread::Builder::new().name("drumfire-client".into());
@@ -200,11 +199,11 @@ mod tests {
         fn new(config: ClientConfig) -> Self {
             let address = "127.0.0.1:0".parse().unwrap();
             let server = ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Inline);
-            let (link, ring) = single_link().unwrap();
+            let link = Arc::new(WorkerChannel::new(Arc::default()));
             let attempts = Arc::new(Attempts::default());
             let queues = Arc::new(TaskQueues::new(&link, config.receive_memory_bytes));
             let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
-            let (worker, _) = inline::worker(config, Box::new(sink), &link, ring).unwrap();
+            let (worker, _) = inline::worker(config, Box::new(sink), &link).unwrap();
             let run = DriverLoop { worker: Box::new(worker), attempts, end: Arc::default() };
             Self { run, link, server: Server::bind(server).unwrap() }
         }

@@ -13,8 +13,9 @@ use crate::base::error::Error;
 use crate::base::sync::Mailbox;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
-use crate::engine::inline::{Inline, single_link};
+use crate::engine::inline::Inline;
 use crate::observe::stats::WorkerStats;
+use crate::worker::channel::WorkerChannel;
 
 /// A client with a [`Handler`] for the events of its connections: for bots, gateways, and load tests.
 ///
@@ -74,11 +75,11 @@ impl<N: Send + 'static> Client<N> {
     ///
     /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
     pub fn new<H: Handler<Note = N>>(config: ClientConfig, handler: H) -> Result<Self, Error> {
-        let (link, ring) = single_link()?;
+        let link = Arc::new(WorkerChannel::new(Arc::default()));
         let (links, mailbox) = (Arc::from([Arc::clone(&link)]), Arc::new(Mailbox::default()));
         let sink = Box::new(HandlerSink::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
         let remote = Remote::new(links, Arc::from([mailbox]), config.core().message_max_bytes);
-        Ok(Self { inline: Inline::new(config, sink, &link, ring)?, remote })
+        Ok(Self { inline: Inline::new(config, sink, &link)?, remote })
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) fn worker(
         }),
         sink,
         link: Arc::clone(link),
-        ring,
+        ring: Some(ring),
         sessions: None,
         sockets: None,
     }))

@@ -239,7 +239,7 @@ impl<P: Placement> Node<P> {
             make,
             sink,
             link: Arc::clone(link),
-            ring,
+            ring: Some(ring),
             send_memory_bytes: 65_536,
             message_max_bytes: 65_536,
             sessions,
