@@ -20,6 +20,7 @@ use drumfire_proto::limits::FULL_RETRY_AFTER;
 use drumfire_proto::{Claim, DropReason, Moment, Now, PlacementDecision, PlayerId, RefuseReason, Rejection};
 
 use crate::base::error::Error;
+use crate::base::setters::setters;
 use bans::Bans;
 use load::LoadMeter;
 use sources::SourceLimits;
@@ -82,34 +83,6 @@ impl Default for AdmissionConfig {
 }
 
 impl AdmissionConfig {
-    /// Sets the hook that decides about each client that passed all other checks.
-    #[must_use]
-    pub fn accept(mut self, hook: AcceptHook) -> Self {
-        self.accept = Some(hook);
-        self
-    }
-
-    /// Sets the number of connections of one source.
-    #[must_use]
-    pub fn connections_per_source(mut self, connections: u32) -> Self {
-        self.connections_per_source = Some(connections);
-        self
-    }
-
-    /// Sets the load in percent beyond which a worker accepts no new connections.
-    #[must_use]
-    pub fn busy_max_percent(mut self, percent: u8) -> Self {
-        self.busy_max_percent = percent;
-        self
-    }
-
-    /// Sets the time after which a client can try again when there is no room.
-    #[must_use]
-    pub fn retry_after(mut self, duration: Duration) -> Self {
-        self.retry_after = duration;
-        self
-    }
-
     pub(crate) fn check(&self) -> Result<(), Error> {
         let setting = |field, problem| Err(Error::setting(field, problem));
         if self.connections_per_source == Some(0) {
@@ -123,6 +96,21 @@ impl AdmissionConfig {
         }
         Ok(())
     }
+}
+
+setters! {
+    AdmissionConfig:
+    /// Sets the hook that decides about each client that passed all other checks.
+    accept(hook: AcceptHook) = Some(hook);
+
+    /// Sets the number of connections of one source.
+    connections_per_source(connections: u32) = Some(connections);
+
+    /// Sets the load in percent beyond which a worker accepts no new connections.
+    busy_max_percent(percent: u8) = percent;
+
+    /// Sets the time after which a client can try again when there is no room.
+    retry_after(duration: Duration) = duration;
 }
 
 /// Whether a server accepts new connections at all.

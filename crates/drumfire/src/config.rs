@@ -4,23 +4,36 @@
 //! created. A setting that cannot be used is an error that names it. No setting is changed silently.
 
 /// Implements the methods of the settings that servers and clients have in common.
-macro_rules! setters {
+macro_rules! common_settings {
     ($config:ty) => {
-        impl $config {
+        setters! {
+            $config:
             /// Sets the id of the game and its build, which must be the same at both ends.
-            #[must_use]
-            pub fn protocol_id(mut self, protocol_id: u64) -> Self {
-                self.protocol_id = protocol_id;
-                self
-            }
+            protocol_id(protocol_id: u64) = protocol_id;
 
             /// Sets the largest number of connections at the same time.
-            #[must_use]
-            pub fn connections(mut self, connections: u32) -> Self {
-                self.connections = connections;
-                self
-            }
+            connections(connections: u32) = connections;
 
+            /// Sets the largest number of bytes in flight of a connection.
+            in_flight_bytes(bytes: usize) = bytes;
+
+            /// Sets the congestion controller.
+            congestion(congestion: Congestion) = congestion;
+
+            /// Sets the length of the longest reliable message, in bytes.
+            message_max_bytes(bytes: usize) = Some(bytes);
+
+            /// Sets the receive buffer that each socket requests, in bytes.
+            receive_buffer_bytes(bytes: usize) = Some(bytes);
+
+            /// Sets whether busy connections keep a flight record.
+            flight_recorder(is_on: bool) = is_on;
+
+            /// Sets the simulated links of each socket: see [`conditioner`](crate::conditioner).
+            conditioner(link: crate::conditioner::LinkConfig) = Some(link);
+        }
+
+        impl $config {
             /// Sets the memory of each connection for sending and for receiving, in bytes.
             #[must_use]
             pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
@@ -29,53 +42,11 @@ macro_rules! setters {
                 self
             }
 
-            /// Sets the largest number of bytes in flight of a connection.
-            #[must_use]
-            pub fn in_flight_bytes(mut self, bytes: usize) -> Self {
-                self.in_flight_bytes = bytes;
-                self
-            }
-
-            /// Sets the congestion controller.
-            #[must_use]
-            pub fn congestion(mut self, congestion: Congestion) -> Self {
-                self.congestion = congestion;
-                self
-            }
-
-            /// Sets the length of the longest reliable message, in bytes.
-            #[must_use]
-            pub fn message_max_bytes(mut self, bytes: usize) -> Self {
-                self.message_max_bytes = Some(bytes);
-                self
-            }
-
             /// Sets the idle timeout and the timeout for an unacknowledged packet, 1 s to 49 days each.
             #[must_use]
             pub fn timeouts(mut self, idle: Duration, unacknowledged: Duration) -> Self {
                 self.idle_timeout = idle;
                 self.unacknowledged_timeout = unacknowledged;
-                self
-            }
-
-            /// Sets the receive buffer that each socket requests, in bytes.
-            #[must_use]
-            pub fn receive_buffer_bytes(mut self, bytes: usize) -> Self {
-                self.receive_buffer_bytes = Some(bytes);
-                self
-            }
-
-            /// Sets whether busy connections keep a flight record.
-            #[must_use]
-            pub fn flight_recorder(mut self, is_on: bool) -> Self {
-                self.flight_recorder = is_on;
-                self
-            }
-
-            /// Sets the simulated links of each socket: see [`conditioner`](crate::conditioner).
-            #[must_use]
-            pub fn conditioner(mut self, link: crate::conditioner::LinkConfig) -> Self {
-                self.conditioner = Some(link);
                 self
             }
 
