@@ -86,8 +86,7 @@ impl LoadMeter {
         if now.since(at) > STALE {
             return 0;
         }
-        let on_thread =
-            u64::from(percent).saturating_mul(self.other_workers.load(Relaxed).saturating_add(1));
+        let on_thread = u64::from(percent).saturating_mul(self.other_workers.load(Relaxed).saturating_add(1));
         u8::try_from(on_thread.min(100)).unwrap_or(100)
     }
 

@@ -111,9 +111,8 @@ mod tests {
             map.insert(id(slot, 0), value);
         }
         map.remove(id(3, 0));
-        let ranges = [(0, 2), (2, 2), (4, 99), (5, 1)].map(|(from, count)| {
-            map.range(from, count).map(|(_, value)| value).collect::<String>()
-        });
+        let ranges = [(0, 2), (2, 2), (4, 99), (5, 1)]
+            .map(|(from, count)| map.range(from, count).map(|(_, value)| value).collect::<String>());
         assert_eq!(ranges, ["ab", "c", "e", ""]);
     }
 

@@ -16,8 +16,8 @@ use drumfire_socket::SocketGrants;
 
 use super::invalidate::{self, SeedSource};
 use super::threads::pool::Pool;
-use crate::admission::{AdmissionControl, Gate};
 use crate::admission::bans::Ban;
+use crate::admission::{AdmissionControl, Gate};
 use crate::base::error::Error;
 use crate::base::sync::{Mutex, Pending, PendingPart, lock};
 use crate::config::server::ServerConfig;

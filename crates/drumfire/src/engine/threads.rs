@@ -10,7 +10,6 @@ mod tests;
 mod thread;
 
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use drumfire_proto::{Access, CloseCode, Config, Endpoint, Secret, ServerConfig as CoreServer};
@@ -101,8 +100,7 @@ pub(crate) fn start(
     let mut core = config.core(workers.get());
     let mut group = GroupConfig::new(config.address).sockets(usize::from(workers.get()));
     (group.steering, group.receive_buffer_bytes) = (steering.filter()?, config.receive_buffer_bytes);
-    let group =
-        ReuseportGroup::bind(&group).map_err(|error| Error::from_bind(error, config.address))?;
+    let group = ReuseportGroup::bind(&group).map_err(|error| Error::from_bind(error, config.address))?;
     let address = group.local_addr();
     // A single socket does not share its port.
     let monitor = if workers.get() > 1 { Some(PortMonitor::start(group.watch()?)?) } else { None };

@@ -14,7 +14,9 @@ use drumfire_proto::SendError;
 use super::command::{Broadcast, Command};
 use super::send_edge::{SendEdge, charge};
 use crate::admission::load::LoadMeter;
-use crate::base::sync::{AtomicBool, AtomicU64, Mailbox, Mutex, Notifier, OnceLock, Pending, PendingPart, lock, move_all};
+use crate::base::sync::{
+    AtomicBool, AtomicU64, Mailbox, Mutex, Notifier, OnceLock, Pending, PendingPart, lock, move_all,
+};
 use crate::base::wake::Wake;
 use crate::message::event::Event;
 use crate::observe::stats::WorkerStats;

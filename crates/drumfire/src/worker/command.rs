@@ -117,11 +117,17 @@ impl Broadcast {
 #[derive(Debug)]
 pub(crate) enum Query {
     Survey(SurveyQuery),
-    FlightRecord { peer: PeerId, part: PendingPart<Option<Box<FlightRecord>>> },
+    FlightRecord {
+        peer: PeerId,
+        part: PendingPart<Option<Box<FlightRecord>>>,
+    },
     CloseAndBan(BanOrder),
     /// The newest resume token of a client.
     #[cfg(feature = "tokio")]
-    ResumeToken { peer: PeerId, part: PendingPart<Option<crate::credentials::connect_token::ConnectToken>> },
+    ResumeToken {
+        peer: PeerId,
+        part: PendingPart<Option<crate::credentials::connect_token::ConnectToken>>,
+    },
 }
 
 /// A request for the first connections of a worker in an order.

@@ -38,7 +38,8 @@ impl<P: Placement> Core<P> {
     /// reconnects, and the send edge of a peer that connected or connects again, if it has one. The outcomes of the open receipts of a
     /// connection that has ended are queued, because they come before the event.
     pub(crate) fn apply(&mut self, event: Event) -> (Event, Option<Arc<SendEdge>>) {
-        if matches!(event, Event::Connected { .. } | Event::ConnectFailed { .. } | Event::Disconnected { .. }) {
+        if matches!(event, Event::Connected { .. } | Event::ConnectFailed { .. } | Event::Disconnected { .. })
+        {
             // A broadcast that was queued before this event is sent before it. So it has no receiver that connected after it, and a peer
             // whose connection ends counts as a receiver.
             self.fan_out();

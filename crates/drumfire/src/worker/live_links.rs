@@ -66,10 +66,10 @@ impl LiveLinks {
     }
 
     /// Returns the next datagram for the socket that has arrived by now, with its connection if it has one.
-    pub(crate) fn pop_outbound(&mut self, now: Moment) -> Option<((Route, Option<PeerId>), Vec<u8>)> {
+    pub(crate) fn pop_outbound(&mut self, now: Moment) -> Option<(Route, Option<PeerId>, Vec<u8>)> {
         // No delay exceeds this time, so all datagrams of the link have arrived.
         let now = if self.is_released { Duration::MAX } else { since_origin(now) };
-        self.outbound.poll(now)
+        self.outbound.poll(now).map(|((route, peer), bytes)| (route, peer, bytes))
     }
 
     /// Returns when the next datagram arrives at the end of its link. A socket that `is_blocked` takes no outbound ones.

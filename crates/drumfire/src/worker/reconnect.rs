@@ -151,7 +151,9 @@ impl ReconnectState {
                 let reason = CloseReason::Local { code: CloseCode::Application, application_code };
                 Event::disconnected(peer, Closed::new(reason, text))
             }
-            (Some(closed), _) => Event::disconnected(peer, Closed { reconnect_error: Some(error), ..*closed }),
+            (Some(closed), _) => {
+                Event::disconnected(peer, Closed { reconnect_error: Some(error), ..*closed })
+            }
             (None, _) => Event::ConnectFailed { peer, error },
         }
     }

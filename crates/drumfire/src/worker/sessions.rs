@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{ChannelId, ChannelOptions, ConnectError, IssuedToken, Moment, PeerId, Placement};
+use drumfire_proto::{ConnectError, IssuedToken, Moment, PeerId, Placement};
 
 use super::core::Core;
 use super::reconnect::{ReconnectState, last_event};
@@ -71,7 +71,8 @@ impl Sessions {
 
     fn begin(&mut self, now: Moment, peer: PeerId, options: &ConnectOptions) {
         let reconnect = ReconnectState::new(self.policy, now, options, &mut self.random);
-        self.sessions.insert(peer, Session { server: options.server, key: options.key, resume: None, reconnect });
+        self.sessions
+            .insert(peer, Session { server: options.server, key: options.key, resume: None, reconnect });
     }
 
     /// Returns the state of a session that reconnects.
@@ -95,7 +96,13 @@ impl Sessions {
     }
 
     /// Returns the event that follows the end of a connection or an attempt. `token` is the newest resume token of the connection.
-    fn on_end(&mut self, now: Moment, peer: PeerId, token: Option<ConnectToken>, end: ReconnectReason) -> Event {
+    fn on_end(
+        &mut self,
+        now: Moment,
+        peer: PeerId,
+        token: Option<ConnectToken>,
+        end: ReconnectReason,
+    ) -> Event {
         let Some(session) = self.sessions.get_mut(peer) else { return last_event(peer, end) };
         // The endpoint drops the token when the next attempt starts, so the session keeps it.
         session.resume = token.or_else(|| session.resume.take());

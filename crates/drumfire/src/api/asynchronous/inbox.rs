@@ -210,10 +210,7 @@ impl Inbox {
 /// Adds the count of an event to that of the last one, if both are [`Event::Skipped`] or [`Event::Missed`] of one channel.
 fn add_count(last: &mut Event, event: &Event) -> bool {
     match (last, event) {
-        (
-            Event::Skipped { channel: last, count: sum, .. },
-            Event::Skipped { channel, count, .. },
-        )
+        (Event::Skipped { channel: last, count: sum, .. }, Event::Skipped { channel, count, .. })
         | (Event::Missed { channel: last, count: sum, .. }, Event::Missed { channel, count, .. })
             if last == channel =>
         {

@@ -166,7 +166,11 @@ impl Shared {
     }
 
     /// Passes a message to the worker and moves its payload there. Returns `None` if there is no room.
-    fn offer(&self, message: &mut Message, wants_receipt: bool) -> Option<Result<Option<Receipt>, SendError>> {
+    fn offer(
+        &self,
+        message: &mut Message,
+        wants_receipt: bool,
+    ) -> Option<Result<Option<Receipt>, SendError>> {
         let Message { channel, options, .. } = *message;
         let mut sending = lock(&self.sending);
         match sending.state.admit(channel, message.payload.len(), &options) {

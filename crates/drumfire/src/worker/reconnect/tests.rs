@@ -132,7 +132,11 @@ fn an_attempt_is_repeated_if_the_server_may_still_accept_it() {
         let event = failed(&mut reconnect_state(MINUTE, 1), seconds(1), error.clone());
         let is_again = matches!(event, Event::Reconnecting { .. });
         assert_eq!(is_again, is_repeated, "{error:?}: {event:?}");
-        assert_eq!(event == Event::ConnectFailed { peer: peer(), error: error.clone() }, !is_repeated, "{error:?}: {event:?}");
+        assert_eq!(
+            event == Event::ConnectFailed { peer: peer(), error: error.clone() },
+            !is_repeated,
+            "{error:?}: {event:?}"
+        );
         let mut lost = connected(MINUTE, 1);
         ended(&mut lost, seconds(1), CloseReason::Reset);
         let over = over(CloseReason::Reset, "why", Some(error.clone()));

@@ -224,8 +224,8 @@ impl<P: Placement> Node<P> {
         let waiter = Waiter::new(Wait::Notify).unwrap();
         let endpoint = make().unwrap();
         let config = crate::config::client::ClientConfig::default();
-        let sessions =
-            (!endpoint.is_server()).then(|| Sessions::new(&config, false, crate::conditioner::Random::new(0)));
+        let sessions = (!endpoint.is_server())
+            .then(|| Sessions::new(&config, false, crate::conditioner::Random::new(0)));
         let sink: Box<dyn Sink<P>> =
             if is_direct { Box::new(Direct) } else { Box::new(EventQueue::new(link)) };
         let transport = SocketTransport::new(wire.clone(), wire.clone(), waiter, receiver, true);

@@ -21,7 +21,7 @@ impl<I, K> SocketTransport<I, K> {
         }
         // A corrupted datagram can be longer than any that the endpoint writes. With half of the datagrams there is room for all.
         while self.batch.len() < BATCH_DATAGRAMS / 2
-            && let Some(((route, peer), bytes)) = links.pop_outbound(now.monotonic)
+            && let Some((route, peer, bytes)) = links.pop_outbound(now.monotonic)
             && let Some(memory) = self.batch.spare(bytes.len())
         {
             memory.copy_from_slice(&bytes);
