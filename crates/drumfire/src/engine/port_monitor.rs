@@ -5,12 +5,13 @@
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use drumfire_socket::PortWatch;
 
-use crate::base::sync::{Mutex, Notifier, lock};
+use crate::base::sync::{Mutex, lock};
 
 /// The time between two scans. A new socket is reported after this time, plus the duration of a scan.
 const SCAN_INTERVAL: Duration = Duration::from_secs(5);
@@ -30,25 +31,12 @@ fn count(scan: &PortScan) -> Option<usize> {
 
 /// A thread that scans the port until [`PortMonitor::end`].
 pub(crate) struct PortMonitor {
-    shared: Arc<MonitorShared>,
+    /// The number of foreign sockets in the last scan. `None` if the scan failed, or before the first one.
+    count: Arc<Mutex<Option<usize>>>,
+    /// Ends the thread when it is dropped. `None` after [`PortMonitor::end`].
+    end: Mutex<Option<Sender<()>>>,
     /// `None` after [`PortMonitor::join`].
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// The state that the thread shares with the handle.
-#[derive(Default)]
-struct MonitorShared {
-    state: Mutex<MonitorState>,
-    /// Ends the wait between two scans.
-    end: Notifier,
-}
-
-#[derive(Default)]
-struct MonitorState {
-    /// The number of foreign sockets in the last scan. `None` if the scan failed, or before the first one.
-    count: Option<usize>,
-    /// Whether the thread must end.
-    is_over: bool,
 }
 
 impl PortMonitor {
@@ -66,23 +54,39 @@ impl PortMonitor {
         scan_port: impl Fn() -> PortScan + Send + 'static,
         report: impl Fn(&PortScan, &PortScan) + Send + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(MonitorShared::default());
-        let of_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("drumfire-monitor".to_owned())
-            .spawn(move || of_thread.run(interval, scan_port, report))?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+        let (end, is_over) = channel::<()>();
+        let count = Arc::<Mutex<Option<usize>>>::default();
+        let last_count = Arc::clone(&count);
+        let run = move || {
+            let mut before: PortScan = Ok(Vec::new());
+            loop {
+                let scan = scan_port();
+                // The server closes its sockets after the end, so a scan at that time can be wrong.
+                if is_over.try_recv() == Err(TryRecvError::Disconnected) {
+                    return;
+                }
+                *lock(&last_count) = self::count(&scan);
+                if scan != before {
+                    report(&before, &scan);
+                    before = scan;
+                }
+                if is_over.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("drumfire-monitor".to_owned()).spawn(run)?;
+        Ok(Self { count, end: Mutex::new(Some(end)), thread: Mutex::new(Some(thread)) })
     }
 
     /// Returns the number of foreign sockets in the last scan. `None` if the scan failed, or before the first one.
     pub(crate) fn count(&self) -> Option<usize> {
-        lock(&self.shared.state).count
+        *lock(&self.count)
     }
 
     /// Stops all reports and lets the thread end. Call it before the server closes its own sockets.
     pub(crate) fn end(&self) {
-        lock(&self.shared.state).is_over = true;
-        self.shared.end.notify();
+        drop(lock(&self.end).take());
     }
 
     /// Waits until the thread has ended. Call [`PortMonitor::end`] first.
@@ -90,35 +94,6 @@ impl PortMonitor {
         let thread = lock(&self.thread).take();
         // A thread that panicked has ended as well.
         let _ = thread.map(JoinHandle::join);
-    }
-}
-
-impl MonitorShared {
-    fn run(
-        &self,
-        interval: Duration,
-        scan_port: impl Fn() -> PortScan,
-        report: impl Fn(&PortScan, &PortScan),
-    ) {
-        let mut before: PortScan = Ok(Vec::new());
-        loop {
-            let scan = scan_port();
-            let mut state = lock(&self.state);
-            // The server closes its sockets after the end, so a scan at that time can be wrong.
-            if state.is_over {
-                return;
-            }
-            state.count = count(&scan);
-            drop(state);
-            if scan != before {
-                report(&before, &scan);
-                before = scan;
-            }
-            self.end.wait(interval);
-            if lock(&self.state).is_over {
-                return;
-            }
-        }
     }
 }
 
