@@ -34,9 +34,9 @@ impl<P: Placement> Core<P> {
         edge
     }
 
-    /// Updates the peers with an event of the endpoint. Returns the event, which differs for the end of a connection after which a client
-    /// reconnects, and the send edge of a peer that connected or connects again, if it has one. The outcomes of the open receipts of a
-    /// connection that has ended are queued, because they come before the event.
+    /// Updates the peers with an event of the endpoint. Returns the event, and the send edge of a peer that connected or connects again,
+    /// if it has one. The event differs for the end of a connection after which a client reconnects. The outcomes of the open receipts of
+    /// a connection that has ended are queued, because they come before the event.
     pub(crate) fn apply(&mut self, event: Event) -> (Event, Option<Arc<SendEdge>>) {
         if matches!(event, Event::Connected { .. } | Event::ConnectFailed { .. } | Event::Disconnected { .. })
         {
