@@ -4,7 +4,6 @@
 //! is computed.
 
 pub(crate) mod bans;
-pub(crate) mod gate;
 pub(crate) mod hook;
 pub(crate) mod load;
 pub(crate) mod registry;
@@ -13,16 +12,16 @@ mod sources;
 pub use bans::{BANS_MAX, Ban};
 pub use hook::{AcceptHook, Applicant, ApplicantPlayer, Placement, Verdict};
 
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use drumfire_proto::limits::FULL_RETRY_AFTER;
 use drumfire_proto::{Claim, DropReason, Moment, Now, PlacementDecision, PlayerId, RefuseReason, Rejection};
 
 use crate::base::error::Error;
+use crate::base::setters::setters;
 use bans::Bans;
-use gate::{Gate, GateState};
 use load::LoadMeter;
 use sources::SourceLimits;
 
@@ -84,34 +83,6 @@ impl Default for AdmissionConfig {
 }
 
 impl AdmissionConfig {
-    /// Sets the hook that decides about each client that passed all other checks.
-    #[must_use]
-    pub fn accept(mut self, hook: AcceptHook) -> Self {
-        self.accept = Some(hook);
-        self
-    }
-
-    /// Sets the number of connections of one source.
-    #[must_use]
-    pub fn connections_per_source(mut self, connections: u32) -> Self {
-        self.connections_per_source = Some(connections);
-        self
-    }
-
-    /// Sets the load in percent beyond which a worker accepts no new connections.
-    #[must_use]
-    pub fn busy_max_percent(mut self, percent: u8) -> Self {
-        self.busy_max_percent = percent;
-        self
-    }
-
-    /// Sets the time after which a client can try again when there is no room.
-    #[must_use]
-    pub fn retry_after(mut self, duration: Duration) -> Self {
-        self.retry_after = duration;
-        self
-    }
-
     pub(crate) fn check(&self) -> Result<(), Error> {
         let setting = |field, problem| Err(Error::setting(field, problem));
         if self.connections_per_source == Some(0) {
@@ -127,12 +98,36 @@ impl AdmissionConfig {
     }
 }
 
+setters! {
+    AdmissionConfig:
+    /// Sets the hook that decides about each client that passed all other checks.
+    accept(hook: AcceptHook) = Some(hook);
+
+    /// Sets the number of connections of one source.
+    connections_per_source(connections: u32) = Some(connections);
+
+    /// Sets the load in percent beyond which a worker accepts no new connections.
+    busy_max_percent(percent: u8) = percent;
+
+    /// Sets the time after which a client can try again when there is no room.
+    retry_after(duration: Duration) = duration;
+}
+
+/// Whether a server accepts new connections at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Gate {
+    #[default]
+    Open,
+    /// Refused clients are redirected to the address, or receive the reason "full" without one.
+    Closed(Option<SocketAddr>),
+}
+
 /// The admission control that all workers of a server share.
 #[derive(Debug, Default)]
 pub(crate) struct AdmissionControl {
     config: AdmissionConfig,
     bans: Bans,
-    gate: Gate,
+    gate: Mutex<Gate>,
     /// The load of each worker.
     load_meters: Vec<Arc<LoadMeter>>,
 }
@@ -140,7 +135,7 @@ pub(crate) struct AdmissionControl {
 impl AdmissionControl {
     /// Returns the admission control of a server whose workers have these loads.
     pub(crate) fn new(config: &AdmissionConfig, load_meters: Vec<Arc<LoadMeter>>) -> Arc<Self> {
-        Arc::new(Self { config: config.clone(), bans: Bans::default(), gate: Gate::default(), load_meters })
+        Arc::new(Self { config: config.clone(), bans: Bans::default(), gate: Mutex::default(), load_meters })
     }
 
     /// Returns whether this worker has time for another connection.
@@ -158,8 +153,8 @@ impl AdmissionControl {
         &self.bans
     }
 
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.gate
+    pub(crate) fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the counts of connections by source, which are all 0.
@@ -183,10 +178,7 @@ impl AdmissionControl {
     }
 
     fn check_gate(&self) -> Result<(), Rejection> {
-        let GateState { is_closed, redirect } = self.gate.snapshot();
-        if !is_closed {
-            return Ok(());
-        }
+        let Gate::Closed(redirect) = *self.gate() else { return Ok(()) };
         let later = self.try_later(DropReason::NotAdmitting);
         Err(match redirect {
             None => later,

@@ -5,7 +5,7 @@
 #[cfg(feature = "tokio")]
 pub(crate) mod asynchronous;
 pub(crate) mod client;
-#[cfg(all(test, feature = "tokio"))]
-mod error_texts;
 pub(crate) mod handler;
 pub(crate) mod server;
+#[cfg(all(test, feature = "tokio"))]
+mod tests;

@@ -5,5 +5,6 @@ pub(crate) mod clock;
 pub(crate) mod entropy;
 pub(crate) mod error;
 pub(crate) mod peer_map;
+pub(crate) mod setters;
 pub(crate) mod sync;
 pub(crate) mod wake;

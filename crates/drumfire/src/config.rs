@@ -4,49 +4,41 @@
 //! created. A setting that cannot be used is an error that names it. No setting is changed silently.
 
 /// Implements the methods of the settings that servers and clients have in common.
-macro_rules! setters {
+macro_rules! common_settings {
     ($config:ty) => {
-        impl $config {
+        setters! {
+            $config:
             /// Sets the id of the game and its build, which must be the same at both ends.
-            #[must_use]
-            pub fn protocol_id(mut self, protocol_id: u64) -> Self {
-                self.protocol_id = protocol_id;
-                self
-            }
+            protocol_id(protocol_id: u64) = protocol_id;
 
             /// Sets the largest number of connections at the same time.
-            #[must_use]
-            pub fn connections(mut self, connections: u32) -> Self {
-                self.connections = connections;
-                self
-            }
+            connections(connections: u32) = connections;
 
+            /// Sets the largest number of bytes in flight of a connection.
+            in_flight_bytes(bytes: usize) = bytes;
+
+            /// Sets the congestion controller.
+            congestion(congestion: Congestion) = congestion;
+
+            /// Sets the length of the longest reliable message, in bytes.
+            message_max_bytes(bytes: usize) = Some(bytes);
+
+            /// Sets the receive buffer that each socket requests, in bytes.
+            receive_buffer_bytes(bytes: usize) = Some(bytes);
+
+            /// Sets whether busy connections keep a flight record.
+            flight_recorder(is_on: bool) = is_on;
+
+            /// Sets the simulated links of each socket: see [`conditioner`](crate::conditioner).
+            conditioner(link: crate::conditioner::LinkConfig) = Some(link);
+        }
+
+        impl $config {
             /// Sets the memory of each connection for sending and for receiving, in bytes.
             #[must_use]
             pub fn memory_bytes(mut self, send: usize, receive: usize) -> Self {
                 self.send_memory_bytes = send;
                 self.receive_memory_bytes = receive;
-                self
-            }
-
-            /// Sets the largest number of bytes in flight of a connection.
-            #[must_use]
-            pub fn in_flight_bytes(mut self, bytes: usize) -> Self {
-                self.in_flight_bytes = bytes;
-                self
-            }
-
-            /// Sets the congestion controller.
-            #[must_use]
-            pub fn congestion(mut self, congestion: Congestion) -> Self {
-                self.congestion = congestion;
-                self
-            }
-
-            /// Sets the length of the longest reliable message, in bytes.
-            #[must_use]
-            pub fn message_max_bytes(mut self, bytes: usize) -> Self {
-                self.message_max_bytes = Some(bytes);
                 self
             }
 
@@ -58,25 +50,22 @@ macro_rules! setters {
                 self
             }
 
-            /// Sets the receive buffer that each socket requests, in bytes.
-            #[must_use]
-            pub fn receive_buffer_bytes(mut self, bytes: usize) -> Self {
-                self.receive_buffer_bytes = Some(bytes);
-                self
-            }
-
-            /// Sets whether busy connections keep a flight record.
-            #[must_use]
-            pub fn flight_recorder(mut self, is_on: bool) -> Self {
-                self.flight_recorder = is_on;
-                self
-            }
-
-            /// Sets the simulated links of each socket: see [`conditioner`](crate::conditioner).
-            #[must_use]
-            pub fn conditioner(mut self, link: crate::conditioner::LinkConfig) -> Self {
-                self.conditioner = Some(link);
-                self
+            /// Returns the configuration of the core with these settings, for this number of connections.
+            fn shared_core(&self, connections: u32) -> Config {
+                // `memory_bytes` lowers the default of the longest message to a quarter of the smaller memory.
+                let mut config = Config::default()
+                    .protocol_id(self.protocol_id)
+                    .connections(connections)
+                    .memory_bytes(self.send_memory_bytes, self.receive_memory_bytes)
+                    .timeouts(self.idle_timeout, self.unacknowledged_timeout)
+                    .in_flight_bytes(self.in_flight_bytes)
+                    .congestion(self.congestion)
+                    .flight_recorder(self.flight_recorder);
+                config.message_max_bytes = self.message_max_bytes.unwrap_or(config.message_max_bytes);
+                // All peers together can hold the default of the core, or twice the limit of one peer if that is more.
+                let peer_bytes = self.receive_memory_bytes.saturating_mul(2);
+                config.event_memory_bytes = config.event_memory_bytes.max(peer_bytes);
+                config
             }
         }
     };
@@ -91,9 +80,6 @@ mod tests;
 pub(crate) mod text;
 pub(crate) mod threads;
 
-use std::time::Duration;
-
-use drumfire_proto::Config;
 pub use drumfire_proto::limits::MESSAGE_MAX_BYTES;
 pub use drumfire_proto::{Congestion, Cookie};
 pub use drumfire_socket::Wait;
@@ -140,24 +126,4 @@ fn check_receive_buffer(bytes: Option<usize>) -> Result<(), Error> {
 pub(crate) fn check_conditioner(conditioner: Option<&crate::conditioner::LinkConfig>) -> Result<(), Error> {
     let checked = conditioner.map_or(Ok(()), crate::conditioner::LinkConfig::check);
     checked.map_err(|error| Error::setting("conditioner", error.to_string()))
-}
-
-/// Creates the configuration of the core from the settings that servers and clients have in common. The first tuple is the memory for
-/// sending, the memory for receiving, and the longest message. The second tuple is the two timeouts.
-pub(crate) fn core(
-    protocol_id: u64,
-    connections: u32,
-    (send, receive, message_max): (usize, usize, Option<usize>),
-    (idle, unacknowledged): (Duration, Duration),
-) -> Config {
-    // `memory_bytes` lowers the default of the longest message to a quarter of the smaller memory.
-    let mut config = Config::default()
-        .protocol_id(protocol_id)
-        .connections(connections)
-        .memory_bytes(send, receive)
-        .timeouts(idle, unacknowledged);
-    config.message_max_bytes = message_max.unwrap_or(config.message_max_bytes);
-    // All peers together can hold the default of the core, or twice the limit of one peer if that is more.
-    config.event_memory_bytes = config.event_memory_bytes.max(receive.saturating_mul(2));
-    config
 }

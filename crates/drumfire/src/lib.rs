@@ -293,8 +293,8 @@ pub mod error {
 /// Statistics of servers, workers, and connections.
 pub mod stats {
     pub use drumfire_proto::{ClockOffset, DropReason, FlightEntry, FlightEvent, FlightRecord, FrameKinds};
+    pub use drumfire_socket::SocketGrants;
 
-    pub use crate::observe::grants::SocketGrants;
     pub use crate::observe::metrics::describe_metrics;
     pub use crate::observe::stats::{Stats, WorkerStats};
 }

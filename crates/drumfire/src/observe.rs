@@ -1,6 +1,5 @@
 //! Reports of a server or a client about itself: counters, metrics, log events, and surveys of its connections.
 
-pub(crate) mod grants;
 pub(crate) mod metrics;
 pub(crate) mod observer;
 pub(crate) mod stats;

@@ -23,7 +23,7 @@ pub(crate) mod command;
 pub(crate) mod core;
 mod datagram;
 pub(crate) mod direct;
-pub(crate) mod events;
+mod events;
 mod fan_out;
 pub(crate) mod forward;
 mod groups;

@@ -159,7 +159,8 @@ impl ReuseportGroup {
             // With a specific address, the kernel has no choice of the source address of replies.
             let has_locals =
                 address.ip().is_unspecified() && sys::enable_packet_info(&socket, address.is_ipv6());
-            Socket::from_bound(socket, false, has_filter, has_locals.then(|| locals.share()))
+            let locals = has_locals.then(|| locals.share());
+            Socket::from_bound(socket, false, has_filter, config.receive_buffer_bytes, locals)
         });
         let sockets = sockets.collect::<io::Result<_>>()?;
         let group = Self { sockets, address, is_only_v6: config.only_v6 };

@@ -77,6 +77,7 @@ mod drain;
 #[cfg(feature = "serde")]
 pub mod duration_text;
 mod error;
+mod grants;
 mod group;
 mod poller;
 mod send;
@@ -90,11 +91,12 @@ pub use batch::{Datagram, DatagramMut, GroBatch, Received, ReceivedMut, RecvBatc
 pub use counts::{DropReason, FaultCounts, ReceiveCounts, SendCounts};
 pub use drain::{Drain, DrainEnd, Gro, Receiver, ReceiverConfig};
 pub use error::{ConfigError, Fault, RecvAction, SendAction, recv_action, send_action};
+pub use grants::SocketGrants;
 pub use group::{GroupConfig, PortWatch, ReuseportGroup};
 pub use poller::{MultiPoller, Poller, Waker};
 pub use send::{FlushEnd, LostDatagram, Sender};
 pub use send_batch::{Outgoing, SendBatch, SendMode};
-pub use socket::{DropCounter, DropMeter, Io, KernelGrants, QueueState, Socket, SocketBacklog};
+pub use socket::{DropCounter, DropMeter, Io, QueueState, Socket, SocketBacklog};
 pub use steering::{Instruction, SteeringFilter};
 pub use sys::LocalAddress;
 pub use wait::{Parker, Ready, Wait, WaitEnd, Waiter, monotonic_time, thread_cpu_time};

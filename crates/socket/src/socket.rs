@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use crate::batch::RecvBatch;
 use crate::error::Fault;
+use crate::grants::SocketGrants;
 use crate::send_batch::{Outgoing, SendMode};
 use crate::sys;
 
@@ -57,28 +58,11 @@ pub struct SocketBacklog {
     pub queued_bytes: u32,
 }
 
-/// The settings and features that the kernel granted, read back after they were requested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct KernelGrants {
-    /// The receive buffer in bytes of kernel memory. Linux doubles the requested size, up to twice
-    /// `net.core.rmem_max` (socket(7)).
-    pub receive_buffer_bytes: usize,
-    /// The send buffer in bytes of kernel memory. Linux doubles the requested size, up to twice `net.core.wmem_max`.
-    pub send_buffer_bytes: usize,
-    /// Whether the kernel segments trains when it sends them.
-    pub has_gso: bool,
-    /// Whether the kernel can coalesce datagrams into trains. A [`crate::Receiver`] decides whether it does.
-    pub has_gro: bool,
-    /// Whether a steering filter is attached to the socket's group.
-    pub has_filter: bool,
-}
-
-/// A non-blocking UDP socket, and the settings that the kernel granted it.
+/// A non-blocking UDP socket.
 pub struct Socket {
     udp: mio::net::UdpSocket,
     is_connected: bool,
-    granted: KernelGrants,
+    granted: SocketGrants,
     /// The numbers of the host's addresses, if the kernel reports the local address of each datagram.
     locals: Option<sys::LocalAddresses>,
 
@@ -109,22 +93,25 @@ impl Socket {
         }
         socket.bind(&any.into())?;
         socket.connect(&peer.into())?;
-        Self::from_bound(socket, true, false, None)
+        Self::from_bound(socket, true, false, receive_buffer_bytes, None)
     }
 
     pub(crate) fn from_bound(
         socket: socket2::Socket,
         is_connected: bool,
         has_filter: bool,
+        receive_buffer_requested_bytes: Option<usize>,
         locals: Option<sys::LocalAddresses>,
     ) -> io::Result<Self> {
         // Read the sizes back, because the kernel may grant more or less than was requested.
-        let granted = KernelGrants {
+        let granted = SocketGrants {
+            receive_buffer_requested_bytes,
             receive_buffer_bytes: socket.recv_buffer_size()?,
             send_buffer_bytes: socket.send_buffer_size()?,
             has_gso: sys::has_gso(&socket),
             has_gro: sys::has_gro(&socket),
             has_filter,
+            is_never_fragmented: false,
         };
         let reserve = if is_connected { None } else { Some(socket.try_clone()?) };
         let udp = mio::net::UdpSocket::from_std(socket.into());
@@ -144,7 +131,7 @@ impl Socket {
 
     /// Returns the settings and features that the kernel granted.
     #[must_use]
-    pub fn granted(&self) -> KernelGrants {
+    pub fn granted(&self) -> SocketGrants {
         self.granted
     }
 
@@ -172,21 +159,23 @@ impl Socket {
         sys::duplicate(&self.udp).map(DropMeter::new)
     }
 
-    /// Turns off IP fragmentation, and returns whether the platform supports that.
+    /// Turns off IP fragmentation. [`SocketGrants::is_never_fragmented`] is whether the platform supports that.
     ///
     /// A datagram that is too long for its path is then dropped instead of fragmented. Path MTU discovery depends on that
     /// to find the limit of the path.
     ///
     /// ```
-    /// let socket = drumfire_socket::Socket::connect("127.0.0.1:9".parse()?, None)?;
-    /// if !socket.never_fragment() {
+    /// let mut socket = drumfire_socket::Socket::connect("127.0.0.1:9".parse()?, None)?;
+    /// socket.never_fragment();
+    /// if !socket.granted().is_never_fragmented {
     ///     println!("path MTU discovery is off: datagrams have at most 1,200 bytes");
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
-    pub fn never_fragment(&self) -> bool {
-        self.local_addr().is_ok_and(|address| sys::never_fragment(&self.udp, address.is_ipv6()))
+    pub fn never_fragment(&mut self) {
+        let address = self.local_addr();
+        self.granted.is_never_fragmented =
+            address.is_ok_and(|address| sys::never_fragment(&self.udp, address.is_ipv6()));
     }
 
     /// Returns the inode under which the system lists the socket.

@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use drumfire_proto::{Moment, PlayerId};
 
+use super::sources::{MAPPED_BITS, SourceNetwork};
 use crate::base::error::Error;
 
 /// The maximum number of bans of a server: addresses, networks, and players together.
@@ -47,98 +48,43 @@ impl fmt::Display for Ban {
 /// The key of a ban in the list. All spellings of one ban have the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    Network(BannedNetwork),
+    Network(SourceNetwork),
     Player(PlayerId),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct BannedNetwork {
-    length: Length,
-    /// The bits after the prefix are zero.
-    address: u128,
-}
-
-/// The length of a prefix in bits, by address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Length {
-    V4(u8),
-    V6(u8),
-}
-
-/// The usual length of the IPv6 prefix of one home.
-const HOME_BITS: u8 = 64;
-
-/// The bits before the IPv4 address in an IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2).
-const MAPPED_BITS: u8 = 96;
-
-impl BannedNetwork {
-    fn v4(address: Ipv4Addr, bits: u8) -> Self {
-        Self::masked(Length::V4(bits), u128::from(address.to_bits()) << MAPPED_BITS, bits)
-    }
-
-    fn v6(address: Ipv6Addr, bits: u8) -> Self {
-        Self::masked(Length::V6(bits), address.to_bits(), bits)
-    }
-
-    fn masked(length: Length, address: u128, bits: u8) -> Self {
-        let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-        Self { length, address: address & mask }
-    }
-}
-
-impl Length {
-    /// Returns the network of this length that contains the address, or `None` for an address of the other family.
-    fn around(self, address: IpAddr) -> Option<BannedNetwork> {
-        match (self, address) {
-            (Self::V4(bits), IpAddr::V4(address)) => Some(BannedNetwork::v4(address, bits)),
-            (Self::V6(bits), IpAddr::V6(address)) => Some(BannedNetwork::v6(address, bits)),
-            _ => None,
-        }
-    }
 }
 
 impl Ban {
     fn key(self) -> Result<Key, Error> {
         let (address, bits) = match self {
             Self::Player(player) => return Ok(Key::Player(player)),
-            Self::Address(address) => (address.to_canonical(), None),
-            Self::Prefix { address, bits } => {
-                let canonical = address.to_canonical();
-                let (min_bits, max_bits) = match (address, canonical) {
-                    (IpAddr::V4(_), _) => (0, 32),
-                    (IpAddr::V6(_), IpAddr::V4(_)) => (MAPPED_BITS, 128),
-                    (IpAddr::V6(_), IpAddr::V6(_)) => (0, 128),
-                };
-                if !(min_bits..=max_bits).contains(&bits) {
-                    let problem = format!("a prefix of this address has {min_bits} to {max_bits} bits");
-                    return Err(Error::setting("bits", problem));
-                }
-                (canonical, Some(bits - min_bits))
-            }
+            Self::Address(address) => return Ok(Key::Network(SourceNetwork::of(address))),
+            Self::Prefix { address, bits } => (address, bits),
         };
-        Ok(Key::Network(match address {
-            IpAddr::V4(address) => BannedNetwork::v4(address, bits.unwrap_or(32)),
-            IpAddr::V6(address) => BannedNetwork::v6(address, bits.unwrap_or(HOME_BITS)),
-        }))
+        let (min_bits, max_bits) = match (address, address.to_canonical()) {
+            (IpAddr::V4(_), _) => (0, 32),
+            (IpAddr::V6(_), IpAddr::V4(_)) => (MAPPED_BITS, 128),
+            (IpAddr::V6(_), IpAddr::V6(_)) => (0, 128),
+        };
+        if !(min_bits..=max_bits).contains(&bits) {
+            let problem = format!("a prefix of this address has {min_bits} to {max_bits} bits");
+            return Err(Error::setting("bits", problem));
+        }
+        let mapped_bits = if address.is_ipv4() { MAPPED_BITS } else { 0 };
+        Ok(Key::Network(SourceNetwork::around(address, mapped_bits + bits)))
     }
 }
 
 impl From<Key> for Ban {
     fn from(key: Key) -> Self {
-        let BannedNetwork { length, address } = match key {
+        let network = match key {
             Key::Player(player) => return Self::Player(player),
             Key::Network(network) => network,
         };
-        match length {
-            Length::V4(bits) => {
-                let [a, b, c, d, ..] = address.to_be_bytes();
-                let address = Ipv4Addr::new(a, b, c, d).into();
-                if bits == 32 { Self::Address(address) } else { Self::Prefix { address, bits } }
-            }
-            Length::V6(bits) => {
-                let address = Ipv6Addr::from_bits(address).into();
-                if bits == HOME_BITS { Self::Address(address) } else { Self::Prefix { address, bits } }
-            }
+        let address = network.address();
+        let mapped_bits = if address.is_ipv4() { MAPPED_BITS } else { 0 };
+        if network == SourceNetwork::of(address) {
+            Self::Address(address)
+        } else {
+            Self::Prefix { address, bits: network.bits - mapped_bits }
         }
     }
 }
@@ -152,7 +98,7 @@ struct List {
     ends: BTreeMap<Key, Moment>,
     by_end: BTreeSet<(Moment, Key)>,
     /// The number of banned networks by length. A lookup tries only these lengths.
-    lengths: BTreeMap<Length, usize>,
+    lengths: BTreeMap<u8, usize>,
 }
 
 impl Bans {
@@ -187,7 +133,10 @@ impl Bans {
     ) -> Option<Duration> {
         let list = self.list(now);
         let address = address.to_canonical();
-        let networks = list.lengths.keys().filter_map(|length| length.around(address)).map(Key::Network);
+        // No IPv6 network contains an IPv4 address, although some contain its mapped form.
+        let min_bits = if address.is_ipv4() { MAPPED_BITS } else { 0 };
+        let lengths = list.lengths.range(min_bits..).map(|(bits, _)| *bits);
+        let networks = lengths.map(|bits| Key::Network(SourceNetwork::around(address, bits)));
         let ends = networks.chain(player.map(Key::Player)).filter_map(|key| list.ends.get(&key));
         ends.max().map(|end| end.since(now))
     }
@@ -207,7 +156,7 @@ impl List {
         self.ends.insert(key, end);
         self.by_end.insert((end, key));
         if let Key::Network(network) = key {
-            *self.lengths.entry(network.length).or_default() += 1;
+            *self.lengths.entry(network.bits).or_default() += 1;
         }
     }
 
@@ -215,11 +164,11 @@ impl List {
         let Some(end) = self.ends.remove(&key) else { return false };
         self.by_end.remove(&(end, key));
         if let Key::Network(network) = key
-            && let Some(count) = self.lengths.get_mut(&network.length)
+            && let Some(count) = self.lengths.get_mut(&network.bits)
         {
             *count -= 1;
             if *count == 0 {
-                self.lengths.remove(&network.length);
+                self.lengths.remove(&network.bits);
             }
         }
         true
@@ -230,6 +179,7 @@ impl List {
 mod tests {
     use super::*;
     use drumfire_tries::tries;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
     const MINUTE: Duration = Duration::from_secs(60);
 

@@ -8,7 +8,8 @@
 //!
 //! The load does not include the application's own work on its thread, or a pass that has not ended.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use drumfire_proto::{Moment, Stats};
@@ -24,7 +25,8 @@ const STALE: Duration = Duration::from_secs(2);
 /// The number of low bits of `LoadMeter::published` that contain the percentage. The higher bits contain the time in milliseconds.
 const PERCENT_BITS: u32 = 8;
 
-/// The load of one worker. Only the thread of the worker writes it, and all threads may read it.
+/// The load of one worker. Only the thread of the worker writes it, and all threads may read it. Each number is valid by itself, so the
+/// accesses need no ordering.
 #[derive(Debug, Default)]
 pub(crate) struct LoadMeter {
     /// The start of the current window, in nanoseconds of the monotonic clock.
@@ -47,86 +49,63 @@ impl LoadMeter {
     /// Records a pass that started at `began` and ended now. `counted` has the counters of the worker after the pass.
     pub(crate) fn on_pass(&self, began: Moment, counted: &Stats, clock: &mut dyn Clock) {
         let progress = counted.datagrams_received.wrapping_add(counted.datagrams_sent);
-        if self.progress.replace(progress) == progress {
+        if self.progress.load(Relaxed) == progress {
             return;
         }
+        self.progress.store(progress, Relaxed);
         let (began, end) = (began.as_nanos(), clock.monotonic().as_nanos());
-        let spent = self.spent_nanos.load_relaxed().saturating_add(end.saturating_sub(began));
-        let window = end.saturating_sub(self.window_start_nanos.load_relaxed());
+        let spent = self.spent_nanos.load(Relaxed).saturating_add(end.saturating_sub(began));
+        let window = end.saturating_sub(self.window_start_nanos.load(Relaxed));
         if window < WINDOW_NANOS {
-            self.spent_nanos.store_relaxed(spent);
+            self.spent_nanos.store(spent, Relaxed);
             return;
         }
         let spent = self.cpu_limit(clock).map_or(spent, |limit| spent.min(limit));
         // A window ends with a pass, so it can be much longer than `WINDOW_NANOS`.
         let percent = u128::from(spent) * 100 / u128::from(window);
         let percent = u64::try_from(percent.min(100)).unwrap_or(100);
-        self.published.store_relaxed((end / 1_000_000) << PERCENT_BITS | percent);
-        self.window_start_nanos.store_relaxed(end);
-        self.spent_nanos.store_relaxed(0);
+        self.published.store((end / 1_000_000) << PERCENT_BITS | percent, Relaxed);
+        self.window_start_nanos.store(end, Relaxed);
+        self.spent_nanos.store(0, Relaxed);
     }
 
     /// Returns the CPU time that this worker can have used since the last call, in nanoseconds: an equal part of the CPU time of
     /// its thread. `None` if it is unknown.
     fn cpu_limit(&self, clock: &mut dyn Clock) -> Option<u64> {
         let used = nanos(clock.thread_cpu_time()?);
-        let before = self.cpu_start_nanos.replace(used);
+        let before = self.cpu_start_nanos.swap(used, Relaxed);
         // A smaller value comes from another thread, because the CPU time of one thread never decreases.
-        used.checked_sub(before)?.checked_div(self.other_workers.load_relaxed().saturating_add(1))
+        used.checked_sub(before)?.checked_div(self.other_workers.load(Relaxed).saturating_add(1))
     }
 
     /// Returns the load of the worker's thread in percent, from 0 to 100. All workers of the thread count like this one.
     pub(crate) fn percent(&self, now: Moment) -> u8 {
-        let published = self.published.load_relaxed();
+        let published = self.published.load(Relaxed);
         let at = Moment::from_nanos((published >> PERCENT_BITS).saturating_mul(1_000_000));
         let percent = u8::try_from(published & ((1 << PERCENT_BITS) - 1)).unwrap_or(u8::MAX);
         if now.since(at) > STALE {
             return 0;
         }
-        let on_thread =
-            u64::from(percent).saturating_mul(self.other_workers.load_relaxed().saturating_add(1));
+        let on_thread = u64::from(percent).saturating_mul(self.other_workers.load(Relaxed).saturating_add(1));
         u8::try_from(on_thread.min(100)).unwrap_or(100)
     }
 
     /// Marks the worker as ended.
     pub(crate) fn end(&self) {
-        self.has_ended.store(true, Ordering::Release);
+        self.has_ended.store(true, Release);
     }
 
     /// Whether the worker has ended, so that it takes no connections and no commands.
     pub(crate) fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Acquire)
+        self.has_ended.load(Acquire)
     }
 
     /// Sets the number of workers on the thread of this one.
     pub(crate) fn share_thread(&self, workers: usize) {
         // The worker may have moved to another thread, and the CPU time of the old thread does not apply to it.
-        self.cpu_start_nanos.store_relaxed(0);
+        self.cpu_start_nanos.store(0, Relaxed);
         // The other workers are assumed to be equally busy, because new connections go to the least loaded worker.
-        self.other_workers.store_relaxed(u64::try_from(workers.saturating_sub(1)).unwrap_or(u64::MAX));
-    }
-}
-
-/// Relaxed loads and stores. Each number is valid by itself, so the accesses need no ordering.
-trait RelaxedAccess {
-    fn load_relaxed(&self) -> u64;
-    fn store_relaxed(&self, number: u64);
-
-    /// Stores `number` and returns the previous value. Two separate steps suffice, because there is one writer.
-    fn replace(&self, number: u64) -> u64 {
-        let before = self.load_relaxed();
-        self.store_relaxed(number);
-        before
-    }
-}
-
-impl RelaxedAccess for AtomicU64 {
-    fn load_relaxed(&self) -> u64 {
-        self.load(Ordering::Relaxed)
-    }
-
-    fn store_relaxed(&self, number: u64) {
-        self.store(number, Ordering::Relaxed);
+        self.other_workers.store(u64::try_from(workers.saturating_sub(1)).unwrap_or(u64::MAX), Relaxed);
     }
 }
 
@@ -175,7 +154,7 @@ pub(crate) mod tests {
     /// Records passes with datagrams. Each has a start and an end in milliseconds.
     pub(crate) fn passes(busy: &LoadMeter, passes: &[(u64, u64)]) {
         for (began, end) in passes {
-            let counted = received(busy.progress.load_relaxed() + 1);
+            let counted = received(busy.progress.load(Relaxed) + 1);
             busy.on_pass(
                 at(*began),
                 &counted,
@@ -202,7 +181,7 @@ pub(crate) mod tests {
     /// Records passes with datagrams. Each has a start, an end, and the CPU time of the thread after it, in milliseconds.
     fn passes_of_a_thread(busy: &LoadMeter, passes: &[(u64, u64, u64)]) {
         for (began, end, cpu) in passes {
-            let counted = received(busy.progress.load_relaxed() + 1);
+            let counted = received(busy.progress.load(Relaxed) + 1);
             let mut clock = FixedClock { milliseconds: Some(*end), cpu_milliseconds: Some(*cpu) };
             busy.on_pass(at(*began), &counted, &mut clock);
         }

@@ -40,62 +40,27 @@ struct RegistryTable {
 /// A connection in the table.
 #[derive(Debug)]
 struct RegistryEntry {
-    owner: Owner,
+    /// The worker that the connection is counted for. It owns the connection, or will when it takes the Hello that `holder` forwards to
+    /// it. `None` while `holder` asks the application.
+    worker: Option<u16>,
+    /// The worker that may release the place. The worker that a place is promised to must take it first.
+    holder: u16,
     /// The source address of its Hello.
     address: IpAddr,
     /// Whether the client has proved that it receives datagrams at `address`.
     is_address_proved: bool,
 }
 
-/// The worker that owns a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
-    /// The owner is not chosen yet: this worker is asking the application.
-    Undecided(u16),
-    /// The worker `to` becomes the owner when it takes the Hello that the worker `by` forwards to it.
-    Promised { by: u16, to: u16 },
-    /// This worker owns the connection.
-    Worker(u16),
-}
-
-impl Owner {
-    /// Returns the worker that the connection is counted for.
-    const fn worker(self) -> Option<u16> {
-        match self {
-            Self::Undecided(_) => None,
-            Self::Promised { to: worker, .. } | Self::Worker(worker) => Some(worker),
-        }
-    }
-
-    /// Whether this worker may release the place. The worker that a place is promised to must take it first.
-    const fn is_released_by(self, index: u16) -> bool {
-        match self {
-            Self::Undecided(worker) | Self::Worker(worker) | Self::Promised { by: worker, .. } => {
-                worker == index
-            }
-        }
-    }
-
-    /// Whether a restart of this worker removes the entry. A restart also drops the Hellos that the worker has forwarded and that
-    /// no other worker has taken.
-    const fn depends_on(self, index: u16) -> bool {
-        match self {
-            Self::Undecided(worker) | Self::Worker(worker) => worker == index,
-            Self::Promised { by, to } => by == index || to == index,
-        }
-    }
-}
-
 impl RegistryEntry {
     /// Assigns the entry to `worker`. Returns the result for the worker `here`, which asks.
     fn place(&mut self, worker: u16, here: u16) -> PlacementDecision {
         if worker == here {
-            self.owner = Owner::Worker(here);
+            (self.worker, self.holder) = (Some(here), here);
             return PlacementDecision::Local;
         }
         // Forwarding changes only an undecided entry: a worker that took its place keeps it, and the first promise stays valid.
-        if matches!(self.owner, Owner::Undecided(_)) {
-            self.owner = Owner::Promised { by: here, to: worker };
+        if self.worker.is_none() {
+            (self.worker, self.holder) = (Some(worker), here);
         }
         PlacementDecision::Forward(worker)
     }
@@ -103,7 +68,7 @@ impl RegistryEntry {
     /// Removes the entry from the counts of its worker and its source.
     fn leave(&self, loads: &mut [u32], sources: &mut SourceLimits) {
         sources.remove(self.address, self.is_address_proved);
-        let load = self.owner.worker().and_then(|worker| loads.get_mut(usize::from(worker)));
+        let load = self.worker.and_then(|worker| loads.get_mut(usize::from(worker)));
         if let Some(load) = load {
             *load = load.saturating_sub(1);
         }
@@ -151,7 +116,9 @@ impl ConnectionRegistry {
     pub fn forget(&self, index: u16) {
         let mut table = self.table();
         let RegistryTable { entries, tokens, sources, loads, .. } = &mut *table;
-        for (hello, entry) in entries.extract_if(|_, entry| entry.owner.depends_on(index)) {
+        // A restart also drops the Hellos that the worker has forwarded and that no other worker has taken.
+        let depends = |entry: &RegistryEntry| entry.holder == index || entry.worker == Some(index);
+        for (hello, entry) in entries.extract_if(|_, entry| depends(entry)) {
             tokens.release(hello);
             entry.leave(loads, sources);
         }
@@ -192,9 +159,9 @@ impl Placement for RegistryView {
 
     fn take(&mut self, hello: HelloHash) -> bool {
         let mut table = self.registry.table();
-        let is_ours = |entry: &&mut RegistryEntry| entry.owner.worker() == Some(self.index);
+        let is_ours = |entry: &&mut RegistryEntry| entry.worker == Some(self.index);
         let Some(entry) = table.entries.get_mut(&hello).filter(is_ours) else { return false };
-        entry.owner = Owner::Worker(self.index);
+        entry.holder = self.index;
         true
     }
 
@@ -214,7 +181,7 @@ impl Placement for RegistryView {
             return ConfirmDecision::Rejected;
         }
         let Some(hello) = table.tokens.confirm(now.wall, hello) else { return ConfirmDecision::Confirmed };
-        let shard = table.entries.get(&hello).and_then(|entry| entry.owner.worker());
+        let shard = table.entries.get(&hello).and_then(|entry| entry.worker);
         shard.map_or(ConfirmDecision::Confirmed, |shard| {
             ConfirmDecision::Replaces(ReplacedConnection { shard, hello })
         })
@@ -223,8 +190,7 @@ impl Placement for RegistryView {
     fn release(&mut self, hello: HelloHash) {
         let mut table = self.registry.table();
         // The Hello may have been repeated and placed on another worker since this worker released it.
-        let owner = table.entries.get(&hello).map(|entry| entry.owner);
-        if owner.is_some_and(|owner| owner.is_released_by(self.index)) {
+        if table.entries.get(&hello).is_some_and(|entry| entry.holder == self.index) {
             table.remove(hello);
         }
     }
@@ -244,10 +210,8 @@ impl RegistryTable {
         admission: &AdmissionControl,
     ) -> Result<(), PlacementDecision> {
         if let Some(entry) = self.entries.get_mut(&claim.hello) {
-            return Err(entry
-                .owner
-                .worker()
-                .map_or(PlacementDecision::Undecided, |worker| entry.place(worker, here)));
+            let worker = entry.worker;
+            return Err(worker.map_or(PlacementDecision::Undecided, |worker| entry.place(worker, here)));
         }
         admission.check_gate_and_bans(now, claim).map_err(PlacementDecision::Rejected)?;
         if u32::try_from(self.entries.len()).is_ok_and(|count| count >= self.max_total) {
@@ -266,8 +230,8 @@ impl RegistryTable {
             self.tokens.release(claim.hello);
             return Err(PlacementDecision::Rejected(admission.try_later(DropReason::SourceFull)));
         }
-        let owner = Owner::Undecided(here);
-        self.entries.insert(claim.hello, RegistryEntry { owner, address, is_address_proved });
+        let entry = RegistryEntry { worker: None, holder: here, address, is_address_proved };
+        self.entries.insert(claim.hello, entry);
         Ok(())
     }
 

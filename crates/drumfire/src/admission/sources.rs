@@ -5,22 +5,53 @@
 //! connection leaves no entry. Loopback addresses have no limit. Without a limit, nothing is stored.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::base::address::is_loopback;
 
 /// The limit of connections per source, and the connections of each source.
 #[derive(Debug)]
 pub(crate) struct SourceLimits {
     /// The largest number of connections of one source. `None` is no limit.
     limit: Option<u32>,
-    counts: HashMap<Source, SourceCounts>,
+    counts: HashMap<SourceNetwork, SourceCounts>,
 }
 
-/// A source address without the bits that limits ignore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Source {
-    V4(u32),
-    /// The upper 64 bits of the address.
-    V6(u64),
+/// A network, as the first bits of its addresses. An IPv4 network has the IPv6-mapped form of its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct SourceNetwork {
+    /// The length of the prefix. It is [`MAPPED_BITS`] more than that of an IPv4 prefix.
+    pub(super) bits: u8,
+    /// The bits after the prefix are zero.
+    address: u128,
+}
+
+/// The usual length of the IPv6 prefix of one home.
+const HOME_BITS: u8 = 64;
+
+/// The bits before the IPv4 address in an IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2).
+pub(super) const MAPPED_BITS: u8 = 96;
+
+impl SourceNetwork {
+    /// Returns the source of an address: an IPv4 address alone, or the /64 of an IPv6 address.
+    pub(super) fn of(address: IpAddr) -> Self {
+        Self::around(address, if address.to_canonical().is_ipv4() { 128 } else { HOME_BITS })
+    }
+
+    /// Returns the network whose addresses have the first `bits` bits in common with this one.
+    pub(super) fn around(address: IpAddr, bits: u8) -> Self {
+        let address = match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+        Self { bits, address: address.to_bits() & mask }
+    }
+
+    /// Returns the first address.
+    pub(super) fn address(self) -> IpAddr {
+        Ipv6Addr::from_bits(self.address).to_canonical()
+    }
 }
 
 /// The connections of one source.
@@ -73,16 +104,8 @@ impl SourceLimits {
     }
 
     /// Returns the source of an address and its limit, or `None` if there is no limit.
-    fn source_and_limit(&self, address: IpAddr) -> Option<(Source, u32)> {
-        let limit = self.limit?;
-        match address.to_canonical() {
-            address if address.is_loopback() => None,
-            IpAddr::V4(address) => Some((Source::V4(address.to_bits()), limit)),
-            IpAddr::V6(address) => {
-                let [a, b, c, d, e, f, g, h, ..] = address.octets();
-                Some((Source::V6(u64::from_be_bytes([a, b, c, d, e, f, g, h])), limit))
-            }
-        }
+    fn source_and_limit(&self, address: IpAddr) -> Option<(SourceNetwork, u32)> {
+        self.limit.filter(|_| !is_loopback(address)).map(|limit| (SourceNetwork::of(address), limit))
     }
 
     /// Returns the number of sources with connections, and the number of sources that the allocated memory has room for.

@@ -1,19 +1,21 @@
 //! The client for a game loop. It has the methods of the server, and no thread.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{ChannelId, ChannelOptions, Message, Moment, PeerId, ReceiptId, SendError};
+use drumfire_socket::SocketGrants;
 
 use crate::base::error::Error;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
-use crate::engine::inline::{Inline, single_link};
+use crate::engine::inline::Inline;
 use crate::message::event::Event;
-use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 use crate::worker::actions::Actions as _;
+use crate::worker::channel::WorkerChannel;
 use crate::worker::command::Command;
 use crate::worker::direct::Direct;
 
@@ -64,8 +66,8 @@ impl Client {
     ///
     /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
     pub fn new(config: ClientConfig) -> Result<Self, Error> {
-        let (link, ring) = single_link()?;
-        Ok(Self { inline: Inline::new(config, Box::new(Direct), &link, ring)? })
+        let link = Arc::new(WorkerChannel::new(Arc::default()));
+        Ok(Self { inline: Inline::new(config, Box::new(Direct), &link)? })
     }
 
     /// Starts to connect to a server with the next `flush` or `poll`: `(address, key)`, a [`ConnectToken`], or [`ConnectOptions`].

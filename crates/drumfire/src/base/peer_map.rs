@@ -66,20 +66,9 @@ impl<T> PeerMap<T> {
         slots.iter().zip(slot..).filter_map(|(entry, at)| entry.as_ref().map(|(id, _)| (at, *id)))
     }
 
-    /// Visits `count` slots from `from` on, and continues with the first slot after the last one. Returns the slot with which the next call
-    /// continues.
-    pub(crate) fn walk(&mut self, from: usize, count: usize, mut visit: impl FnMut(PeerId, &mut T)) -> usize {
-        let length = self.slots.len();
-        let start = if from < length { from } else { 0 };
-        let (before, after) = self.slots.split_at_mut(start);
-        let mut at = start;
-        for slot in after.iter_mut().chain(before).take(count) {
-            at += 1;
-            if let Some((peer, value)) = slot {
-                visit(*peer, value);
-            }
-        }
-        if at < length { at } else { at - length }
+    /// Visits `count` slots from `from` on.
+    pub(crate) fn range(&self, from: usize, count: usize) -> impl Iterator<Item = &(PeerId, T)> {
+        self.slots.iter().skip(from).take(count).flatten()
     }
 
     /// Removes and returns all values.
@@ -115,19 +104,16 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_continues_after_the_last_one_and_wraps() {
+    fn ranges_of_slots_visit_each_value_once() {
         let mut map = PeerMap::default();
-        assert_eq!(map.walk(7, 3, |_, _: &mut char| panic!("the map is empty")), 0);
+        assert_eq!(map.range(7, 3).count(), 0);
         for (slot, value) in (0..).zip("abcde".chars()) {
             map.insert(id(slot, 0), value);
         }
         map.remove(id(3, 0));
-        let (mut visited, mut at) = (String::new(), 0);
-        for (count, expected) in [(2, 2), (2, 4), (3, 2), (99, 2)] {
-            at = map.walk(at, count, |_, value| visited.push(*value));
-            assert_eq!(at, expected);
-        }
-        assert_eq!(visited, "abceabceab");
+        let ranges = [(0, 2), (2, 2), (4, 99), (5, 1)]
+            .map(|(from, count)| map.range(from, count).map(|(_, value)| value).collect::<String>());
+        assert_eq!(ranges, ["ab", "c", "e", ""]);
     }
 
     #[test]

@@ -14,8 +14,8 @@
 //! - As a value under one lock: `ConnectionRegistry`, `Bans`, `Gate`, `Attempts`, the counters of a worker, and the result of
 //!   `PortMonitor`. The addresses of a group in `drumfire-socket` and the network of a world have such a lock too. Wake-ups
 //!   follow after the lock is free.
-//! - Through a channel of the standard library or `tokio`: `ForwardQueue`, receipts, and statistics for tasks. The sender wakes the
-//!   receiver afterward.
+//! - Through a channel of the standard library or `tokio`: `ForwardQueue`, the end of `PortMonitor`, receipts, and statistics for tasks.
+//!   The sender wakes the receiver afterward.
 //! - As a number that does not depend on others: `LoadMeter`, the sums of `metrics`, and the length of a queue of `Senders`. The flags of a
 //!   connection are in this group too: they change only under the lock of the accept queue, or are never cleared.
 //!

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use drumfire_proto::{ClientConfig as CoreClient, Config, Congestion};
 
-use super::{check_receive_buffer, core};
+use super::check_receive_buffer;
 use crate::base::error::Error;
+use crate::base::setters::setters;
 
 /// The shortest time of [`Reconnect::Within`].
 const WITHIN_MIN: Duration = Duration::from_secs(1);
@@ -139,38 +140,9 @@ impl Default for ClientConfig {
     }
 }
 
-setters!(ClientConfig);
+common_settings!(ClientConfig);
 
 impl ClientConfig {
-    /// Sets the address to which the socket is bound.
-    #[must_use]
-    pub fn address(mut self, address: SocketAddr) -> Self {
-        self.address = Some(address);
-        self
-    }
-
-    /// Sets whether the client reconnects by itself.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use drumfire::*;
-    /// # let config = ClientConfig::default();
-    /// // A server that is restarted is back within a minute.
-    /// let config = config.reconnect(Reconnect::Within(Duration::from_secs(60)));
-    /// ```
-    #[must_use]
-    pub fn reconnect(mut self, reconnect: Reconnect) -> Self {
-        self.reconnect = reconnect;
-        self
-    }
-
-    /// Sets whether the client follows changes of the network.
-    #[must_use]
-    pub fn follow_network(mut self, is_on: bool) -> Self {
-        self.follow_network = is_on;
-        self
-    }
-
     /// Checks the fields that the core does not check.
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_receive_buffer(self.receive_buffer_bytes)?;
@@ -189,16 +161,28 @@ impl ClientConfig {
     }
 
     pub(crate) fn core(&self) -> Config {
-        core(
-            self.protocol_id,
-            self.connections,
-            (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
-            (self.idle_timeout, self.unacknowledged_timeout),
-        )
-        .in_flight_bytes(self.in_flight_bytes)
-        .congestion(self.congestion)
-        .flight_recorder(self.flight_recorder)
+        self.shared_core(self.connections)
     }
+}
+
+setters! {
+    ClientConfig:
+    /// Sets the address to which the socket is bound.
+    address(address: SocketAddr) = Some(address);
+
+    /// Sets whether the client reconnects by itself.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use drumfire::*;
+    /// # let config = ClientConfig::default();
+    /// // A server that is restarted is back within a minute.
+    /// let config = config.reconnect(Reconnect::Within(Duration::from_secs(60)));
+    /// ```
+    reconnect(reconnect: Reconnect) = reconnect;
+
+    /// Sets whether the client follows changes of the network.
+    follow_network(is_on: bool) = is_on;
 }
 
 /// Determines whether a client reconnects by itself after an end that neither application requested.

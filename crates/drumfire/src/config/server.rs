@@ -8,12 +8,13 @@ use drumfire_proto::{
 };
 use drumfire_socket::{Wait, Waiter};
 
+use super::check_receive_buffer;
 use super::threads::Workers;
-use super::{check_receive_buffer, core};
 use crate::admission::AdmissionConfig;
 use crate::admission::hook::{AcceptHook, Applicant, Verdict};
 use crate::base::address::is_loopback;
 use crate::base::error::Error;
+use crate::base::setters::setters;
 use crate::credentials::keys::ServerKey;
 use crate::credentials::tokens::TokenAccess;
 
@@ -177,7 +178,7 @@ pub struct ServerConfig {
     pub conditioner: Option<crate::conditioner::LinkConfig>,
 }
 
-setters!(ServerConfig);
+common_settings!(ServerConfig);
 
 impl ServerConfig {
     /// Creates settings with this address, key, and access, and defaults for the others.
@@ -207,13 +208,6 @@ impl ServerConfig {
             flight_recorder: core.flight_recorder,
             conditioner: None,
         }
-    }
-
-    /// Sets the limits and the hook for new clients.
-    #[must_use]
-    pub fn admission(mut self, admission: AdmissionConfig) -> Self {
-        self.admission = admission;
-        self
     }
 
     /// Sets the hook that decides about each client that passed all other checks. It is called once per handshake, before any key
@@ -254,50 +248,6 @@ impl ServerConfig {
     #[must_use]
     pub fn accept(mut self, hook: impl Fn(&Applicant<'_>) -> Verdict + Send + Sync + 'static) -> Self {
         self.admission.accept = Some(AcceptHook::new(hook));
-        self
-    }
-
-    /// Sets when a client has to prove its address first.
-    ///
-    /// ```
-    /// use drumfire::config::Cookie;
-    /// # use drumfire::*;
-    /// # let address = "127.0.0.1:0".parse().unwrap();
-    /// # let config = ServerConfig::new(address, ServerKey::dev(), Access::Open);
-    /// // A handshake takes one round trip less while the server is not under load.
-    /// let config = config.cookie(Cookie::UnderLoad);
-    /// ```
-    #[must_use]
-    pub fn cookie(mut self, cookie: Cookie) -> Self {
-        self.cookie = cookie;
-        self
-    }
-
-    /// Sets the id that distinguishes this server from others with the same key.
-    #[must_use]
-    pub fn server_id(mut self, server_id: impl Into<String>) -> Self {
-        self.server_id = server_id.into();
-        self
-    }
-
-    /// Sets the number of sockets and threads.
-    #[must_use]
-    pub fn workers(mut self, workers: Workers) -> Self {
-        self.workers = workers;
-        self
-    }
-
-    /// Sets how the threads wait for datagrams.
-    #[must_use]
-    pub fn wait(mut self, wait: Wait) -> Self {
-        self.wait = wait;
-        self
-    }
-
-    /// Sets the bytes of messages beyond which a worker accepts no new connections.
-    #[must_use]
-    pub fn worker_memory_bytes(mut self, bytes: usize) -> Self {
-        self.worker_memory_bytes = bytes;
         self
     }
 
@@ -381,31 +331,47 @@ impl ServerConfig {
 
     /// Returns the settings of the core that can change, for each of these workers, which share the connections evenly.
     pub(crate) fn live(&self, workers: usize) -> LiveConfig {
-        let workers = u32::try_from(workers.max(1)).unwrap_or(u32::MAX);
-        let mut core = LiveConfig::new(&Config::default());
-        core.connections = self.connections.div_ceil(workers);
-        core.connections_total = self.connections;
-        core.worker_memory_bytes = self.worker_memory_bytes;
-        core.idle_timeout = self.idle_timeout;
-        core.unacknowledged_timeout = self.unacknowledged_timeout;
-        core.congestion = self.congestion;
-        core.cookie = self.cookie;
+        let mut live = LiveConfig::new(&self.core(u16::try_from(workers).unwrap_or(u16::MAX)));
+        live.connections_total = self.connections;
+        live.cookie = self.cookie;
         // A running server does not change the time from which tokens are accepted.
-        core.access = self.access.core(Duration::ZERO);
-        core
+        live.access = self.access.core(Duration::ZERO);
+        live
     }
 
     /// Returns the settings of the core for each of these workers, which share the connections evenly.
     pub(crate) fn core(&self, workers: u16) -> Config {
-        core(
-            self.protocol_id,
-            self.connections.div_ceil(u32::from(workers.max(1))),
-            (self.send_memory_bytes, self.receive_memory_bytes, self.message_max_bytes),
-            (self.idle_timeout, self.unacknowledged_timeout),
-        )
-        .worker_memory_bytes(self.worker_memory_bytes)
-        .in_flight_bytes(self.in_flight_bytes)
-        .congestion(self.congestion)
-        .flight_recorder(self.flight_recorder)
+        let connections = self.connections.div_ceil(u32::from(workers.max(1)));
+        self.shared_core(connections).worker_memory_bytes(self.worker_memory_bytes)
     }
+}
+
+setters! {
+    ServerConfig:
+    /// Sets the limits and the hook for new clients.
+    admission(admission: AdmissionConfig) = admission;
+
+    /// Sets when a client has to prove its address first.
+    ///
+    /// ```
+    /// use drumfire::config::Cookie;
+    /// # use drumfire::*;
+    /// # let address = "127.0.0.1:0".parse().unwrap();
+    /// # let config = ServerConfig::new(address, ServerKey::dev(), Access::Open);
+    /// // A handshake takes one round trip less while the server is not under load.
+    /// let config = config.cookie(Cookie::UnderLoad);
+    /// ```
+    cookie(cookie: Cookie) = cookie;
+
+    /// Sets the id that distinguishes this server from others with the same key.
+    server_id(server_id: impl Into<String>) = server_id.into();
+
+    /// Sets the number of sockets and threads.
+    workers(workers: Workers) = workers;
+
+    /// Sets how the threads wait for datagrams.
+    wait(wait: Wait) = wait;
+
+    /// Sets the bytes of messages beyond which a worker accepts no new connections.
+    worker_memory_bytes(bytes: usize) = bytes;
 }

@@ -7,12 +7,6 @@ use std::fmt;
 use base64ct::{Base64UrlUnpadded, Encoding};
 use zeroize::Zeroizing;
 
-/// The number of bytes that are encoded in one step. It is a multiple of 3, because base64 encodes groups of three bytes.
-const CHUNK_BYTES: usize = 48;
-
-/// The number of characters that encode one step.
-const ENCODED_CHUNK_BYTES: usize = CHUNK_BYTES / 3 * 4;
-
 /// The kind of a key or token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyKind {
@@ -94,19 +88,9 @@ drumfire_proto::debug_with_display!(KeyTextError);
 
 /// Returns the bytes as text under this label. No other copy of the text is left in memory.
 pub(crate) fn encode(label: KeyKind, bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(label.text().len().saturating_add(encoded_bytes(bytes.len())));
-    text.push_str(label.text());
-    let mut encoded = Zeroizing::new([0; ENCODED_CHUNK_BYTES]);
-    for chunk in bytes.chunks(CHUNK_BYTES) {
-        // The buffer has room for a chunk, which is the only possible error.
-        text.push_str(Base64UrlUnpadded::encode(chunk, encoded.as_mut_slice()).unwrap_or_default());
-    }
-    text
-}
-
-/// Returns the number of characters that encode this number of bytes.
-const fn encoded_bytes(bytes: usize) -> usize {
-    bytes.saturating_mul(4).div_ceil(3)
+    // Neither of the two allocations grows, which would leave a copy behind.
+    let encoded = Zeroizing::new(Base64UrlUnpadded::encode_string(bytes));
+    [label.text(), encoded.as_str()].concat()
 }
 
 /// Returns the bytes of a text with this label. Ignores whitespace around the text. The bytes are wiped when they are dropped.

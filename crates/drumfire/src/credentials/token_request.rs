@@ -12,6 +12,7 @@ use super::tokens::TokenKey;
 use crate::base::address::check_server;
 use crate::base::clock;
 use crate::base::entropy::{self, EntropyError};
+use crate::base::setters::setters;
 
 /// The default lifetime of a token.
 const LIFETIME: Duration = Duration::from_secs(60);
@@ -55,48 +56,6 @@ impl TokenRequest {
             placement_key: None,
             user_data: Vec::new(),
         }
-    }
-
-    /// Sets the protocol id: the game and its build.
-    #[must_use]
-    pub fn protocol_id(mut self, protocol_id: u64) -> Self {
-        self.protocol_id = protocol_id;
-        self
-    }
-
-    /// Sets the match or instance. The server has the same number in [`TokenAccess::audience`](crate::tokens::TokenAccess::audience).
-    #[must_use]
-    pub fn audience(mut self, audience: u64) -> Self {
-        self.audience = audience;
-        self
-    }
-
-    /// Sets the lifetime of the token, 1 s to 10 min.
-    #[must_use]
-    pub fn lifetime(mut self, lifetime: Duration) -> Self {
-        self.lifetime = lifetime;
-        self
-    }
-
-    /// Sets the maximum duration of the session, from the time at which the token is issued.
-    #[must_use]
-    pub fn session(mut self, session: Duration) -> Self {
-        self.session = Some(session);
-        self
-    }
-
-    /// Places the player on the worker of all players with this key.
-    #[must_use]
-    pub fn placement_key(mut self, key: u64) -> Self {
-        self.placement_key = Some(key);
-        self
-    }
-
-    /// Sets the data about the player for the server, at most 256 bytes.
-    #[must_use]
-    pub fn user_data(mut self, user_data: &[u8]) -> Self {
-        self.user_data = user_data.to_vec();
-        self
     }
 
     /// Issues the token, sealed with a key that the server has.
@@ -150,6 +109,27 @@ impl TokenRequest {
         let (address, server) = (self.address, self.server);
         Ok(ConnectToken { address, server, protocol_id: self.protocol_id, expires_at, issued })
     }
+}
+
+setters! {
+    TokenRequest:
+    /// Sets the protocol id: the game and its build.
+    protocol_id(protocol_id: u64) = protocol_id;
+
+    /// Sets the match or instance. The server has the same number in [`TokenAccess::audience`](crate::tokens::TokenAccess::audience).
+    audience(audience: u64) = audience;
+
+    /// Sets the lifetime of the token, 1 s to 10 min.
+    lifetime(lifetime: Duration) = lifetime;
+
+    /// Sets the maximum duration of the session, from the time at which the token is issued.
+    session(session: Duration) = Some(session);
+
+    /// Places the player on the worker of all players with this key.
+    placement_key(key: u64) = Some(key);
+
+    /// Sets the data about the player for the server, at most 256 bytes.
+    user_data(user_data: &[u8]) = user_data.to_vec();
 }
 
 /// The random values of a token.

@@ -147,19 +147,9 @@ impl Actions for AppSide {
     }
 
     fn command(&mut self, peer: PeerId, command: Command) {
-        let Some(state) = self.peer(peer) else { return };
-        match &command {
-            Command::Options { channel, options, .. } => state.set_when_full(*channel, options.when_full),
-            Command::Leave { group, .. } if !state.leave(*group) => return,
-            Command::Close { .. } => {
-                if state.account.is_closed() {
-                    return;
-                }
-                state.account.close();
-            }
-            _ => {}
+        if self.peer(peer).is_some_and(|state| state.apply(&command)) {
+            self.stage(command, peer);
         }
-        self.stage(command, peer);
     }
 
     fn is_connected(&self, peer: PeerId) -> bool {

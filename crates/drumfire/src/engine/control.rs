@@ -12,15 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{FlightRecord, Moment, PeerId};
+use drumfire_socket::SocketGrants;
 
 use super::invalidate::{self, SeedSource};
 use super::threads::pool::Pool;
-use crate::admission::AdmissionControl;
 use crate::admission::bans::Ban;
+use crate::admission::{AdmissionControl, Gate};
 use crate::base::error::Error;
 use crate::base::sync::{Mutex, Pending, PendingPart, lock};
 use crate::config::server::ServerConfig;
-use crate::observe::grants::SocketGrants;
 use crate::observe::stats::Stats;
 use crate::observe::survey::{SURVEY_PEERS_MAX, Survey, SurveyOrder, WorkerSample};
 use crate::worker::channel::{REPORTS_MAX, WorkerChannel};
@@ -261,18 +261,18 @@ impl Control {
     /// # }
     /// ```
     pub fn close_gate(&self, redirect: Option<std::net::SocketAddr>) {
-        self.server.admission.gate().close(redirect);
+        *self.server.admission.gate() = Gate::Closed(redirect);
     }
 
     /// Accepts new connections again.
     pub fn open_gate(&self) {
-        self.server.admission.gate().open();
+        *self.server.admission.gate() = Gate::Open;
     }
 
     /// Returns whether the gate is open, so that new connections are accepted.
     #[must_use]
     pub fn is_gate_open(&self) -> bool {
-        self.server.admission.gate().is_open()
+        *self.server.admission.gate() == Gate::Open
     }
 
     /// Changes the settings that can change while the server runs: see the table at [`ServerConfig`]. They hold for connections that
@@ -409,11 +409,10 @@ impl Control {
 
     /// Sends a query about a peer to its worker. The result is `initial` if there is no such worker.
     fn query<T>(&self, peer: PeerId, initial: T, query: impl FnOnce(PendingPart<T>) -> Query) -> Pending<T> {
-        let (pending, mut parts) = Pending::new(initial, 1);
-        if let Some((link, part)) = self.link(peer).zip(parts.pop()) {
-            link.send_command(Command::Query(Box::new(query(part))));
+        match self.link(peer) {
+            Some(link) => link.request(initial, |part| Command::Query(Box::new(query(part)))),
+            None => Pending::ready(initial),
         }
-        pending
     }
 
     fn link(&self, peer: PeerId) -> Option<&Arc<WorkerChannel>> {

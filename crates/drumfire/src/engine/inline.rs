@@ -4,23 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{CloseCode, Endpoint, PeerId, SingleWorker};
-use drumfire_socket::{Poller, Receiver, ReceiverConfig, Wait, Waiter};
+use drumfire_socket::{Poller, Receiver, ReceiverConfig, SocketGrants, Wait, Waiter};
 
 use super::invalidate::SeedSource;
 use crate::base::clock::SystemClock;
 use crate::base::entropy;
 use crate::base::error::Error;
-use crate::base::sync::Notifier;
+use crate::conditioner::Random;
 use crate::config::DATAGRAM_START_BYTES;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
-use crate::observe::grants::SocketGrants;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::client_sockets::ClientSockets;
-use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::live_links::with_system_seeds;
-use crate::worker::pass::{ClientParts, Worker, WorkerParts};
-use crate::worker::reconnect::Jitter;
+use crate::worker::pass::{Worker, WorkerParts};
 use crate::worker::sessions::Sessions;
 use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
@@ -41,10 +38,9 @@ impl Inline {
         config: ClientConfig,
         sink: Box<dyn Sink<SingleWorker>>,
         link: &Arc<WorkerChannel>,
-        ring: ForwardQueue<WorkerChannel>,
     ) -> Result<Self, Error> {
         let protocol_id = config.protocol_id;
-        let (worker, granted) = worker(config, sink, link, ring)?;
+        let (worker, granted) = worker(config, sink, link)?;
         Ok(Self::from_worker(worker, protocol_id, Some(granted), Box::new(entropy::secret)))
     }
 
@@ -113,20 +109,19 @@ pub(crate) fn worker(
     config: ClientConfig,
     sink: Box<dyn Sink<SingleWorker>>,
     link: &Arc<WorkerChannel>,
-    ring: ForwardQueue<WorkerChannel>,
 ) -> Result<(Worker<SingleWorker>, SocketGrants), Error> {
     config.check()?;
     let (mut core, kind) = (config.core(), config.core_client());
     core.check()?;
     let (sockets, mut socket) = ClientSockets::new(config)?;
     let config = &sockets.config;
-    let granted = SocketGrants::read_from(&socket, config.receive_buffer_bytes);
+    let granted = socket.granted();
     // A path that fragments datagrams hides its MTU, so the endpoint must not send larger ones to discover it. Later sockets get the
     // same options on the same platform.
     if !granted.is_never_fragmented {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
     }
-    let jitter = Jitter::new(u64::from_le_bytes(entropy::bytes()?));
+    let random = Random::new(u64::from_le_bytes(entropy::bytes()?));
     let mut parker = Poller::new()?;
     parker.register(&mut socket, 0)?;
     // A worker on the application's thread waits only while that thread calls nothing, so it needs no waker. With a handler, other
@@ -152,20 +147,9 @@ pub(crate) fn worker(
         make: Box::new(move || Endpoint::client(core.clone(), kind, entropy::secret().ok()?).ok()),
         sink,
         link: Arc::clone(link),
-        ring,
-        client: Some(ClientParts {
-            sessions: Sessions::new(config, sockets.are_ipv6(), jitter),
-            sockets: Some(sockets),
-        }),
+        ring: None,
+        sessions: Some(Sessions::new(config, sockets.are_ipv6(), random)),
+        sockets: Some(sockets),
     });
     Ok((worker, granted))
-}
-
-/// Creates the channel of a single worker, and its forward queue.
-pub(crate) fn single_link() -> Result<(Arc<WorkerChannel>, ForwardQueue<WorkerChannel>), Error> {
-    let links = [Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))];
-    let ring = forward_queues(&links).pop();
-    debug_assert!(ring.is_some(), "one channel has one forward queue");
-    let [link] = links;
-    ring.map(|ring| (link, ring)).ok_or_else(|| Error::Io(std::io::ErrorKind::Other.into()))
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use drumfire_proto::{ChannelId, SendError, SendOptions, WhenFull};
 
 use crate::message::group::{GROUPS_PER_PEER_MAX, GroupId};
+use crate::worker::command::Command;
 use crate::worker::send_edge::{SendAccount, SendEdge};
 
 /// The state of a connected peer.
@@ -65,8 +66,22 @@ impl PeerState {
         own.is_none_or(|when_full| *when_full == WhenFull::Block)
     }
 
+    /// Updates the state for a command of the application. Returns whether the worker must carry the command out too.
+    pub(crate) fn apply(&mut self, command: &Command) -> bool {
+        match command {
+            Command::Options { channel, options, .. } => self.set_when_full(*channel, options.when_full),
+            Command::Leave { group, .. } => {
+                return self.extras.as_mut().is_some_and(|extras| extras.groups.remove(group));
+            }
+            Command::Close { .. } if self.account.is_closed() => return false,
+            Command::Close { .. } => self.account.close(),
+            _ => {}
+        }
+        true
+    }
+
     /// Sets how messages of a channel are treated when there is no room.
-    pub(crate) fn set_when_full(&mut self, channel: ChannelId, when_full: WhenFull) {
+    fn set_when_full(&mut self, channel: ChannelId, when_full: WhenFull) {
         if when_full != WhenFull::Block {
             self.extras().when_full.insert(channel, when_full);
         } else if let Some(extras) = &mut self.extras {
@@ -79,11 +94,6 @@ impl PeerState {
         let groups = &mut self.extras().groups;
         let has_room = groups.len() < GROUPS_PER_PEER_MAX || groups.contains(&group);
         has_room.then(|| groups.insert(group))
-    }
-
-    /// Removes the peer from a group. Returns whether it was a member.
-    pub(crate) fn leave(&mut self, group: GroupId) -> bool {
-        self.extras.as_mut().is_some_and(|extras| extras.groups.remove(&group))
     }
 
     fn extras(&mut self) -> &mut PeerChannelState {

@@ -5,12 +5,13 @@
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use drumfire_socket::PortWatch;
 
-use crate::base::sync::{Mutex, Notifier, lock};
+use crate::base::sync::{Mutex, lock};
 
 /// The time between two scans. A new socket is reported after this time, plus the duration of a scan.
 const SCAN_INTERVAL: Duration = Duration::from_secs(5);
@@ -19,49 +20,23 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(5);
 const ADDRESSES_MAX: usize = 4;
 
 /// The result of a scan for sockets on the port that do not belong to the server.
-#[derive(Debug, PartialEq, Eq)]
-enum PortScan {
-    /// The bound address of each foreign socket. Several sockets can have the same address.
-    Others(Vec<IpAddr>),
-    /// The scan failed, for this reason.
-    Unknown(String),
-}
+///
+/// The bound address of each foreign socket, of which several can have the same, or the reason why the scan failed.
+type PortScan = Result<Vec<IpAddr>, String>;
 
-impl PortScan {
-    fn from_result(result: io::Result<Vec<IpAddr>>) -> Self {
-        result.map_or_else(|error| Self::Unknown(error.to_string()), Self::Others)
-    }
-
-    /// Returns the number of foreign sockets, or `None` if the scan failed.
-    fn count(&self) -> Option<usize> {
-        match self {
-            Self::Others(others) => Some(others.len()),
-            Self::Unknown(_) => None,
-        }
-    }
+/// Returns the number of foreign sockets, or `None` if the scan failed.
+fn count(scan: &PortScan) -> Option<usize> {
+    scan.as_ref().ok().map(Vec::len)
 }
 
 /// A thread that scans the port until [`PortMonitor::end`].
 pub(crate) struct PortMonitor {
-    shared: Arc<MonitorShared>,
+    /// The number of foreign sockets in the last scan. `None` if the scan failed, or before the first one.
+    count: Arc<Mutex<Option<usize>>>,
+    /// Ends the thread when it is dropped. `None` after [`PortMonitor::end`].
+    end: Mutex<Option<Sender<()>>>,
     /// `None` after [`PortMonitor::join`].
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// The state that the thread shares with the handle.
-#[derive(Default)]
-struct MonitorShared {
-    state: Mutex<MonitorState>,
-    /// Ends the wait between two scans.
-    end: Notifier,
-}
-
-#[derive(Default)]
-struct MonitorState {
-    /// The number of foreign sockets in the last scan. `None` if the scan failed, or before the first one.
-    count: Option<usize>,
-    /// Whether the thread must end.
-    is_over: bool,
 }
 
 impl PortMonitor {
@@ -69,7 +44,7 @@ impl PortMonitor {
     pub(crate) fn start(watch: PortWatch) -> io::Result<Self> {
         let address = watch.address();
         let report = move |before: &PortScan, now: &PortScan| write_report(address, before, now);
-        Self::begin(SCAN_INTERVAL, move || PortScan::from_result(watch.scan()), report)
+        Self::begin(SCAN_INTERVAL, move || watch.scan().map_err(|error| error.to_string()), report)
     }
 
     /// Starts a thread that calls `scan_port` at the interval `interval`. Passes each change of the result to `report`, with the previous
@@ -79,23 +54,39 @@ impl PortMonitor {
         scan_port: impl Fn() -> PortScan + Send + 'static,
         report: impl Fn(&PortScan, &PortScan) + Send + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(MonitorShared::default());
-        let of_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("drumfire-monitor".to_owned())
-            .spawn(move || of_thread.run(interval, scan_port, report))?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+        let (end, is_over) = channel::<()>();
+        let count = Arc::<Mutex<Option<usize>>>::default();
+        let last_count = Arc::clone(&count);
+        let run = move || {
+            let mut before: PortScan = Ok(Vec::new());
+            loop {
+                let scan = scan_port();
+                // The server closes its sockets after the end, so a scan at that time can be wrong.
+                if is_over.try_recv() == Err(TryRecvError::Disconnected) {
+                    return;
+                }
+                *lock(&last_count) = self::count(&scan);
+                if scan != before {
+                    report(&before, &scan);
+                    before = scan;
+                }
+                if is_over.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("drumfire-monitor".to_owned()).spawn(run)?;
+        Ok(Self { count, end: Mutex::new(Some(end)), thread: Mutex::new(Some(thread)) })
     }
 
     /// Returns the number of foreign sockets in the last scan. `None` if the scan failed, or before the first one.
     pub(crate) fn count(&self) -> Option<usize> {
-        lock(&self.shared.state).count
+        *lock(&self.count)
     }
 
     /// Stops all reports and lets the thread end. Call it before the server closes its own sockets.
     pub(crate) fn end(&self) {
-        lock(&self.shared.state).is_over = true;
-        self.shared.end.notify();
+        drop(lock(&self.end).take());
     }
 
     /// Waits until the thread has ended. Call [`PortMonitor::end`] first.
@@ -103,35 +94,6 @@ impl PortMonitor {
         let thread = lock(&self.thread).take();
         // A thread that panicked has ended as well.
         let _ = thread.map(JoinHandle::join);
-    }
-}
-
-impl MonitorShared {
-    fn run(
-        &self,
-        interval: Duration,
-        scan_port: impl Fn() -> PortScan,
-        report: impl Fn(&PortScan, &PortScan),
-    ) {
-        let mut before = PortScan::Others(Vec::new());
-        loop {
-            let scan = scan_port();
-            let mut state = lock(&self.state);
-            // The server closes its sockets after the end, so a scan at that time can be wrong.
-            if state.is_over {
-                return;
-            }
-            state.count = scan.count();
-            drop(state);
-            if scan != before {
-                report(&before, &scan);
-                before = scan;
-            }
-            self.end.wait(interval);
-            if lock(&self.state).is_over {
-                return;
-            }
-        }
     }
 }
 
@@ -151,11 +113,11 @@ fn write_report(address: SocketAddr, before: &PortScan, now: &PortScan) {
 /// Returns the report of a change, without a line break.
 fn report_text(address: SocketAddr, before: &PortScan, now: &PortScan) -> String {
     match now {
-        PortScan::Others(others) if others.is_empty() => match before {
-            PortScan::Others(_) => format!("no other process is on the UDP port of {address} any more"),
-            PortScan::Unknown(_) => format!("no other process is on the UDP port of {address}"),
+        Ok(others) if others.is_empty() => match before {
+            Ok(_) => format!("no other process is on the UDP port of {address} any more"),
+            Err(_) => format!("no other process is on the UDP port of {address}"),
         },
-        PortScan::Others(others) => {
+        Ok(others) => {
             let mut addresses: Vec<_> = others.iter().map(IpAddr::to_string).collect();
             addresses.sort_unstable();
             addresses.dedup();
@@ -169,7 +131,7 @@ fn report_text(address: SocketAddr, before: &PortScan, now: &PortScan) -> String
                 port = address.port(),
             )
         }
-        PortScan::Unknown(reason) => {
+        Err(reason) => {
             format!("it is unknown whether other processes are on the UDP port of {address}: {reason}")
         }
     }
@@ -194,11 +156,11 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn others(addresses: &[&str]) -> PortScan {
-        PortScan::Others(addresses.iter().map(|address| address.parse().unwrap()).collect())
+        Ok(addresses.iter().map(|address| address.parse().unwrap()).collect())
     }
 
     fn unknown() -> PortScan {
-        PortScan::Unknown("no list".to_owned())
+        Err("no list".to_owned())
     }
 
     #[test]
@@ -207,8 +169,8 @@ mod tests {
         let (sender, reports) = channel();
         let monitor = PortMonitor::begin(
             Duration::ZERO,
-            move || scans.recv().unwrap_or(PortScan::Others(Vec::new())),
-            move |before: &PortScan, now: &PortScan| sender.send((before.count(), now.count())).unwrap(),
+            move || scans.recv().unwrap_or(Ok(Vec::new())),
+            move |before: &PortScan, now: &PortScan| sender.send((count(before), count(now))).unwrap(),
         )
         .unwrap();
         assert_eq!(monitor.count(), None, "there was no scan yet");
@@ -233,7 +195,7 @@ mod tests {
         let (script, scans) = channel::<PortScan>();
         let (sender, reports) = channel();
         let scan_port = move || scans.recv().unwrap();
-        let report = move |_: &PortScan, now: &PortScan| sender.send(now.count()).unwrap();
+        let report = move |_: &PortScan, now: &PortScan| sender.send(count(now)).unwrap();
         let monitor = PortMonitor::begin(SCAN_INTERVAL, scan_port, report).unwrap();
         monitor.end();
         script.send(unknown()).unwrap();
@@ -246,7 +208,7 @@ mod tests {
     fn the_end_interrupts_the_wait_for_the_next_scan() {
         const NEVER: Duration = Duration::from_secs(1 << 40);
         let (sender, reports) = channel();
-        let report = move |_: &PortScan, now: &PortScan| sender.send(now.count()).unwrap();
+        let report = move |_: &PortScan, now: &PortScan| sender.send(count(now)).unwrap();
         let monitor = PortMonitor::begin(NEVER, || others(&["::1"]), report).unwrap();
         assert_eq!(reports.recv_timeout(TIMEOUT).unwrap(), Some(1));
         drop(monitor);

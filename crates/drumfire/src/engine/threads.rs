@@ -10,11 +10,10 @@ mod tests;
 mod thread;
 
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use drumfire_proto::{Access, CloseCode, Config, Endpoint, Secret, ServerConfig as CoreServer};
-use drumfire_socket::{GroupConfig, ReuseportGroup, Wait};
+use drumfire_socket::{GroupConfig, ReuseportGroup, Socket, SocketGrants, Wait};
 
 use super::port_monitor::PortMonitor;
 use super::steering::Steering;
@@ -26,7 +25,6 @@ use crate::base::error::Error;
 use crate::config::server::ServerConfig;
 use crate::config::threads::ThreadCounts;
 use crate::config::{DATAGRAM_START_BYTES, RECEIVE_BUFFER_LEAST_BYTES};
-use crate::observe::grants::SocketGrants;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::forward_queues;
 use crate::worker::pass::Worker;
@@ -100,21 +98,20 @@ pub(crate) fn start(
 ) -> Result<ServerThreads, Error> {
     let steering = Steering::draw(workers)?;
     let mut core = config.core(workers.get());
-    let group = ReuseportGroup::bind(&group(config, workers, steering)?)
-        .map_err(|error| Error::from_bind(error, config.address))?;
+    let mut group = GroupConfig::new(config.address).sockets(usize::from(workers.get()));
+    (group.steering, group.receive_buffer_bytes) = (steering.filter()?, config.receive_buffer_bytes);
+    let group = ReuseportGroup::bind(&group).map_err(|error| Error::from_bind(error, config.address))?;
     let address = group.local_addr();
     // A single socket does not share its port.
     let monitor = if workers.get() > 1 { Some(PortMonitor::start(group.watch()?)?) } else { None };
     let mut sockets = group.into_sockets();
-    if config.receive_buffer_bytes.is_none() {
-        for socket in &mut sockets {
+    for socket in &mut sockets {
+        socket.never_fragment();
+        if config.receive_buffer_bytes.is_none() {
             socket.raise_receive_buffer(RECEIVE_BUFFER_LEAST_BYTES).map_err(Error::Io)?;
         }
     }
-    let granted = sockets
-        .iter()
-        .map(|socket| SocketGrants::read_from(socket, config.receive_buffer_bytes))
-        .collect::<Vec<_>>();
+    let granted: Vec<_> = sockets.iter().map(Socket::granted).collect();
     // MTU discovery fails on a path that fragments datagrams, so the datagrams keep the initial size.
     if !granted.iter().all(|granted| granted.is_never_fragmented) {
         core.datagram_max_bytes = DATAGRAM_START_BYTES;
@@ -152,17 +149,6 @@ pub(crate) fn start(
         }
     };
     Ok(ServerThreads { pool, address, sockets: granted, clock: shared.clock })
-}
-
-fn group(config: &ServerConfig, workers: NonZeroU16, steering: Steering) -> Result<GroupConfig, Error> {
-    let mut group = GroupConfig::new(config.address).sockets(usize::from(workers.get()));
-    if let Some(filter) = steering.filter()? {
-        group = group.steering(filter);
-    }
-    if let Some(bytes) = config.receive_buffer_bytes {
-        group = group.receive_buffer_bytes(bytes);
-    }
-    Ok(group)
 }
 
 /// The parts of a server from which each worker creates its endpoint, initially and after each restart.

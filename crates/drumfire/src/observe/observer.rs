@@ -5,11 +5,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use drumfire_proto::{Endpoint, Moment, PeerId, Placement};
+use drumfire_proto::{Endpoint, Moment, Placement};
 
 use super::metrics::Metrics;
 use super::stats::WorkerStats;
-use super::trace::{ConnectionEvent, Trace};
+use super::trace::Trace;
+use crate::message::event::Event;
 
 /// The shortest time between two publications of the counters.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -43,8 +44,8 @@ impl Observer {
     }
 
     /// Logs an event before the application receives it.
-    pub(crate) fn on_connection_event(&mut self, now: Moment, peer: PeerId, event: &ConnectionEvent) {
-        self.guarded(|observer| observer.trace.on_connection_event(now, peer, event));
+    pub(crate) fn on_connection_event(&mut self, now: Moment, event: &Event) {
+        self.guarded(|observer| observer.trace.on_connection_event(now, event));
     }
 
     /// Warns that the application has not polled since the worker started.

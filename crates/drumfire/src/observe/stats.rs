@@ -1,9 +1,7 @@
 //! The counters of servers and clients.
 
 use drumfire_proto::DropReason;
-use drumfire_socket::{ReceiveCounts, SendCounts};
-
-use super::grants::SocketGrants;
+use drumfire_socket::{ReceiveCounts, SendCounts, SocketGrants};
 
 /// The counters of all workers of a server since it was bound. Each worker publishes its counters after each pass.
 ///
@@ -28,6 +26,21 @@ pub struct Stats {
     /// The counters of each worker, by index.
     pub workers: Vec<WorkerStats>,
     /// The options that the system granted the socket of each worker, by index. Empty in a simulated world.
+    ///
+    /// ```
+    /// # use drumfire::*;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
+    /// let server = Server::bind(config.workers(Workers::Inline).receive_buffer_bytes(1 << 30))?;
+    /// for grants in server.control().stats().sockets {
+    ///     if grants.is_receive_buffer_short() {
+    ///         eprintln!("raise net.core.rmem_max: {grants}");
+    ///     }
+    /// }
+    /// # assert_eq!(server.control().stats().sockets.len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub sockets: Vec<SocketGrants>,
     /// The number of workers that each running thread drives at present. Empty for a server without threads.
     pub threads: Vec<u16>,

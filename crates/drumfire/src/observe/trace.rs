@@ -14,17 +14,4 @@ use off as chosen;
 #[cfg(feature = "tracing")]
 use on as chosen;
 
-use std::net::SocketAddr;
-
-use drumfire_proto::{CloseReason, ConnectError};
-
 pub(crate) use chosen::{Trace, has_warned_of_dev_key, warn_of_empty_server_id};
-
-/// An event of a connection.
-#[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "only the log reads the fields"))]
-pub(crate) enum ConnectionEvent {
-    Connected(SocketAddr),
-    ConnectFailed(ConnectError),
-    Disconnected(CloseReason),
-}

@@ -1,5 +1,7 @@
 //! A client on the network of a world instead of a socket.
 
+use std::sync::Arc;
+
 use drumfire_proto::{Endpoint, SingleWorker};
 use drumfire_socket::Wait;
 
@@ -9,11 +11,11 @@ use crate::api::client::Client;
 use crate::base::error::Error;
 use crate::conditioner::Random;
 use crate::config::client::{ClientConfig, Reconnect};
-use crate::engine::inline::{Inline, single_link};
+use crate::engine::inline::Inline;
+use crate::worker::channel::WorkerChannel;
 use crate::worker::direct::Direct;
 use crate::worker::live_links::LiveLinks;
-use crate::worker::pass::{ClientParts, Worker, WorkerParts};
-use crate::worker::reconnect::Jitter;
+use crate::worker::pass::{Worker, WorkerParts};
 use crate::worker::sessions::Sessions;
 use crate::worker::transport::SocketTransport;
 
@@ -27,7 +29,7 @@ impl Client {
         config.check()?;
         let core = config.core();
         core.check()?;
-        let (link, ring) = single_link()?;
+        let link = Arc::new(WorkerChannel::new(Arc::default()));
         let (send_memory_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
         let (kind, endpoint_seed) = (config.core_client(), random.bits());
         let (mut seeds, mut later_seeds) = (Random::new(endpoint_seed), Random::new(!endpoint_seed));
@@ -35,7 +37,7 @@ impl Client {
         // A client that does not reconnect needs no random waits. It takes no random number, so that the numbers of other clients stay the
         // same.
         let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
-        let sessions = Sessions::new(config, false, Jitter::new(seed));
+        let sessions = Sessions::new(config, false, Random::new(seed));
         let port_parts = port.take(Wait::Notify)?;
         let transport = SocketTransport::new(
             port_parts.io,
@@ -53,10 +55,11 @@ impl Client {
             make: Box::new(move || endpoint().ok()),
             sink: Box::new(Direct),
             link,
-            ring,
+            ring: None,
             send_memory_bytes,
             message_max_bytes,
-            client: Some(ClientParts { sessions, sockets: None }),
+            sessions: Some(sessions),
+            sockets: None,
         });
         let seed_source = Box::new(move || Ok(secret(&mut later_seeds)));
         Ok(Self { inline: Inline::from_worker(worker, config.protocol_id, None, seed_source) })

@@ -148,10 +148,11 @@ impl WorldServerParts {
             make: Box::new(move || endpoint().ok()),
             sink,
             link,
-            ring,
+            ring: Some(ring),
             send_memory_bytes: self.core.send_memory_bytes,
             message_max_bytes: self.core.message_max_bytes,
-            client: None,
+            sessions: None,
+            sockets: None,
         }))
     }
 

@@ -14,7 +14,9 @@ use drumfire_proto::SendError;
 use super::command::{Broadcast, Command};
 use super::send_edge::{SendEdge, charge};
 use crate::admission::load::LoadMeter;
-use crate::base::sync::{AtomicBool, AtomicU64, Mailbox, Mutex, Notifier, OnceLock, lock, move_all};
+use crate::base::sync::{
+    AtomicBool, AtomicU64, Mailbox, Mutex, Notifier, OnceLock, Pending, PendingPart, lock, move_all,
+};
 use crate::base::wake::Wake;
 use crate::message::event::Event;
 use crate::observe::stats::WorkerStats;
@@ -152,6 +154,19 @@ impl WorkerChannel {
         // After `end`, the command is dropped. The mailbox has no limit of its own, because send edges and `take_room`
         // bound the commands with payloads.
         self.wake_if(self.commands.put(command, usize::MAX).unwrap_or(false));
+    }
+
+    /// Sends a command that completes a result, which is `initial` if the worker has ended.
+    pub(crate) fn request<T>(
+        &self,
+        initial: T,
+        command: impl FnOnce(PendingPart<T>) -> Command,
+    ) -> Pending<T> {
+        let (pending, mut parts) = Pending::new(initial, 1);
+        if let Some(part) = parts.pop() {
+            self.send_command(command(part));
+        }
+        pending
     }
 
     /// Drops waiting and future commands, because the worker has ended. It gets no further connections.
@@ -323,7 +338,6 @@ pub(crate) mod tests {
     use drumfire_proto::{ChannelId, Message, Moment, PeerId};
 
     use super::*;
-    use crate::base::sync::Pending;
     use crate::message::group::Audience;
     use crate::worker::shutdown::ShutdownOrder;
 

@@ -93,7 +93,7 @@ impl ClientSockets {
     fn with_options(&self, mut socket: Socket) -> io::Result<Socket> {
         // The first socket shows whether the platform can do this. Without the option, the search for a larger MTU of the
         // path would find one at which datagrams are fragmented.
-        let _ = socket.never_fragment();
+        socket.never_fragment();
         if self.config.receive_buffer_bytes.is_none() {
             socket.raise_receive_buffer(self.least_bytes)?;
         }

@@ -76,7 +76,7 @@ pub(crate) enum Command {
     /// Replaces the socket of a client.
     #[cfg(feature = "tokio")]
     Rebind(PendingPart<Result<(), Error>>),
-    /// A query of an operator. The result goes to the operator, not to the application.
+    /// A query of an operator or a task. The result goes to the caller, and is no event.
     Query(Box<Query>),
 }
 
@@ -113,12 +113,21 @@ impl Broadcast {
     }
 }
 
-/// A query of an operator, with the part of the result that the worker completes.
+/// A query of an operator or a task, with the part of the result that the worker completes.
 #[derive(Debug)]
 pub(crate) enum Query {
     Survey(SurveyQuery),
-    FlightRecord { peer: PeerId, part: PendingPart<Option<Box<FlightRecord>>> },
+    FlightRecord {
+        peer: PeerId,
+        part: PendingPart<Option<Box<FlightRecord>>>,
+    },
     CloseAndBan(BanOrder),
+    /// The newest resume token of a client.
+    #[cfg(feature = "tokio")]
+    ResumeToken {
+        peer: PeerId,
+        part: PendingPart<Option<crate::credentials::connect_token::ConnectToken>>,
+    },
 }
 
 /// A request for the first connections of a worker in an order.

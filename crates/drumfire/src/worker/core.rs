@@ -25,21 +25,12 @@ use crate::message::group::GroupId;
 use crate::observe::observer::Observer;
 use crate::observe::stats::WorkerStats;
 use crate::observe::survey::PeerSample;
-use crate::observe::trace::ConnectionEvent;
 
 /// The time after which an application that never polled is warned.
 const POLL_EXPECTED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Whether the application has polled yet.
-#[derive(Clone, Copy)]
-enum PollWatch {
-    /// There was no pass yet.
-    New,
-    /// The first pass was at this time, and there was no poll since.
-    Since(Moment),
-    /// There was a poll, or the warning was given.
-    Over,
-}
+/// A time after any other.
+const NEVER: Moment = Moment::from_nanos(u64::MAX);
 
 /// The limits of a worker's peers.
 #[derive(Clone, Copy)]
@@ -74,7 +65,8 @@ pub(crate) struct Core<P> {
     pub(super) answers: VecDeque<Event>,
     /// Applied events that the application has not taken, and messages of the run that it takes. They come before all others.
     pub(super) queued: VecDeque<Event>,
-    poll_watch: PollWatch,
+    /// The time at which the application is warned. `None` before the first pass, [`NEVER`] after a poll or the warning.
+    poll_expected_at: Option<Moment>,
     pub(super) observer: Observer,
     pub(super) shutdown: Option<Shutdown>,
     /// The sessions of a client. `None` at a server.
@@ -114,7 +106,7 @@ impl<P: Placement> Core<P> {
             message_max_bytes,
             answers: VecDeque::new(),
             queued: VecDeque::new(),
-            poll_watch: PollWatch::New,
+            poll_expected_at: None,
             observer,
             shutdown: None,
             sessions,
@@ -188,8 +180,8 @@ impl<P: Placement> Core<P> {
                 self.endpoint.set_channel_options(peer, channel, options);
                 // The endpoint forgets the options with the connection. The session applies them to the next
                 // connection.
-                if let Some(sessions) = &mut self.sessions {
-                    sessions.keep_options(peer, channel, options);
+                if let Some(reconnect) = self.reconnect_state(peer) {
+                    reconnect.keep_options(channel, options);
                 }
             }
             Command::Forget { peer, channel, key } => self.endpoint.forget_key(peer, channel, key),
@@ -201,8 +193,8 @@ impl<P: Placement> Core<P> {
             Command::Leave { peer, group } => self.peers.groups.leave(group, peer),
             Command::Close { peer, code, text } => {
                 // The session records the close first, so that the end of the connection starts no further attempt.
-                if let Some(sessions) = &mut self.sessions {
-                    sessions.on_close(peer, code, &text);
+                if let Some(reconnect) = self.reconnect_state(peer) {
+                    reconnect.on_close(code, &text);
                 }
                 let code = Close { code: CloseCode::Application, application_code: code, reason: &text };
                 // The peer may have disconnected by now.
@@ -255,16 +247,13 @@ impl<P: Placement> Core<P> {
     /// Warns once if the application never polls. Passes come from flushes too.
     pub(crate) fn watch_polls(&mut self, is_polled: bool) {
         let now = self.now.monotonic;
-        self.poll_watch = match self.poll_watch {
-            PollWatch::Over => return,
-            _ if is_polled => PollWatch::Over,
-            PollWatch::New => PollWatch::Since(now),
-            PollWatch::Since(begun) if now.since(begun) < POLL_EXPECTED_WITHIN => return,
-            PollWatch::Since(_) => {
-                self.observer.warn_never_polled();
-                PollWatch::Over
-            }
-        };
+        let expected_at = self.poll_expected_at.get_or_insert(now.after(POLL_EXPECTED_WITHIN));
+        if is_polled {
+            *expected_at = NEVER;
+        } else if now >= *expected_at {
+            *expected_at = NEVER;
+            self.observer.warn_never_polled();
+        }
     }
 
     /// Publishes how much memory the senders of each peer have, where that has changed.
@@ -290,7 +279,7 @@ impl<P: Placement> Core<P> {
         }
     }
 
-    /// Carries out a query of an operator. A survey takes several passes: see [`Core::survey`].
+    /// Carries out a query. A survey takes several passes: see [`Core::survey`].
     fn answer(&mut self, query: Query) {
         match query {
             Query::Survey(survey) => {
@@ -309,6 +298,11 @@ impl<P: Placement> Core<P> {
                     self.carry_out(order.close);
                 }
                 order.part.update(|result| *result = banned);
+            }
+            #[cfg(feature = "tokio")]
+            Query::ResumeToken { peer, part } => {
+                let token = self.resume_token(peer);
+                part.update(|result| *result = token);
             }
         }
     }
@@ -351,10 +345,6 @@ impl<P: Placement> Core<P> {
             });
         }
         self.surveys = Some(surveys);
-    }
-
-    pub(super) fn observe(&mut self, id: PeerId, event: &ConnectionEvent) {
-        self.observer.on_connection_event(self.now.monotonic, id, event);
     }
 
     /// Closes a connection with these codes.

@@ -123,6 +123,20 @@ impl<P: Placement> Worker<P> {
         }
     }
 
+    /// Runs passes until `timeout` has passed.
+    pub(crate) fn poll_for(&mut self, timeout: Duration) {
+        let start = clock::instant();
+        loop {
+            // The pass comes before the wait, so that a timeout of zero still receives and sends.
+            self.work();
+            let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
+            if left.is_zero() {
+                return;
+            }
+            self.wait(Some(left));
+        }
+    }
+
     /// Invalidates the keys of all sessions. From now on, the endpoint takes its randomness from the seed.
     pub(crate) fn invalidate_keys(&mut self, seed: Secret<32>) {
         let _ = self.call(|core| core.endpoint.invalidate_all_keys(core.now, seed));

@@ -3,7 +3,6 @@
 //! An event is *applied* when the worker updates its peers with it. That happens when a sink takes the event from the endpoint. Some events
 //! are applied before, and queued, because their consequences must not wait for the application.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,74 +12,54 @@ use super::arena::Arena;
 use super::core::Core;
 use super::send_edge::SendEdge;
 use crate::message::event::{Closed, Event, ReconnectReason};
-use crate::observe::trace::ConnectionEvent;
-
-/// The consequences of an event of the endpoint.
-pub(crate) struct EventResult {
-    /// The outcomes of the open receipts of a connection that has ended. They come before the event.
-    pub(crate) lost: Vec<Event>,
-    /// The event, which differs for the end of a connection after which a client reconnects.
-    pub(crate) event: Event,
-    /// The send edge of a peer that connected or connects again, if it has one.
-    pub(crate) edge: Option<Arc<SendEdge>>,
-}
-
-impl EventResult {
-    const fn new(event: Event) -> Self {
-        Self { lost: Vec::new(), event, edge: None }
-    }
-}
 
 impl<P: Placement> Core<P> {
     /// Adds a connected peer, and returns its send edge.
-    fn connected(&mut self, id: PeerId, address: SocketAddr) -> Option<Arc<SendEdge>> {
-        self.observe(id, &ConnectionEvent::Connected(address));
+    fn connected(&mut self, id: PeerId) -> Option<Arc<SendEdge>> {
         // The handshake has brought the peer's own limit. The edge of a client's attempt had the limit of the
         // configuration until now.
         let message_max_bytes = self.endpoint.message_max_bytes(id);
         let new_edge = self.new_edge(message_max_bytes, true);
         let edge = self.peers.connected(id, || new_edge);
         edge.iter().for_each(|edge| edge.set_message_max_bytes(message_max_bytes));
-        if let Some(sessions) = &mut self.sessions {
-            sessions.on_connected(self.now.monotonic, id);
+        let now = self.now.monotonic;
+        if let Some(reconnect) = self.reconnect_state(id) {
+            reconnect.on_connected(now);
         }
         if let Some(shutdown) = &mut self.shutdown {
             // The handshake began before the shutdown.
             shutdown.peers.push(id);
-            shutdown.check_at = self.now.monotonic;
+            shutdown.check_at = now;
         }
         edge
     }
 
-    /// Updates the peers with an event of the endpoint.
-    pub(crate) fn apply(&mut self, event: Event) -> EventResult {
-        match event {
-            Event::Connected { peer, info } => {
-                // A broadcast that was queued before this event has no receiver that connected after it.
-                self.fan_out();
-                let edge = self.connected(peer, info.address);
-                EventResult { edge, ..EventResult::new(Event::Connected { peer, info }) }
-            }
-            Event::Receipt { peer, receipt, .. } => {
-                self.receipts.close(peer, receipt);
-                EventResult::new(event)
-            }
-            Event::ConnectFailed { peer, error } => {
-                self.observe(peer, &ConnectionEvent::ConnectFailed(error.clone()));
-                self.end(peer, ReconnectReason::Failed(error))
-            }
-            Event::Disconnected { peer, closed } => {
-                // A broadcast that was queued before the end is sent before it, and counts this peer as a receiver.
-                self.fan_out();
-                self.observe(peer, &ConnectionEvent::Disconnected(closed.reason));
-                self.end(peer, ReconnectReason::Ended(closed))
-            }
-            event => EventResult::new(event),
+    /// Updates the peers with an event of the endpoint. Returns the event, and the send edge of a peer that connected or connects again,
+    /// if it has one. The event differs for the end of a connection after which a client reconnects. The outcomes of the open receipts of
+    /// a connection that has ended are queued, because they come before the event.
+    pub(crate) fn apply(&mut self, event: Event) -> (Event, Option<Arc<SendEdge>>) {
+        if matches!(event, Event::Connected { .. } | Event::ConnectFailed { .. } | Event::Disconnected { .. })
+        {
+            // A broadcast that was queued before this event is sent before it. So it has no receiver that connected after it, and a peer
+            // whose connection ends counts as a receiver.
+            self.fan_out();
+            self.observer.on_connection_event(self.now.monotonic, &event);
         }
+        match event {
+            Event::Connected { peer, .. } => {
+                let edge = self.connected(peer);
+                return (event, edge);
+            }
+            Event::ConnectFailed { peer, error } => return self.end(peer, ReconnectReason::Failed(error)),
+            Event::Disconnected { peer, closed } => return self.end(peer, ReconnectReason::Ended(closed)),
+            Event::Receipt { peer, receipt, .. } => self.receipts.close(peer, receipt),
+            _ => {}
+        }
+        (event, None)
     }
 
     /// Removes a peer whose connection or attempt has ended.
-    fn end(&mut self, peer: PeerId, end: ReconnectReason) -> EventResult {
+    fn end(&mut self, peer: PeerId, end: ReconnectReason) -> (Event, Option<Arc<SendEdge>>) {
         // The peer leaves the table first, because the next attempt of its session enters the table under the same
         // id.
         let ended = self.peers.remove(peer);
@@ -91,13 +70,14 @@ impl<P: Placement> Core<P> {
         if let Some(edge) = ended {
             if reconnects { edge.end_for_reconnect() } else { edge.close() }
         }
-        EventResult { lost: self.receipts.lose(peer), event, edge }
+        self.queued.extend(self.receipts.lose(peer));
+        (event, edge)
     }
 
     /// Applies an event of the endpoint, and queues it for [`Core::pop_own_event`].
     pub(crate) fn apply_and_queue(&mut self, event: Event) {
-        let EventResult { lost, event, .. } = self.apply(event);
-        self.queued.extend(lost.into_iter().chain([event]));
+        let (event, _) = self.apply(event);
+        self.queued.push_back(event);
     }
 
     /// Applies all events of the endpoint before the application takes them, at a client that reconnects and during a shutdown. The next
@@ -143,12 +123,12 @@ impl<P: Placement> Core<P> {
                 return Some(Event::Message { peer, channel, payload: arena.copy(payload) });
             }
             if let Some(event) = Event::from_core(event, Bytes::copy_from_slice) {
-                let EventResult { lost, event, .. } = self.apply(event);
-                // The receipts of a connection precede its end, and this call returns one event. The others join the queued events.
-                if lost.is_empty() {
+                let (event, _) = self.apply(event);
+                // The receipts of a connection precede its end, and this call returns one event.
+                if self.queued.is_empty() {
                     return Some(event);
                 }
-                self.queued.extend(lost.into_iter().chain([event]));
+                self.queued.push_back(event);
                 return self.queued.pop_front();
             }
         }
@@ -214,13 +194,13 @@ impl<P: Placement> Core<P> {
             .peers
             .take_all()
             .flat_map(|(peer, is_connected)| {
-                let sessions = self.sessions.as_deref_mut();
+                let reconnect = self.sessions.as_mut().and_then(|sessions| sessions.reconnect(peer));
                 let lost = self.receipts.lose(peer);
                 let end = if is_connected {
                     let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
                     Event::disconnected(peer, Closed::new(reason, Bytes::new()))
-                } else if let Some(sessions) = sessions {
-                    sessions.give_up(peer, ConnectError::Closed).event(peer)
+                } else if let Some(reconnect) = reconnect {
+                    reconnect.give_up(peer, ConnectError::Closed)
                 } else {
                     Event::ConnectFailed { peer, error: ConnectError::Closed }
                 };

@@ -23,15 +23,6 @@ pub(crate) fn with_system_seeds(config: Option<&LinkConfig>) -> Result<Option<Bo
     LiveLinks::new(config, || Ok(u64::from_le_bytes(entropy::bytes()?)))
 }
 
-/// A datagram at the end of a link.
-pub(crate) struct LinkDatagram {
-    /// The remote address and the local one.
-    pub(crate) route: Route,
-    /// The connection of an outbound datagram, if it has one.
-    pub(crate) peer: Option<PeerId>,
-    pub(crate) bytes: Vec<u8>,
-}
-
 /// The two links of one socket.
 pub(crate) struct LiveLinks {
     inbound: Link<Route>,
@@ -65,8 +56,8 @@ impl LiveLinks {
     }
 
     /// Returns the next datagram for the endpoint that has arrived by now.
-    pub(crate) fn pop_inbound(&mut self, now: Moment) -> Option<LinkDatagram> {
-        self.inbound.poll(since_origin(now)).map(|(route, bytes)| LinkDatagram { route, peer: None, bytes })
+    pub(crate) fn pop_inbound(&mut self, now: Moment) -> Option<(Route, Vec<u8>)> {
+        self.inbound.poll(since_origin(now))
     }
 
     /// Sends a datagram of the endpoint over the outbound link.
@@ -74,11 +65,11 @@ impl LiveLinks {
         self.outbound.push(since_origin(now), (transmit.to, transmit.peer), datagram);
     }
 
-    /// Returns the next datagram for the socket that has arrived by now.
-    pub(crate) fn pop_outbound(&mut self, now: Moment) -> Option<LinkDatagram> {
+    /// Returns the next datagram for the socket that has arrived by now, with its connection if it has one.
+    pub(crate) fn pop_outbound(&mut self, now: Moment) -> Option<(Route, Option<PeerId>, Vec<u8>)> {
         // No delay exceeds this time, so all datagrams of the link have arrived.
         let now = if self.is_released { Duration::MAX } else { since_origin(now) };
-        self.outbound.poll(now).map(|((route, peer), bytes)| LinkDatagram { route, peer, bytes })
+        self.outbound.poll(now).map(|((route, peer), bytes)| (route, peer, bytes))
     }
 
     /// Returns when the next datagram arrives at the end of its link. A socket that `is_blocked` takes no outbound ones.

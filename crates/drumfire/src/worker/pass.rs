@@ -60,19 +60,15 @@ pub(crate) struct WorkerParts<P> {
     pub(crate) make: Make<P>,
     pub(crate) sink: Box<dyn Sink<P>>,
     pub(crate) link: Arc<WorkerChannel>,
-    pub(crate) ring: ForwardQueue<WorkerChannel>,
+    /// The queues between the workers of a server. `None` at a client.
+    pub(crate) ring: Option<ForwardQueue<WorkerChannel>>,
     /// The send memory of a peer, in bytes.
     pub(crate) send_memory_bytes: usize,
     /// The bytes of the longest reliable message to a peer.
     pub(crate) message_max_bytes: usize,
-    /// The parts of a client's worker. `None` at a server.
-    pub(crate) client: Option<ClientParts>,
-}
-
-/// The components of a client's worker.
-pub(crate) struct ClientParts {
-    pub(crate) sessions: Sessions,
-    /// `None` in a simulated world, which has no sockets.
+    /// The sessions of a client. `None` at a server.
+    pub(crate) sessions: Option<Sessions>,
+    /// The source of a client's sockets. `None` at a server, and in a simulated world.
     pub(crate) sockets: Option<ClientSockets>,
 }
 
@@ -93,7 +89,7 @@ pub(crate) struct Worker<P> {
     sockets: Option<ClientSockets>,
     sink: Box<dyn Sink<P>>,
     pub(super) link: Arc<WorkerChannel>,
-    ring: ForwardQueue<WorkerChannel>,
+    ring: Option<ForwardQueue<WorkerChannel>>,
     /// The commands that were taken from the link and not carried out yet.
     commands: VecDeque<Command>,
     /// Whether a forwarded datagram waits for room in another worker's ring.
@@ -112,13 +108,9 @@ impl<P: Placement> Worker<P> {
             index, transport, mut clock, endpoint, send_memory_bytes, message_max_bytes, ..
         } = parts;
         let now = clock.read();
-        let (sessions, sockets) = match parts.client {
-            Some(ClientParts { sessions, sockets }) => (Some(Box::new(sessions)), sockets),
-            None => (None, None),
-        };
         let has_remote_senders = parts.sink.has_remote_senders();
         let limits = PeerLimits { send_memory_bytes, message_max_bytes, has_remote_senders };
-        let core = Core::new(index, now, endpoint, limits, sessions);
+        let core = Core::new(index, now, endpoint, limits, parts.sessions.map(Box::new));
         Self {
             transport,
             now,
@@ -128,7 +120,7 @@ impl<P: Placement> Worker<P> {
             clock,
             core,
             make: parts.make,
-            sockets,
+            sockets: parts.sockets,
             sink: parts.sink,
             link: parts.link,
             ring: parts.ring,
@@ -363,8 +355,8 @@ impl<P: Placement> Worker<P> {
         // Datagrams come before timers, because an acknowledgment that has arrived cancels a timeout that is due.
         self.core.stats.panics += self.transport.receive(&mut self.core.endpoint, self.now, &mut *self.clock);
         // A single worker receives no forwarded datagrams, and a check would cost an atomic exchange.
-        if self.ring.has_others() {
-            self.core.stats.forwarded_in += self.ring.receive(&mut self.core.endpoint, self.now);
+        if let Some(ring) = self.ring.as_mut().filter(|ring| ring.has_others()) {
+            self.core.stats.forwarded_in += ring.receive(&mut self.core.endpoint, self.now);
         }
         // The watch of the network compares the arrivals of this pass.
         self.follow_network();
@@ -388,8 +380,8 @@ impl<P: Placement> Worker<P> {
         } else {
             self.transmit();
         }
-        if self.ring.has_others() {
-            self.is_forward_held = self.ring.send(&mut self.core.endpoint);
+        if let Some(ring) = self.ring.as_mut().filter(|ring| ring.has_others()) {
+            self.is_forward_held = ring.send(&mut self.core.endpoint);
             self.core.stats.forward_queue_full += u64::from(self.is_forward_held);
         }
         if !self.sink.runs_before_flush() {

@@ -109,8 +109,8 @@ impl Peers {
     }
 
     /// Visits the peers in `count` slots from `from` on, with the [`Peers::waiting_bytes`] of each.
-    pub(super) fn visit(&mut self, from: usize, count: usize, mut visit: impl FnMut(PeerId, usize)) {
-        self.peers.walk(from, count, |id, peer| visit(id, peer.waiting_bytes()));
+    pub(super) fn visit(&self, from: usize, count: usize, mut visit: impl FnMut(PeerId, usize)) {
+        self.peers.range(from, count).for_each(|(id, peer)| visit(*id, peer.waiting_bytes()));
     }
 
     /// Returns the ids of all peers, including attempts.

@@ -10,7 +10,6 @@ use drumfire_proto::Placement;
 use super::arena::Arena;
 use super::channel::{Batch, WorkerChannel};
 use super::core::Core;
-use super::events::EventResult;
 use super::sink::Sink;
 use crate::message::event::Event;
 
@@ -44,8 +43,8 @@ impl EventQueue {
         }
         let Some(event) = core.endpoint.poll_event() else { return false };
         if let Some(event) = Event::from_core(event, |payload| self.arena.copy(payload)) {
-            let EventResult { lost, event, edge } = core.apply(event);
-            debug_assert!(lost.is_empty(), "the application's thread has the receipts");
+            let (event, edge) = core.apply(event);
+            debug_assert!(core.queued.is_empty(), "the application's thread has the receipts");
             self.batch.push(event, edge);
         }
         true

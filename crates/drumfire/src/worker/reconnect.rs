@@ -13,6 +13,7 @@ use drumfire_proto::{
 };
 
 use crate::base::address::check_server;
+use crate::conditioner::Random;
 use crate::config::client::Reconnect;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
@@ -34,65 +35,11 @@ const STEADY: Duration = Duration::from_secs(10);
 /// The time for which a server may hold the token of an attempt that timed out, because it still has the half-open connection.
 const TOKEN_HELD: Duration = Duration::from_secs(10);
 
-/// The step after the end of a connection or of an attempt.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum NextStep {
-    /// Another attempt, after a delay.
-    Again { reason: ReconnectReason, attempt: u32, delay: Duration },
-    /// The connection is over.
-    Over(Box<Closed>),
-    /// There never was a connection.
-    Failed(ConnectError),
-}
-
-impl NextStep {
-    /// Returns what follows for a client that does not reconnect.
-    pub(super) fn without_reconnect(end: ReconnectReason) -> Self {
-        match end {
-            ReconnectReason::Ended(closed) => Self::Over(closed),
-            ReconnectReason::Failed(error) => Self::Failed(error),
-        }
-    }
-
-    /// Returns the event that the application receives.
-    pub(crate) fn event(self, peer: PeerId) -> Event {
-        match self {
-            Self::Again { reason, attempt, delay } => Event::Reconnecting { peer, reason, attempt, delay },
-            Self::Over(closed) => Event::Disconnected { peer, closed },
-            Self::Failed(error) => Event::ConnectFailed { peer, error },
-        }
-    }
-}
-
-/// A source of random delays. They are not secret, but differ between clients.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Jitter(u64);
-
-impl Jitter {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// Returns an independent source.
-    const fn split(&mut self) -> Self {
-        Self(self.next_u64())
-    }
-
-    /// Returns a random duration up to `most`.
-    fn up_to(&mut self, most: Duration) -> Duration {
-        // The remainder prefers small values by less than one in a billion for delays of seconds, which does not
-        // matter here.
-        let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(self.next_u64() % nanos.saturating_add(1))
-    }
-
-    /// Returns the next number of SplitMix64.
-    // Steele, Lea, and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
-    const fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+/// Returns the last event of a session that ends like this, because no further attempt follows.
+pub(super) fn last_event(peer: PeerId, end: ReconnectReason) -> Event {
+    match end {
+        ReconnectReason::Ended(closed) => Event::Disconnected { peer, closed },
+        ReconnectReason::Failed(error) => Event::ConnectFailed { peer, error },
     }
 }
 
@@ -108,8 +55,6 @@ pub(crate) struct ReconnectState {
     redirected: Option<SocketAddr>,
     /// The token of the first attempt.
     token: Option<ConnectToken>,
-    /// The newest token that the server issued.
-    resume: Option<ConnectToken>,
     options: BTreeMap<ChannelId, ChannelOptions>,
     connected_at: Option<Moment>,
     /// The end of the last connection. `None` before the first connection.
@@ -119,7 +64,8 @@ pub(crate) struct ReconnectState {
     timed_out_at: Option<Moment>,
     give_up_at: Moment,
     attempt: u32,
-    jitter: Jitter,
+    /// The source of the waits. They are not secret, but differ between clients.
+    random: Random,
 }
 
 impl ReconnectState {
@@ -128,7 +74,7 @@ impl ReconnectState {
         policy: Reconnect,
         now: Moment,
         options: &ConnectOptions,
-        jitter: &mut Jitter,
+        random: &mut Random,
     ) -> Option<Box<Self>> {
         let Reconnect::Within(within) = policy else { return None };
         Some(Box::new(Self {
@@ -138,7 +84,6 @@ impl ReconnectState {
             home: options.server,
             redirected: None,
             token: options.token.clone(),
-            resume: None,
             options: BTreeMap::new(),
             connected_at: None,
             ended: None,
@@ -146,7 +91,7 @@ impl ReconnectState {
             timed_out_at: None,
             give_up_at: now.after(within),
             attempt: 0,
-            jitter: jitter.split(),
+            random: Random::new(random.bits()),
         }))
     }
 
@@ -155,28 +100,13 @@ impl ReconnectState {
         self.redirected.unwrap_or(self.home)
     }
 
-    /// Returns the options of the next attempt.
-    pub(super) fn options_of_attempt(&self) -> ConnectOptions {
+    /// Returns the options of the next attempt. `resume` is the newest token that the server issued.
+    pub(super) fn options_of_attempt(&self, resume: Option<&ConnectToken>) -> ConnectOptions {
         // The server accepts a token once. The resume token is newer than the token of the first attempt, which may
         // be used up.
-        let token = self.resume.as_ref().or(self.token.as_ref()).cloned();
+        let token = resume.or(self.token.as_ref()).cloned();
         let hello = self.hello.clone();
         ConnectOptions { token, hello, ..ConnectOptions::new(self.server(), self.key) }
-    }
-
-    /// Returns the newest token that the server issued.
-    pub(super) const fn resume(&self) -> Option<&ConnectToken> {
-        self.resume.as_ref()
-    }
-
-    /// Removes and returns the newest token that the server issued.
-    pub(super) const fn take_resume(&mut self) -> Option<ConnectToken> {
-        self.resume.take()
-    }
-
-    /// Keeps the newest token that the server issued.
-    pub(super) fn keep_resume(&mut self, token: ConnectToken) {
-        self.resume = Some(token);
     }
 
     /// Keeps the options of a channel for later connections.
@@ -212,22 +142,25 @@ impl ReconnectState {
         self.redirected = None;
     }
 
-    /// Returns what follows when the next attempt cannot start.
-    pub(super) fn give_up(&mut self, error: ConnectError) -> NextStep {
+    /// Returns the last event of the session, whose next attempt cannot start.
+    pub(super) fn give_up(&mut self, peer: PeerId, error: ConnectError) -> Event {
         match (self.ended.take(), self.closed.take()) {
             // The application has closed the session during an attempt after a connection. The reason is its own
             // close, and not a failed attempt.
             (Some(_), Some((application_code, text))) if error == ConnectError::Closed => {
                 let reason = CloseReason::Local { code: CloseCode::Application, application_code };
-                NextStep::Over(Box::new(Closed::new(reason, text)))
+                Event::disconnected(peer, Closed::new(reason, text))
             }
-            (Some(closed), _) => NextStep::Over(Box::new(Closed { reconnect_error: Some(error), ..*closed })),
-            (None, _) => NextStep::Failed(error),
+            (Some(closed), _) => {
+                Event::disconnected(peer, Closed { reconnect_error: Some(error), ..*closed })
+            }
+            (None, _) => Event::ConnectFailed { peer, error },
         }
     }
 
-    /// Decides what follows the end of a connection or an attempt.
-    pub(super) fn on_end(&mut self, now: Moment, end: ReconnectReason) -> NextStep {
+    /// Decides what follows the end of a connection or an attempt: [`Event::Reconnecting`] if it is another attempt, or else the last
+    /// event of the session.
+    pub(super) fn on_end(&mut self, now: Moment, peer: PeerId, end: ReconnectReason) -> Event {
         match end {
             ReconnectReason::Ended(closed) => {
                 // A short connection does not reset the delay. Otherwise, a client would connect in a tight loop to a
@@ -238,13 +171,13 @@ impl ReconnectState {
                 }
                 self.ended = Some(closed.clone());
                 let next = should_reconnect(closed.reason).then(|| self.next(now, Duration::ZERO)).flatten();
-                let Some((attempt, delay)) = next else { return NextStep::Over(closed) };
-                NextStep::Again { reason: ReconnectReason::Ended(closed), attempt, delay }
+                let Some((attempt, delay)) = next else { return Event::Disconnected { peer, closed } };
+                Event::Reconnecting { peer, reason: ReconnectReason::Ended(closed), attempt, delay }
             }
             ReconnectReason::Failed(error) => {
                 let next = self.after(now, &error).and_then(|least| self.next(now, least));
-                let Some((attempt, delay)) = next else { return self.give_up(error) };
-                NextStep::Again { reason: ReconnectReason::Failed(error), attempt, delay }
+                let Some((attempt, delay)) = next else { return self.give_up(peer, error) };
+                Event::Reconnecting { peer, reason: ReconnectReason::Failed(error), attempt, delay }
             }
         }
     }
@@ -297,7 +230,7 @@ impl ReconnectState {
         let doubled = FIRST_WAIT.saturating_mul(1 << self.attempt.min(16));
         // The delay is added to the wait of a full server, because all refused clients may have received the same
         // wait.
-        let wait = least.saturating_add(self.jitter.up_to(doubled.min(WAIT_MAX)));
+        let wait = least.saturating_add(self.random.duration(doubled.min(WAIT_MAX)));
         if now.after(wait) > self.give_up_at {
             return None;
         }

@@ -10,13 +10,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{ChannelId, ChannelOptions, ConnectError, IssuedToken, Moment, PeerId, Placement};
+use drumfire_proto::{ConnectError, IssuedToken, Moment, PeerId, Placement};
 
 use super::core::Core;
-use super::reconnect::{Jitter, NextStep, ReconnectState};
+use super::reconnect::{ReconnectState, last_event};
 use super::send_edge::SendEdge;
 use crate::base::address::check_server;
 use crate::base::peer_map::PeerMap;
+use crate::conditioner::Random;
 use crate::config::client::{ClientConfig, Reconnect};
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
@@ -29,7 +30,7 @@ pub(crate) struct Sessions {
     /// Whether the socket is bound to an IPv6 address. IPv4 addresses are mapped to IPv6 then, as the socket reports them.
     is_ipv6: bool,
     policy: Reconnect,
-    jitter: Jitter,
+    random: Random,
     sessions: PeerMap<Session>,
     /// The resume token of the session that ended last. A client with one connection is asked for it after the end.
     ended: Option<(PeerId, ConnectToken)>,
@@ -49,17 +50,19 @@ pub(super) struct NewAttempt {
 struct Session {
     server: SocketAddr,
     key: ServerPublicKey,
+    /// The newest token that the server issued to earlier connections of the session.
+    resume: Option<ConnectToken>,
     /// `None` if the client does not reconnect.
     reconnect: Option<Box<ReconnectState>>,
 }
 
 impl Sessions {
-    pub(crate) fn new(config: &ClientConfig, is_ipv6: bool, jitter: Jitter) -> Self {
+    pub(crate) fn new(config: &ClientConfig, is_ipv6: bool, random: Random) -> Self {
         Self {
             protocol_id: config.protocol_id,
             is_ipv6,
             policy: config.reconnect,
-            jitter,
+            random,
             sessions: PeerMap::default(),
             ended: None,
             new_attempt: None,
@@ -67,32 +70,14 @@ impl Sessions {
     }
 
     fn begin(&mut self, now: Moment, peer: PeerId, options: &ConnectOptions) {
-        let reconnect = ReconnectState::new(self.policy, now, options, &mut self.jitter);
-        self.sessions.insert(peer, Session { server: options.server, key: options.key, reconnect });
+        let reconnect = ReconnectState::new(self.policy, now, options, &mut self.random);
+        self.sessions
+            .insert(peer, Session { server: options.server, key: options.key, resume: None, reconnect });
     }
 
-    fn reconnect(&mut self, peer: PeerId) -> Option<&mut ReconnectState> {
+    /// Returns the state of a session that reconnects.
+    pub(super) fn reconnect(&mut self, peer: PeerId) -> Option<&mut ReconnectState> {
         self.sessions.get_mut(peer)?.reconnect.as_deref_mut()
-    }
-
-    /// Keeps the options of a channel for later connections of a client that reconnects.
-    pub(super) fn keep_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
-        if let Some(reconnect) = self.reconnect(peer) {
-            reconnect.keep_options(channel, options);
-        }
-    }
-
-    /// Records that the application closes the session, so that no further attempt follows.
-    pub(super) fn on_close(&mut self, peer: PeerId, code: u32, text: &[u8]) {
-        if let Some(reconnect) = self.reconnect(peer) {
-            reconnect.on_close(code, text);
-        }
-    }
-
-    pub(super) fn on_connected(&mut self, now: Moment, peer: PeerId) {
-        if let Some(reconnect) = self.reconnect(peer) {
-            reconnect.on_connected(now);
-        }
     }
 
     /// Creates the token of a session from the parts that the server issued.
@@ -105,48 +90,32 @@ impl Sessions {
     /// Returns the newest token of a session without a connection.
     fn kept_token(&self, peer: PeerId) -> Option<&ConnectToken> {
         if let Some(session) = self.sessions.get(peer) {
-            return session.reconnect.as_ref()?.resume();
+            return session.resume.as_ref();
         }
         self.ended.as_ref().filter(|(ended, _)| *ended == peer).map(|(_, token)| token)
     }
 
-    /// Decides what follows the end of a connection or an attempt. `token` is the newest resume token of the connection.
+    /// Returns the event that follows the end of a connection or an attempt. `token` is the newest resume token of the connection.
     fn on_end(
         &mut self,
         now: Moment,
         peer: PeerId,
         token: Option<ConnectToken>,
         end: ReconnectReason,
-    ) -> NextStep {
-        let Some(session) = self.sessions.get_mut(peer) else { return NextStep::without_reconnect(end) };
+    ) -> Event {
+        let Some(session) = self.sessions.get_mut(peer) else { return last_event(peer, end) };
+        // The endpoint drops the token when the next attempt starts, so the session keeps it.
+        session.resume = token.or_else(|| session.resume.take());
         match &mut session.reconnect {
-            Some(reconnect) => {
-                // The endpoint drops the token when the next attempt starts, so the session keeps it.
-                if let Some(token) = token {
-                    reconnect.keep_resume(token);
-                }
-                reconnect.on_end(now, end)
-            }
-            None => {
-                self.ended = token.map(|token| (peer, token));
-                NextStep::without_reconnect(end)
-            }
-        }
-    }
-
-    /// Ends a session, whose next attempt cannot start.
-    pub(super) fn give_up(&mut self, peer: PeerId, error: ConnectError) -> NextStep {
-        match self.reconnect(peer) {
-            Some(reconnect) => reconnect.give_up(error),
-            None => NextStep::Failed(error),
+            Some(reconnect) => reconnect.on_end(now, peer, end),
+            None => last_event(peer, end),
         }
     }
 
     /// Removes a session that is over.
     fn remove(&mut self, peer: PeerId) {
         // The token outlives the session, because the application can ask for it after the last event.
-        let session = self.sessions.remove(peer);
-        if let Some(token) = session.and_then(|session| session.reconnect?.take_resume()) {
+        if let Some(token) = self.sessions.remove(peer).and_then(|session| session.resume) {
             self.ended = Some((peer, token));
         }
     }
@@ -179,6 +148,11 @@ impl<P: Placement> Core<P> {
         edge
     }
 
+    /// Returns the state of a session of a client that reconnects.
+    pub(super) fn reconnect_state(&mut self, peer: PeerId) -> Option<&mut ReconnectState> {
+        self.sessions.as_mut()?.reconnect(peer)
+    }
+
     /// Whether another attempt follows the end of a peer's connection, as far as is known.
     pub(super) fn connects_again(&self, peer: PeerId) -> bool {
         let session = self.sessions.as_ref().and_then(|sessions| sessions.sessions.get(peer));
@@ -201,15 +175,15 @@ impl<P: Placement> Core<P> {
         // The token is read before the next attempt starts, because the endpoint drops it then.
         let (now, token) = (self.now.monotonic, self.issued_token(peer));
         let Some(sessions) = &mut self.sessions else {
-            return (NextStep::without_reconnect(end).event(peer), None);
+            return (last_event(peer, end), None);
         };
-        let mut step = sessions.on_end(now, peer, token, end);
+        let mut event = sessions.on_end(now, peer, token, end);
         // The attempt starts now, and the endpoint sends its first packet after the delay. So the delay needs no
         // timer here.
-        if let NextStep::Again { delay, .. } = step {
+        if let Event::Reconnecting { delay, .. } = event {
             match self.connect_again(peer, delay) {
-                Ok(edge) => return (step.event(peer), edge),
-                Err(gave_up) => step = gave_up,
+                Ok(edge) => return (event, edge),
+                Err(last) => event = last,
             }
         }
         if let Some(sessions) = &mut self.sessions {
@@ -217,19 +191,19 @@ impl<P: Placement> Core<P> {
         }
         // The endpoint has reserved the id for further attempts (`ConnectRequest::keeps_id`).
         self.endpoint.forget_peer(peer);
-        (step.event(peer), None)
+        (event, None)
     }
 
-    /// Starts another attempt of a session after `delay`. Returns what follows if it cannot.
-    fn connect_again(&mut self, peer: PeerId, delay: Duration) -> Result<Option<Arc<SendEdge>>, NextStep> {
-        let closed = NextStep::Failed(ConnectError::Closed);
+    /// Starts another attempt of a session after `delay`. Returns the last event of the session if it cannot.
+    fn connect_again(&mut self, peer: PeerId, delay: Duration) -> Result<Option<Arc<SendEdge>>, Event> {
+        let closed = Event::ConnectFailed { peer, error: ConnectError::Closed };
         let Some(sessions) = &mut self.sessions else { return Err(closed) };
         let is_ipv6 = sessions.is_ipv6;
         let Some(session) = sessions.sessions.get_mut(peer) else { return Err(closed) };
         let Some(reconnect) = &mut session.reconnect else { return Err(closed) };
-        let options = reconnect.options_of_attempt();
+        let options = reconnect.options_of_attempt(session.resume.as_ref());
         if let Err(error) = self.endpoint.connect_again(self.now, peer, &options.request(delay, is_ipv6)) {
-            return Err(reconnect.give_up(error));
+            return Err(reconnect.give_up(peer, error));
         }
         // A connected socket leads to one address. `Worker::follow_attempt` replaces it before the attempt sends.
         let is_redirected = session.server != options.server;

@@ -25,7 +25,7 @@ const RATE_TIME_MIN: Duration = Duration::from_millis(500);
 const WAITING_MAX: usize = 64;
 
 /// The surveys of one worker.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Surveys {
     /// The surveys in the order of their requests. The first one is in progress.
     waiting: VecDeque<Running>,
@@ -58,12 +58,6 @@ struct EarlierCounts {
     bytes_received: u64,
     /// The bytes sent and received per second at `at`. `None` after the first survey of the connection.
     rates: Option<(u64, u64)>,
-}
-
-impl Default for Surveys {
-    fn default() -> Self {
-        Self { waiting: VecDeque::new(), counted: PeerMap::default(), forgotten_at: Moment::ORIGIN }
-    }
 }
 
 impl Surveys {

@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender as Outbox;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use drumfire_socket::{Fault, KernelGrants, Parker, Poller, SendBatch, SendMode, Sender, Socket};
+use drumfire_socket::{Fault, Parker, Poller, SendBatch, SendMode, Sender, Socket, SocketGrants};
 
 use super::client::{SocketBuffers, flush};
 use super::flow::Flow;
@@ -192,7 +192,7 @@ impl SenderThread {
         (finished, threads): &mut (Finished, Vec<ThreadReport>),
         sent_per_flow: &[(u32, u64)],
         sender: &Sender,
-        granted: Option<KernelGrants>,
+        granted: Option<SocketGrants>,
         (elapsed_ns, cpu): (u64, Option<ThreadSample>),
     ) {
         let sent = sent_per_flow.iter().map(|(_, sent)| sent).sum();

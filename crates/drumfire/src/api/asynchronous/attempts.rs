@@ -1,4 +1,4 @@
-//! The requests to a client's thread that are not worker commands: to connect, and to return a resume token.
+//! The requests to a client's thread to connect, which the connection limit can refuse.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,7 +9,6 @@ use super::connection::Connection;
 use crate::base::error::Error;
 use crate::base::sync::{Mutex, lock};
 use crate::config::connect::ConnectOptions;
-use crate::credentials::connect_token::ConnectToken;
 
 /// The maximum number of requests in the queue.
 const REQUESTS_MAX: usize = 65_536;
@@ -17,22 +16,14 @@ const REQUESTS_MAX: usize = 65_536;
 /// The sender of the result of a connect.
 pub(super) type ConnectSender = oneshot::Sender<Result<Connection, Error>>;
 
-/// A request to a client's thread.
-pub(super) enum DriverRequest {
-    /// Starts an attempt to connect.
-    Connect { options: Box<ConnectOptions>, answer: ConnectSender },
-    /// Requests a token to resume the session of `peer`. The result is `None` if there is no token.
-    Resume { peer: PeerId, answer: oneshot::Sender<Option<ConnectToken>> },
-}
-
 /// The requests that the thread has not taken, and the senders of the results of connects in progress.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Attempts(Mutex<AttemptsState>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct AttemptsState {
     /// The requests that the thread has not taken, oldest first. At most [`REQUESTS_MAX`].
-    requests: VecDeque<DriverRequest>,
+    requests: VecDeque<(ConnectOptions, ConnectSender)>,
     /// The attempts without a result. The connection limit of the endpoint bounds their number.
     in_progress: HashMap<PeerId, ConnectSender>,
     /// Whether a future of an attempt may have been dropped.
@@ -43,17 +34,17 @@ struct AttemptsState {
 
 impl Attempts {
     /// Queues a request. The caller must wake the thread. Returns false if there are too many, or if the thread has ended.
-    pub(super) fn push_request(&self, request: DriverRequest) -> bool {
+    pub(super) fn push_request(&self, options: ConnectOptions, answer: ConnectSender) -> bool {
         let mut state = lock(&self.0);
         let has_room = !state.is_over && state.requests.len() < REQUESTS_MAX;
         if has_room {
-            state.requests.push_back(request);
+            state.requests.push_back((options, answer));
         }
         has_room
     }
 
     /// Removes the oldest request from the queue.
-    pub(super) fn next_request(&self) -> Option<DriverRequest> {
+    pub(super) fn next_request(&self) -> Option<(ConnectOptions, ConnectSender)> {
         lock(&self.0).requests.pop_front()
     }
 
@@ -94,7 +85,7 @@ impl Attempts {
     }
 
     /// Drops all requests and attempts, because the client has shut down or its thread has ended. Their futures complete with
-    /// [`ConnectError::Closed`], or without a token.
+    /// [`ConnectError::Closed`].
     pub(super) fn end(&self) {
         let mut state = lock(&self.0);
         state.is_over = true;
@@ -102,11 +93,5 @@ impl Attempts {
         drop(state);
         // Dropping a sender wakes a task, which may take the lock, so the lock is free by now.
         drop(dropped);
-    }
-}
-
-impl std::fmt::Debug for Attempts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Attempts").finish_non_exhaustive()
     }
 }

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::connection::Connection;
+use drumfire_socket::SocketGrants;
+
+use super::connection::{ClientThread as _, Connection};
 use super::driver::ClientDriver;
 use crate::base::error::Error;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
-use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 
 /// A client for tasks, with one connection or several: see [`ClientConfig::connections`]. One thread does the I/O of all connections.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, ChannelOptions, Message, PeerId, PeerStats, SendError};
-use tokio::sync::oneshot;
 
 use super::inbox::InboxPoll;
 use super::receipt::Receipt;
 use super::shared::Shared;
 use crate::base::error::Error;
 use crate::credentials::connect_token::ConnectToken;
+use crate::engine::invalidate;
 use crate::message::event::{Closed, Event, PeerInfo};
+use crate::worker::command::{Command, Query};
 
 /// A connection of a server or a client. All methods take `&self` and can be called from any number of tasks. Clones are handles of
 /// the same connection.
@@ -72,9 +73,6 @@ pub struct Connection {
 /// The thread that does the I/O of a client's connection. A trait breaks the circle of modules: the thread creates connections, and a
 /// connection holds its thread.
 pub(super) trait ClientThread: Debug + Send + Sync {
-    /// Requests the newest resume token of a connection. Returns `None` when the thread has ended or has too many requests.
-    fn request_resume_token(&self, peer: PeerId) -> Option<oneshot::Receiver<Option<ConnectToken>>>;
-
     /// Changes the simulated links of the socket.
     fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error>;
 }
@@ -85,7 +83,7 @@ struct Handle(Arc<Shared>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.close(0, "");
+        self.0.act(Command::close(self.0.peer, 0, ""));
     }
 }
 
@@ -217,7 +215,7 @@ impl Connection {
     /// [`SendError`], except `Full` and `UnknownPeer`. The message was not accepted. `Closed`: the connection has ended or is closing.
     /// `NotConnected`: the client is reconnecting.
     pub async fn send(&self, message: Message) -> Result<(), SendError> {
-        self.shared().send(message).await
+        self.shared().send(message, false).await.map(drop)
     }
 
     /// Sends a message as [`Connection::send`] does, and returns a receipt that resolves to its outcome.
@@ -245,7 +243,7 @@ impl Connection {
     ///
     /// As [`Connection::send`].
     pub async fn send_with_receipt(&self, message: Message) -> Result<Receipt, SendError> {
-        self.shared().send_with_receipt(message).await
+        self.shared().send(message, true).await?.ok_or(SendError::Closed)
     }
 
     /// Sends a message if there is room for it, and no task with the same priority waits for room.
@@ -280,13 +278,13 @@ impl Connection {
 
     /// Sets how the messages of a channel are sent from now on. Does nothing once the connection is over.
     pub fn set_channel_options(&self, channel: ChannelId, options: ChannelOptions) {
-        self.shared().set_channel_options(channel, options);
+        self.shared().act(Command::Options { peer: self.peer(), channel, options });
     }
 
     /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, as
     /// [`Server::forget_key`](crate::Server::forget_key) does.
     pub fn forget_key(&self, channel: ChannelId, key: u64) {
-        self.shared().forget_key(channel, key);
+        self.shared().act(Command::Forget { peer: self.peer(), channel, key });
     }
 
     /// Returns the statistics of the connection and its path.
@@ -325,8 +323,8 @@ impl Connection {
     ///
     /// Cancel-safe.
     pub async fn resume_token(&self) -> Option<ConnectToken> {
-        let receiver = self.thread.as_ref()?.request_resume_token(self.peer())?;
-        receiver.await.ok().flatten()
+        let query = |part| Query::ResumeToken { peer: self.peer(), part };
+        self.shared().queues.link.request(None, |part| Command::Query(Box::new(query(part)))).await
     }
 
     /// Ends all sessions over the socket of this connection, because a copy of this process may exist: see
@@ -340,7 +338,7 @@ impl Connection {
     ///
     /// [`Error::Entropy`] if the system has no randomness. Nothing has changed, and this copy must not continue.
     pub fn invalidate_keys(&self) -> Result<(), Error> {
-        self.shared().invalidate_keys()
+        invalidate::request_and_wait(&self.shared().queues.link)
     }
 
     /// Changes the simulated links of the socket of this connection in both directions, for datagrams that are sent from now on.
@@ -361,7 +359,7 @@ impl Connection {
     /// wait are sent once, as far as congestion control allows, and are not retransmitted. [`Connection::recv`] returns [`Closed`] after
     /// the messages that arrived. Does nothing once the connection is over.
     pub fn close(&self, code: u32, text: &str) {
-        self.shared().close(code, text);
+        self.shared().act(Command::close(self.peer(), code, text));
     }
 
     /// Waits for the end of the connection, and returns its reason. Messages that were not taken stay available.

@@ -4,22 +4,20 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use drumfire_proto::{CloseCode, ConnectError, PeerId, SingleWorker};
+use drumfire_proto::{CloseCode, ConnectError, SingleWorker};
+use drumfire_socket::SocketGrants;
 use tokio::sync::oneshot;
 
-use super::attempts::{Attempts, DriverRequest};
+use super::attempts::{Attempts, ConnectSender};
 use super::connection::{ClientThread, Connection};
 use super::sink::{AcceptTarget, TaskSink};
 use super::task_queues::TaskQueues;
 use crate::base::error::Error;
-use crate::base::sync::{Mutex, Pending, WakeFlag, lock};
+use crate::base::sync::{Mutex, WakeFlag, lock};
 use crate::base::wake::Wake;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
-use crate::credentials::connect_token::ConnectToken;
-use crate::engine::inline::single_link;
 use crate::engine::{inline, invalidate};
-use crate::observe::grants::SocketGrants;
 use crate::observe::stats::WorkerStats;
 use crate::worker::actions::Actions as _;
 use crate::worker::channel::WorkerChannel;
@@ -28,6 +26,7 @@ use crate::worker::live_links;
 use crate::worker::pass::Worker;
 
 /// A handle of the thread, which all connections over its socket hold.
+#[derive(Debug)]
 pub(super) struct ClientDriver {
     link: Arc<WorkerChannel>,
     attempts: Arc<Attempts>,
@@ -42,13 +41,13 @@ pub(super) struct ClientDriver {
 impl ClientDriver {
     /// Creates a socket, and starts its thread.
     pub(super) fn start(config: ClientConfig) -> Result<Arc<Self>, Error> {
-        let (link, ring) = single_link()?;
+        let link = Arc::new(WorkerChannel::new(Arc::default()));
         link.observe();
         let (attempts, end) = (Arc::new(Attempts::default()), Arc::new(WakeFlag::default()));
         let queues = Arc::new(TaskQueues::new(&link, config.receive_memory_bytes));
         let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
         let has_links = config.conditioner.is_some();
-        let (worker, granted) = inline::worker(config, Box::new(sink), &link, ring)?;
+        let (worker, granted) = inline::worker(config, Box::new(sink), &link)?;
         let run =
             DriverLoop { worker: Box::new(worker), attempts: Arc::clone(&attempts), end: Arc::clone(&end) };
         let thread = std::thread::Builder::new().name("drumfire-client".into());
@@ -59,8 +58,7 @@ impl ClientDriver {
     /// Connects, and returns when the connection is established.
     pub(super) async fn connect(self: &Arc<Self>, options: ConnectOptions) -> Result<Connection, Error> {
         let (answer, receiver) = oneshot::channel();
-        let request = DriverRequest::Connect { options: Box::new(options), answer };
-        if !self.attempts.push_request(request) {
+        if !self.attempts.push_request(options, answer) {
             return Err(ConnectError::TooManyConnections.into());
         }
         self.link.notify_worker();
@@ -77,15 +75,8 @@ impl ClientDriver {
 
     /// Replaces the socket, and waits until the thread has done so.
     pub(super) fn rebind(&self) -> Result<(), Error> {
-        let (mut pending, parts) = Pending::new(Ok(()), 1);
-        parts.into_iter().for_each(|part| self.link.send_command(Command::Rebind(part)));
         // The wait has no limit, and a worker that ends completes its part.
-        pending.wait(Duration::MAX).unwrap_or(Ok(()))
-    }
-
-    /// Changes the simulated links of the socket.
-    pub(super) fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error> {
-        live_links::request_change(std::slice::from_ref(&self.link), self.has_links, config)
+        self.link.request(Ok(()), Command::Rebind).wait(Duration::MAX).unwrap_or(Ok(()))
     }
 
     pub(super) fn stats(&self) -> WorkerStats {
@@ -118,17 +109,8 @@ impl Drop for PendingConnect<'_> {
 }
 
 impl ClientThread for ClientDriver {
-    fn request_resume_token(&self, peer: PeerId) -> Option<oneshot::Receiver<Option<ConnectToken>>> {
-        let (answer, receiver) = oneshot::channel();
-        if !self.attempts.push_request(DriverRequest::Resume { peer, answer }) {
-            return None;
-        }
-        self.link.notify_worker();
-        Some(receiver)
-    }
-
     fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error> {
-        Self::set_conditioner(self, config)
+        live_links::request_change(std::slice::from_ref(&self.link), self.has_links, config)
     }
 }
 
@@ -142,12 +124,6 @@ impl Drop for ClientDriver {
             // A thread that panicked has ended too.
             let _ = thread.join();
         }
-    }
-}
-
-impl std::fmt::Debug for ClientDriver {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClientDriver").finish_non_exhaustive()
     }
 }
 
@@ -170,10 +146,10 @@ impl DriverLoop {
 
     /// Carries out all requests. They are taken after the commands of a pass, so that a later request wakes the thread again.
     fn take_requests(&mut self) {
-        while let Some(request) = self.attempts.next_request() {
+        while let Some((options, answer)) = self.attempts.next_request() {
             // An attempt that was canceled before this request no longer counts as a connection, so that the request can use its place.
             self.end_canceled();
-            self.carry_out(request);
+            self.connect(&options, answer);
         }
         self.end_canceled();
     }
@@ -186,28 +162,19 @@ impl DriverLoop {
         }
     }
 
-    fn carry_out(&mut self, request: DriverRequest) {
-        match request {
-            DriverRequest::Connect { options, answer } => {
-                // The caller has dropped its future.
-                if answer.is_closed() {
-                    return;
-                }
-                // The task may have closed a connection after the commands were taken. That connection no longer counts either.
+    /// Starts an attempt to connect, unless the caller has dropped its future.
+    fn connect(&mut self, options: &ConnectOptions, answer: ConnectSender) {
+        if answer.is_closed() {
+            return;
+        }
+        // The task may have closed a connection after the commands were taken. That connection no longer counts either.
+        self.worker.flush();
+        match self.worker.connect(options) {
+            Ok(peer) => {
+                self.attempts.begin(peer, answer);
                 self.worker.flush();
-                match self.worker.connect(&options) {
-                    Ok(peer) => {
-                        self.attempts.begin(peer, answer);
-                        self.worker.flush();
-                    }
-                    Err(error) => {
-                        let _ = answer.send(Err(error));
-                    }
-                }
             }
-            DriverRequest::Resume { peer, answer } => {
-                let _ = answer.send(self.worker.resume_token(peer));
-            }
+            Err(error) => _ = answer.send(Err(error)),
         }
     }
 }
@@ -232,11 +199,11 @@ mod tests {
         fn new(config: ClientConfig) -> Self {
             let address = "127.0.0.1:0".parse().unwrap();
             let server = ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Inline);
-            let (link, ring) = single_link().unwrap();
+            let link = Arc::new(WorkerChannel::new(Arc::default()));
             let attempts = Arc::new(Attempts::default());
             let queues = Arc::new(TaskQueues::new(&link, config.receive_memory_bytes));
             let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
-            let (worker, _) = inline::worker(config, Box::new(sink), &link, ring).unwrap();
+            let (worker, _) = inline::worker(config, Box::new(sink), &link).unwrap();
             let run = DriverLoop { worker: Box::new(worker), attempts, end: Arc::default() };
             Self { run, link, server: Server::bind(server).unwrap() }
         }
@@ -245,8 +212,7 @@ mod tests {
         fn request(&self) -> Answer {
             let (answer, receiver) = oneshot::channel();
             let to = (self.server.local_addr(), ServerKey::dev().public());
-            let options = Box::new(ConnectOptions::from(to));
-            assert!(self.run.attempts.push_request(DriverRequest::Connect { options, answer }));
+            assert!(self.run.attempts.push_request(ConnectOptions::from(to), answer));
             receiver
         }
 
@@ -290,8 +256,7 @@ mod tests {
         bench.server.poll(Duration::ZERO);
         // The close has arrived at the socket when the task replaces it.
         bench.run.worker.wait(Some(Duration::from_secs(10)));
-        let (_rebound, mut parts) = Pending::new(Ok(()), 1);
-        bench.link.send_command(Command::Rebind(parts.pop().unwrap()));
+        let _rebound = bench.link.request(Ok(()), Command::Rebind);
         bench.run.worker.work();
         let next = || connection.shared().take(false);
         assert!(matches!(next(), InboxPoll::Event(Event::PathChanged { .. })));

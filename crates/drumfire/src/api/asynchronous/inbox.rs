@@ -33,15 +33,13 @@ pub(super) struct Inbox {
     entries: VecDeque<Entry>,
     /// The payloads of the messages in `entries`, in the same order.
     bytes: VecDeque<u8>,
-    /// The number of `entries` that are not messages. At most [`NOTICES_MAX`].
-    notice_count: usize,
     /// The charges in bytes of messages that tasks have taken and whose memory is not returned yet.
     taken_bytes: usize,
     /// See [`Inbox::attempt`].
     attempt: u32,
     /// The number of messages, at the front of `entries`, of earlier connections. Their memory does not return.
     stale_count: usize,
-    /// The events of the [`Entry::Event`]s, in the same order.
+    /// The events of the [`Entry::Event`]s, in the same order. At most [`NOTICES_MAX`].
     events: VecDeque<Event>,
     /// The number of events taken since the inbox was last found empty or a task yielded.
     streak: u32,
@@ -56,14 +54,6 @@ enum Entry {
     Message {
         channel: ChannelId,
         bytes: usize,
-    },
-    Skipped {
-        channel: ChannelId,
-        count: u32,
-    },
-    Missed {
-        channel: ChannelId,
-        count: u32,
     },
     /// The first of [`Inbox::events`].
     Event,
@@ -89,35 +79,19 @@ impl Inbox {
         self.entries.push_back(Entry::Message { channel, bytes: payload.len() });
     }
 
-    /// Appends a notice of `count` messages that the peer gave up. Returns false if too many notices wait.
-    pub(super) fn push_skipped(&mut self, channel: ChannelId, count: u32) -> bool {
-        if let Some(Entry::Skipped { channel: last, count: sum }) = self.entries.back_mut()
-            && *last == channel
-        {
-            *sum = sum.saturating_add(count);
-            return true;
-        }
-        self.push_notice(Entry::Skipped { channel, count })
-    }
-
-    /// Appends a notice of `count` group messages that the peer misses. Returns false if too many notices wait.
-    pub(super) fn push_missed(&mut self, channel: ChannelId, count: u32) -> bool {
-        if let Some(Entry::Missed { channel: last, count: sum }) = self.entries.back_mut()
-            && *last == channel
-        {
-            *sum = sum.saturating_add(count);
-            return true;
-        }
-        self.push_notice(Entry::Missed { channel, count })
-    }
-
-    /// Appends an event of a client that reconnects. Returns false if too many notices wait.
+    /// Appends an event that is not a message. Returns false if too many wait.
     pub(super) fn push_event(&mut self, event: Event) -> bool {
-        let is_stored = self.push_notice(Entry::Event);
-        if is_stored {
+        if let (Some(Entry::Event), Some(last)) = (self.entries.back(), self.events.back_mut())
+            && add_count(last, &event)
+        {
+            return true;
+        }
+        let has_room = self.events.len() < NOTICES_MAX;
+        if has_room {
+            self.entries.push_back(Entry::Event);
             self.events.push_back(event);
         }
-        is_stored
+        has_room
     }
 
     /// Marks all messages as those of an earlier connection, because the client connects again, and appends `Reconnecting`. Returns false
@@ -136,15 +110,6 @@ impl Inbox {
     /// earlier connections.
     pub(super) const fn attempt(&self) -> u32 {
         self.attempt
-    }
-
-    fn push_notice(&mut self, notice: Entry) -> bool {
-        let has_room = self.notice_count < NOTICES_MAX;
-        if has_room {
-            self.notice_count += 1;
-            self.entries.push_back(notice);
-        }
-        has_room
     }
 
     /// Stores the flight record of a connection that ends.
@@ -196,21 +161,10 @@ impl Inbox {
                 }
                 Event::Message { peer, channel, payload: self.take_bytes(bytes, arena) }
             }
-            Some(Entry::Skipped { channel, count }) => {
-                self.notice_count -= 1;
-                Event::Skipped { peer, channel, count }
-            }
-            Some(Entry::Missed { channel, count }) => {
-                self.notice_count -= 1;
-                Event::Missed { peer, channel, count }
-            }
-            Some(Entry::Event) => {
-                self.notice_count -= 1;
-                match self.events.pop_front() {
-                    Some(event) => event,
-                    None => return InboxPoll::Empty,
-                }
-            }
+            Some(Entry::Event) => match self.events.pop_front() {
+                Some(event) => event,
+                None => return InboxPoll::Empty,
+            },
             None => return InboxPoll::Empty,
         };
         if self.entries.is_empty() {
@@ -253,6 +207,20 @@ impl Inbox {
     }
 }
 
+/// Adds the count of an event to that of the last one, if both are [`Event::Skipped`] or [`Event::Missed`] of one channel.
+fn add_count(last: &mut Event, event: &Event) -> bool {
+    match (last, event) {
+        (Event::Skipped { channel: last, count: sum, .. }, Event::Skipped { channel, count, .. })
+        | (Event::Missed { channel: last, count: sum, .. }, Event::Missed { channel, count, .. })
+            if last == channel =>
+        {
+            *sum = sum.saturating_add(*count);
+            true
+        }
+        _ => false,
+    }
+}
+
 /// Returns the receive memory that a message of this length takes, in bytes.
 const fn charge(payload_bytes: usize) -> usize {
     payload_bytes.saturating_add(ITEM_CHARGE_BYTES)
@@ -273,6 +241,14 @@ mod tests {
         inbox.take(peer(), |head, tail| [head, tail].concat().into(), false)
     }
 
+    fn push_skipped(inbox: &mut Inbox, channel: ChannelId, count: u32) -> bool {
+        inbox.push_event(Event::Skipped { peer: peer(), channel, count })
+    }
+
+    fn push_missed(inbox: &mut Inbox, channel: ChannelId, count: u32) -> bool {
+        inbox.push_event(Event::Missed { peer: peer(), channel, count })
+    }
+
     fn message(channel: u16, payload: &[u8]) -> InboxPoll {
         let payload = Bytes::copy_from_slice(payload);
         InboxPoll::Event(Event::Message { peer: peer(), channel: ChannelId(channel), payload })
@@ -283,9 +259,9 @@ mod tests {
         let mut inbox = Inbox::default();
         let closed = Closed::new(CloseReason::IdleTimeout, Bytes::new());
         inbox.push(ChannelId(1), b"one");
-        assert!(inbox.push_skipped(ChannelId(1), 2) && inbox.push_skipped(ChannelId(1), 3));
+        assert!(push_skipped(&mut inbox, ChannelId(1), 2) && push_skipped(&mut inbox, ChannelId(1), 3));
         inbox.push(ChannelId(2), b"");
-        assert!(inbox.push_missed(ChannelId(2), 1) && inbox.push_skipped(ChannelId(2), 1));
+        assert!(push_missed(&mut inbox, ChannelId(2), 1) && push_skipped(&mut inbox, ChannelId(2), 1));
         inbox.end(closed.clone());
         inbox.end(Closed::new(CloseReason::KeyLimit, Bytes::new()));
         assert_eq!(take(&mut inbox), message(1, b"one"));
@@ -316,13 +292,13 @@ mod tests {
     fn notices_are_limited_and_messages_are_not() {
         let mut inbox = Inbox::default();
         for number in 0..NOTICES_MAX {
-            assert!(inbox.push_skipped(ChannelId(u16::try_from(number % 2).unwrap()), 1), "{number}");
+            assert!(push_skipped(&mut inbox, ChannelId(u16::try_from(number % 2).unwrap()), 1), "{number}");
         }
-        assert!(!inbox.push_missed(ChannelId(1), 1));
+        assert!(!push_missed(&mut inbox, ChannelId(1), 1));
         inbox.push(ChannelId(7), b"message");
-        assert!(!inbox.push_skipped(ChannelId(1), 1));
+        assert!(!push_skipped(&mut inbox, ChannelId(1), 1));
         take(&mut inbox);
-        assert!(inbox.push_skipped(ChannelId(1), 1), "a notice was taken, so there is room");
+        assert!(push_skipped(&mut inbox, ChannelId(1), 1), "a notice was taken, so there is room");
     }
 
     #[test]

@@ -150,13 +150,13 @@ fn interleavings_of_join_and_leave_reach_the_worker_in_their_order() {
     check(move || {
         let shared = connection(peer);
         let of_other = Arc::clone(&shared);
-        let other = thread::spawn(move || of_other.leave(group));
+        let other = thread::spawn(move || of_other.act(Command::Leave { peer, group }));
         assert!(shared.join(group));
         other.join().unwrap();
         let mut commands = VecDeque::new();
         shared.queues.link.take_commands(&mut commands);
         // If the other task left first, it was no member and sent no command.
-        shared.leave(group);
+        shared.act(Command::Leave { peer, group });
         shared.queues.link.take_commands(&mut commands);
         let commands = commands.make_contiguous();
         assert!(matches!(commands, [Command::Join { .. }, Command::Leave { .. }]), "{commands:?}");

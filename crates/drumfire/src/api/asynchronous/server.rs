@@ -18,7 +18,7 @@ use crate::engine::threads::ThreadPool;
 use crate::engine::threads::pool::Pool;
 use crate::message::group::{Audience, GroupId};
 use crate::worker::channel::WorkerChannel;
-use crate::worker::command::Broadcast;
+use crate::worker::command::{Broadcast, Command};
 use crate::worker::sink::Sink;
 
 /// A UDP server for game clients, for tasks of any executor.
@@ -164,7 +164,7 @@ impl Server {
     /// Removes the peer of a connection from a group. Does nothing if the peer is not a member.
     pub fn leave(&self, connection: &Connection, group: GroupId) {
         if self.is_ours(connection) {
-            connection.shared().leave(group);
+            connection.shared().act(Command::Leave { peer: connection.peer(), group });
         }
     }
 

@@ -8,16 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
-use drumfire_proto::{ChannelId, ChannelOptions, Message, Outcome, PeerId, PeerStats, ReceiptId, SendError};
+use drumfire_proto::{Message, Outcome, PeerId, PeerStats, ReceiptId, SendError};
 use tokio::sync::oneshot;
 
 use super::inbox::{Inbox, InboxPoll};
 use super::receipt::Receipt;
 use super::senders::{QueuePosition, Senders};
 use super::task_queues::{MemoryCredit, TaskQueues};
-use crate::base::error::Error;
 use crate::base::sync::{AsyncNotify, AtomicBool, Mutex, MutexGuard, OnceLock, lock};
-use crate::engine::invalidate;
 use crate::engine::peer_state::PeerState;
 use crate::message::event::{Closed, Event, PeerInfo};
 use crate::message::group::GroupId;
@@ -137,28 +135,21 @@ impl Shared {
         self.end.until(|| lock(&self.inbox).closed().cloned()).await
     }
 
-    pub(super) async fn send(&self, message: Message) -> Result<(), SendError> {
-        self.send_draft(Draft { message, wants_receipt: false }).await.map(drop)
-    }
-
-    pub(super) async fn send_with_receipt(&self, message: Message) -> Result<Receipt, SendError> {
-        let receipt = self.send_draft(Draft { message, wants_receipt: true }).await?;
-        receipt.ok_or(SendError::Closed)
-    }
-
-    async fn send_draft(&self, mut draft: Draft) -> Result<Option<Receipt>, SendError> {
-        let position = self.position(&draft.message);
+    /// Sends a message, and waits while there is no room for it. Returns a receipt if the caller wants one.
+    pub(super) async fn send(
+        &self,
+        mut message: Message,
+        wants_receipt: bool,
+    ) -> Result<Option<Receipt>, SendError> {
+        let position = self.position(&message);
         // A message must not overtake earlier messages that wait in the same queue.
         if !self.has_waiting_task(position)
-            && let Poll::Ready(answer) = self.offer(&mut draft)
+            && let Some(answer) = self.offer(&mut message, wants_receipt)
         {
             return answer;
         }
-        let (payload_bytes, options) = (draft.message.payload.len(), draft.message.options);
-        let offer = || match self.offer(&mut draft) {
-            Poll::Ready(answer) => Some(answer),
-            Poll::Pending => None,
-        };
+        let (payload_bytes, options) = (message.payload.len(), message.options);
+        let offer = || self.offer(&mut message, wants_receipt);
         let register = || {
             let sending = lock(&self.sending);
             sending.state.account.edge.set_waker(Waker::from(Arc::clone(self.senders())));
@@ -167,38 +158,38 @@ impl Shared {
         self.senders().wait(position, register, offer).await
     }
 
-    pub(super) fn try_send(&self, message: Message) -> Result<(), SendError> {
+    pub(super) fn try_send(&self, mut message: Message) -> Result<(), SendError> {
         if self.has_waiting_task(self.position(&message)) && !lock(&self.sending).state.account.is_closed() {
             return Err(SendError::Full);
         }
-        match self.offer(&mut Draft { message, wants_receipt: false }) {
-            Poll::Ready(answer) => answer.map(drop),
-            Poll::Pending => Err(SendError::Full),
-        }
+        self.offer(&mut message, false).unwrap_or(Err(SendError::Full)).map(drop)
     }
 
-    /// Passes a message to the worker and moves its payload out of the draft. Returns `Pending` if there is no room.
-    fn offer(&self, draft: &mut Draft) -> Poll<Result<Option<Receipt>, SendError>> {
-        let Message { channel, payload, options, .. } = &draft.message;
-        let (channel, options) = (*channel, *options);
+    /// Passes a message to the worker and moves its payload there. Returns `None` if there is no room.
+    fn offer(
+        &self,
+        message: &mut Message,
+        wants_receipt: bool,
+    ) -> Option<Result<Option<Receipt>, SendError>> {
+        let Message { channel, options, .. } = *message;
         let mut sending = lock(&self.sending);
-        match sending.state.admit(channel, payload.len(), &options) {
+        match sending.state.admit(channel, message.payload.len(), &options) {
             Ok(()) => {}
-            Err(SendError::Full) => return Poll::Pending,
-            Err(error) => return Poll::Ready(Err(error)),
+            Err(SendError::Full) => return None,
+            Err(error) => return Some(Err(error)),
         }
-        let receipt = draft.wants_receipt.then(|| sending.new_receipt());
+        let receipt = wants_receipt.then(|| sending.new_receipt());
         let answer = receipt.map(|receipt| {
             let (answer, receiver) = oneshot::channel();
             sending.receipts.insert(receipt, answer);
             Receipt::new(receiver)
         });
-        let message = Message::new(channel, std::mem::take(&mut draft.message.payload), options);
+        let message = Message::new(channel, std::mem::take(&mut message.payload), options);
         // The command is sent under the lock, which `on_reconnecting` takes too. The worker therefore receives the message before the next
         // connection is established, and drops it together with the connection for which it was admitted.
         self.command(Command::Send { peer: self.peer, message, receipt });
         drop(sending);
-        Poll::Ready(Ok(answer))
+        Some(Ok(answer))
     }
 
     fn position(&self, message: &Message) -> QueuePosition {
@@ -242,15 +233,14 @@ impl Shared {
         true
     }
 
-    pub(super) fn set_channel_options(&self, channel: ChannelId, options: ChannelOptions) {
+    /// Passes a command about the peer to the worker. Does nothing if the connection is over, or the command has no effect.
+    pub(super) fn act(&self, command: Command) {
         let mut sending = lock(&self.sending);
-        sending.state.set_when_full(channel, options.when_full);
-        // The command is sent under the lock, so that the worker applies the options of several tasks in the order of this state.
-        self.command_if_open(Command::Options { peer: self.peer, channel, options });
-    }
-
-    pub(super) fn forget_key(&self, channel: ChannelId, key: u64) {
-        self.command_if_open(Command::Forget { peer: self.peer, channel, key });
+        if !self.is_over() && sending.state.apply(&command) {
+            // The command is sent under the lock, so that the worker carries out the commands of several tasks in the order of this state.
+            // A close then also closes an attempt that starts at this moment.
+            self.command(command);
+        }
     }
 
     /// Adds the peer to a group. Returns whether it is a member now.
@@ -268,35 +258,8 @@ impl Shared {
         true
     }
 
-    pub(super) fn leave(&self, group: GroupId) {
-        let mut sending = lock(&self.sending);
-        if sending.state.leave(group) {
-            self.command_if_open(Command::Leave { peer: self.peer, group });
-        }
-    }
-
-    pub(super) fn close(&self, code: u32, text: &str) {
-        // The command is sent under the lock, so that it also closes an attempt that starts at this moment.
-        let mut sending = lock(&self.sending);
-        if !self.is_over() && !sending.state.account.is_closed() {
-            sending.state.account.close();
-            self.command(Command::close(self.peer, code, text));
-        }
-    }
-
-    /// Invalidates the keys of all sessions of this worker, and waits until the worker has done so.
-    pub(super) fn invalidate_keys(&self) -> Result<(), Error> {
-        invalidate::request_and_wait(&self.queues.link)
-    }
-
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
-    }
-
-    fn command_if_open(&self, command: Command) {
-        if !self.is_over() {
-            self.command(command);
-        }
     }
 
     fn command(&self, command: Command) {
@@ -366,12 +329,6 @@ impl Shared {
             self.arrivals.notify_one();
         }
     }
-}
-
-/// A message that has not been passed to the worker yet.
-struct Draft {
-    message: Message,
-    wants_receipt: bool,
 }
 
 /// Yields once to the executor, so that other tasks run.

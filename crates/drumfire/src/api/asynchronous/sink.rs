@@ -23,7 +23,6 @@ use crate::base::peer_map::PeerMap;
 use crate::message::event::{Closed, Event};
 use crate::worker::command::Command;
 use crate::worker::core::Core;
-use crate::worker::events::EventResult;
 use crate::worker::sink::Sink;
 
 /// The receiver of new connections.
@@ -164,11 +163,7 @@ impl TaskSink {
                         entry.shared.on_stats(&stats);
                     }
                 }
-                Event::Missed { peer, channel, count } => {
-                    let shared = self.table.mark_ready(peer);
-                    let is_stored = shared.is_none_or(|shared| shared.inbox().push_missed(channel, count));
-                    core.stats.notices_dropped += u64::from(!is_stored);
-                }
+                Event::Missed { .. } => self.table.push(core, event),
                 // Tasks cannot request a flight record. The waker of the credit wakes tasks that wait for room, not `Writable`.
                 _ => {}
             }
@@ -193,7 +188,7 @@ impl ConnectionTable {
             core.endpoint.release(peer, bytes);
         }
         let Some(event) = Event::from_core(event, Bytes::copy_from_slice) else { return };
-        let EventResult { event, edge, .. } = core.apply(event);
+        let (event, edge) = core.apply(event);
         match event {
             Event::Connected { peer, .. } if self.entries.get(peer).is_some() => {
                 self.push(core, event);
@@ -222,13 +217,8 @@ impl ConnectionTable {
                     entry.shared.on_receipt(receipt, outcome);
                 }
             }
-            // The charge of this event is released above. The inbox has its own limit for notices.
-            Event::Skipped { peer, channel, count } => {
-                let shared = self.mark_ready(peer);
-                let is_stored = shared.is_none_or(|shared| shared.inbox().push_skipped(channel, count));
-                core.stats.notices_dropped += u64::from(!is_stored);
-            }
-            Event::PathChanged { .. } => self.push(core, event),
+            // The charge of `Skipped` is released above. The inbox has its own limit for events.
+            Event::Skipped { .. } | Event::PathChanged { .. } => self.push(core, event),
             Event::FlightRecord { peer, record } => {
                 if let Some(shared) = self.mark_ready(peer) {
                     shared.inbox().set_flight_record(record);

@@ -9,13 +9,13 @@ use drumfire_proto::{Moment, PeerId};
 use super::Handler;
 use super::remote::Remote;
 use super::sink::HandlerSink;
-use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::sync::Mailbox;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
-use crate::engine::inline::{Inline, single_link};
+use crate::engine::inline::Inline;
 use crate::observe::stats::WorkerStats;
+use crate::worker::channel::WorkerChannel;
 
 /// A client with a [`Handler`] for the events of its connections: for bots, gateways, and load tests.
 ///
@@ -75,11 +75,11 @@ impl<N: Send + 'static> Client<N> {
     ///
     /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
     pub fn new<H: Handler<Note = N>>(config: ClientConfig, handler: H) -> Result<Self, Error> {
-        let (link, ring) = single_link()?;
+        let link = Arc::new(WorkerChannel::new(Arc::default()));
         let (links, mailbox) = (Arc::from([Arc::clone(&link)]), Arc::new(Mailbox::default()));
         let sink = Box::new(HandlerSink::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
         let remote = Remote::new(links, Arc::from([mailbox]), config.core().message_max_bytes);
-        Ok(Self { inline: Inline::new(config, sink, &link, ring)?, remote })
+        Ok(Self { inline: Inline::new(config, sink, &link)?, remote })
     }
 }
 
@@ -122,15 +122,7 @@ impl<N> Client<N> {
 
     /// Receives, calls the handler, and sends until `timeout` has passed.
     pub fn poll(&mut self, timeout: Duration) {
-        let start = clock::instant();
-        loop {
-            self.inline.worker.work();
-            let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
-            if left.is_zero() {
-                return;
-            }
-            self.inline.worker.wait(Some(left));
-        }
+        self.inline.worker.poll_for(timeout);
     }
 
     /// Changes the simulated links of the socket in both directions, as

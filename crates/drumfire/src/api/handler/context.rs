@@ -15,7 +15,12 @@ use crate::worker::core::Core;
 
 /// The actions of a handler during a call. They reach the peers of this worker. A [`Remote`](crate::handler::Remote) reaches the peers of
 /// all workers.
-pub struct Context<'a>(pub(super) &'a mut dyn HandlerActions);
+pub struct Context<'a> {
+    pub(super) core: &'a mut dyn HandlerCore,
+    pub(super) arena: &'a RefCell<Arena>,
+    /// The channels to all workers.
+    pub(super) links: &'a [Arc<WorkerChannel>],
+}
 
 impl Context<'_> {
     /// Queues a message for a peer of this worker. It is sent when the handler has processed all events of this pass.
@@ -25,7 +30,7 @@ impl Context<'_> {
     /// [`SendError`], as [`Server::send`](crate::Server::send) says. The message was not accepted. The error is `UnknownPeer` for the peers
     /// of other workers too.
     pub fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
-        self.0.send(peer, message)
+        self.core.send(peer, message)
     }
 
     /// Queues a message as [`Context::send`] does. [`Event::Receipt`](crate::Event::Receipt) reports its outcome once, before
@@ -35,24 +40,24 @@ impl Context<'_> {
     ///
     /// As [`Context::send`].
     pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
-        self.0.send_with_receipt(peer, message)
+        self.core.send_with_receipt(peer, message)
     }
 
     /// Copies a borrowed payload, such as the one of `on_message`, so that it can be sent. The copy is in memory that the worker reuses.
     #[must_use]
     pub fn copy(&self, payload: &[u8]) -> Bytes {
-        self.0.copy(payload)
+        self.arena.borrow_mut().copy(payload)
     }
 
     /// Adds a peer of this worker to a group. Groups have members at all workers. Returns whether the peer is a member now: `false` if it
     /// has disconnected, belongs to another worker, or is in [`GROUPS_PER_PEER_MAX`](crate::config::GROUPS_PER_PEER_MAX) groups.
     pub fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
-        self.0.join(peer, group)
+        self.core.join(peer, group)
     }
 
     /// Removes a peer from a group. Does nothing if the peer is not a member.
     pub fn leave(&mut self, peer: PeerId, group: GroupId) {
-        self.0.command(peer, Command::Leave { peer, group });
+        self.core.command(peer, Command::Leave { peer, group });
     }
 
     /// Queues a message for many peers, as [`Server::broadcast`](crate::Server::broadcast) does. The
@@ -63,48 +68,52 @@ impl Context<'_> {
     ///
     /// `TooLarge` or `Full`, as [`Server::broadcast`](crate::Server::broadcast) says.
     pub fn broadcast(&mut self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
-        self.0.broadcast(Broadcast { audience: to.into(), message })
+        let broadcast = Broadcast { audience: to.into(), message };
+        broadcast.check(self.core.message_max_bytes())?;
+        WorkerChannel::broadcast_elsewhere(self.links, self.worker(), &broadcast)?;
+        self.core.add_broadcast(&broadcast);
+        Ok(())
     }
 
     /// Sets how the messages of a channel are sent. Does nothing if the peer has disconnected.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
-        self.0.command(peer, Command::Options { peer, channel, options });
+        self.core.command(peer, Command::Options { peer, channel, options });
     }
 
     /// Requests the statistics of a peer's connection and its path. [`Event::Stats`](crate::Event::Stats) contains them, unless the peer
     /// has disconnected.
     pub fn request_stats(&mut self, peer: PeerId) {
-        self.0.command(peer, Command::Measure { peer });
+        self.core.command(peer, Command::Measure { peer });
     }
 
     /// Requests the flight record of a peer's connection. [`Event::FlightRecord`](crate::Event::FlightRecord) contains it, unless the peer
     /// has disconnected or was silent for five seconds.
     pub fn request_flight_record(&mut self, peer: PeerId) {
-        self.0.command(peer, Command::Record { peer });
+        self.core.command(peer, Command::Record { peer });
     }
 
     /// Forgets the last value of a key, as [`Server::forget_key`](crate::Server::forget_key) does.
     pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
-        self.0.command(peer, Command::Forget { peer, channel, key });
+        self.core.command(peer, Command::Forget { peer, channel, key });
     }
 
     /// Closes the connection of a peer with an application code and a text for the log of the peer, which is cut to 128 bytes. Messages
     /// that still wait are sent once, as far as congestion control allows, and are not retransmitted.
     /// [`Event::Disconnected`](crate::Event::Disconnected) follows. Does nothing if the peer has disconnected.
     pub fn close(&mut self, peer: PeerId, code: u32, text: &str) {
-        self.0.close(peer, code, text);
+        self.core.close(peer, code, text);
     }
 
     /// Returns the time of the server's clock, which is the same during a pass.
     #[must_use]
     pub fn now(&self) -> Moment {
-        self.0.now()
+        self.core.now()
     }
 
     /// Returns the index of this worker, from 0.
     #[must_use]
     pub fn worker(&self) -> usize {
-        self.0.worker()
+        self.core.worker()
     }
 }
 
@@ -114,59 +123,28 @@ impl std::fmt::Debug for Context<'_> {
     }
 }
 
-/// The actions of [`Context`] without the type of the endpoint, which differs between servers and clients.
-pub(super) trait HandlerActions: Actions {
-    fn copy(&self, payload: &[u8]) -> Bytes;
+/// The core of a worker without the type of its endpoint, which differs between servers and clients.
+pub(super) trait HandlerCore: Actions {
     fn now(&self) -> Moment;
     fn worker(&self) -> usize;
+    fn message_max_bytes(&self) -> usize;
+    fn add_broadcast(&mut self, broadcast: &Broadcast);
 }
 
-/// The core of a worker, its memory for payloads, and the channels to all workers.
-pub(super) struct HandlerContext<'a, P> {
-    pub(super) core: &'a mut Core<P>,
-    pub(super) arena: &'a RefCell<Arena>,
-    pub(super) links: &'a [Arc<WorkerChannel>],
-}
-
-impl<P: Placement> Actions for HandlerContext<'_, P> {
-    fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
-        self.core.send(peer, message)
-    }
-
-    fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
-        self.core.send_with_receipt(peer, message)
-    }
-
-    fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError> {
-        broadcast.check(self.core.message_max_bytes)?;
-        WorkerChannel::broadcast_elsewhere(self.links, self.worker(), &broadcast)?;
-        self.core.add_broadcast(&broadcast);
-        Ok(())
-    }
-
-    fn join(&mut self, peer: PeerId, group: GroupId) -> bool {
-        self.core.join(peer, group)
-    }
-
-    fn command(&mut self, peer: PeerId, command: Command) {
-        self.core.command(peer, command);
-    }
-
-    fn is_connected(&self, peer: PeerId) -> bool {
-        self.core.is_connected(peer)
-    }
-}
-
-impl<P: Placement> HandlerActions for HandlerContext<'_, P> {
-    fn copy(&self, payload: &[u8]) -> Bytes {
-        self.arena.borrow_mut().copy(payload)
-    }
-
+impl<P: Placement> HandlerCore for Core<P> {
     fn now(&self) -> Moment {
-        self.core.now.monotonic
+        self.now.monotonic
     }
 
     fn worker(&self) -> usize {
-        usize::from(self.core.index)
+        usize::from(self.index)
+    }
+
+    fn message_max_bytes(&self) -> usize {
+        self.message_max_bytes
+    }
+
+    fn add_broadcast(&mut self, broadcast: &Broadcast) {
+        Self::add_broadcast(self, broadcast);
     }
 }

@@ -9,7 +9,6 @@ use drumfire_proto::Moment;
 use super::Handler;
 use super::remote::Remote;
 use super::sink::HandlerSink;
-use crate::base::clock;
 use crate::base::error::Error;
 use crate::base::sync::Mailbox;
 use crate::config::server::ServerConfig;
@@ -87,20 +86,10 @@ impl<N> Server<N> {
     /// With [`Workers::Inline`](crate::Workers::Inline), receives, calls the handlers, and sends until `timeout` has passed. With threads
     /// it only waits.
     pub fn poll(&mut self, timeout: Duration) {
-        let start = clock::instant();
-        loop {
-            // The pass comes before the wait, so that a timeout of zero still receives and sends.
-            if let Some(worker) = self.core.pool.inline() {
-                worker.work();
-            }
-            let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
-            if left.is_zero() {
-                return;
-            }
-            match self.core.pool.inline() {
-                Some(worker) => worker.wait(Some(left)),
-                None => self.core.notifier.wait(left),
-            }
+        match self.core.pool.inline() {
+            Some(worker) => worker.poll_for(timeout),
+            // The threads report no events, so nothing ends this wait early.
+            None => self.core.notifier.wait(timeout),
         }
     }
 

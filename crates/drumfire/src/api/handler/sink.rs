@@ -14,7 +14,7 @@ use bytes::Bytes;
 use drumfire_proto::{CloseCode, Event as CoreEvent, EventBatch, MessageRun, Moment, PeerId, Placement};
 
 use super::Handler;
-use super::context::{Context, HandlerContext};
+use super::context::Context;
 use crate::base::sync::Mailbox;
 use crate::message::event::Event;
 use crate::worker::arena::Arena;
@@ -114,10 +114,10 @@ impl<H: Handler> HandlerSink<H> {
         *current = Some(run.peer);
         // A panic of the handler belongs to no connection of the endpoint. Its calls mark the connection that they use.
         core.endpoint.clear_current();
-        let mut context = HandlerContext { core, arena, links };
+        let mut context = Context { core, arena, links };
         for payload in run.payloads() {
             *called_count += 1;
-            handler.on_message(&mut Context(&mut context), run.peer, run.channel, payload);
+            handler.on_message(&mut context, run.peer, run.channel, payload);
         }
         *current = None;
     }
@@ -167,7 +167,7 @@ impl<H: Handler> HandlerSink<H> {
         let Self { handler, arena, links, .. } = self;
         // As in `on_run`.
         core.endpoint.clear_current();
-        call(handler, &mut Context(&mut HandlerContext { core, arena, links }));
+        call(handler, &mut Context { core, arena, links });
     }
 }
 

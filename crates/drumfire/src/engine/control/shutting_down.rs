@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Control, ControlState};
+use crate::admission::Gate;
 use crate::base::sync::{Pending, lock};
 use crate::worker::command::Command;
 use crate::worker::reconnect::SHUTDOWN_RESTARTS;
@@ -93,8 +94,12 @@ impl Control {
 
     fn shut_down_with(&self, deadline: Duration, application_code: u32) -> Pending<Vec<Undelivered>> {
         let ControlState { links, admission, change_lock, .. } = &*self.server;
+        let mut gate = admission.gate();
         // A redirect that the operator has set stays.
-        admission.gate().close(admission.gate().redirect());
+        if *gate == Gate::Open {
+            *gate = Gate::Closed(None);
+        }
+        drop(gate);
         let deadline = self.now().after(deadline);
         let (undelivered, parts) = Pending::new(Vec::new(), links.len());
         let _change = lock(change_lock);

@@ -51,8 +51,9 @@ pub(super) fn worker(
         }),
         sink,
         link: Arc::clone(link),
-        ring,
-        client: None,
+        ring: Some(ring),
+        sessions: None,
+        sockets: None,
     }))
 }
 

@@ -90,6 +90,16 @@ macro_rules! forward {
     };
 }
 
+/// Defines methods for values that nest. They call the inner deserializer one level deeper, with a guard around the visitor.
+macro_rules! nest {
+    ($($guard:ident $method:ident($($argument:ident: $of:ty),*))*) => {
+        $(fn $method<V: Visitor<'de>>(self, $($argument: $of,)* visitor: V) -> Result<V::Value, D::Error> {
+            let visitor = Guard::$guard(visitor, self.limits);
+            self.limits.nested(|| self.inner.$method($($argument,)* visitor))
+        })*
+    };
+}
+
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Guard<'_, D> {
     type Error = D::Error;
 
@@ -108,73 +118,13 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Guard<'_, D> {
         self.inner.deserialize_unit_struct(name, visitor)
     }
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let visitor = Guard::counted(visitor, self.limits);
-        self.limits.nested(|| self.inner.deserialize_any(visitor))
-    }
-
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let visitor = Guard::counted(visitor, self.limits);
-        self.limits.nested(|| self.inner.deserialize_ignored_any(visitor))
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let visitor = Guard::new(visitor, self.limits);
-        self.limits.nested(|| self.inner.deserialize_option(visitor))
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        let visitor = Guard::new(visitor, self.limits);
-        self.limits.nested(|| self.inner.deserialize_newtype_struct(name, visitor))
-    }
-
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let visitor = Guard::counted(visitor, self.limits);
-        self.limits.nested(|| self.inner.deserialize_seq(visitor))
-    }
-
-    fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, D::Error> {
-        let visitor = Guard::new(visitor, self.limits);
-        self.limits.nested(|| self.inner.deserialize_tuple(len, visitor))
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        len: usize,
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        let visitor = Guard::new(visitor, self.limits);
-        self.limits.nested(|| self.inner.deserialize_tuple_struct(name, len, visitor))
-    }
-
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let visitor = Guard::counted(visitor, self.limits);
-        self.limits.nested(|| self.inner.deserialize_map(visitor))
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        let visitor = Guard::new(visitor, self.limits);
-        self.limits.nested(|| self.inner.deserialize_struct(name, fields, visitor))
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        let visitor = Guard::new(visitor, self.limits);
-        self.limits.nested(|| self.inner.deserialize_enum(name, variants, visitor))
+    nest! {
+        counted deserialize_any() counted deserialize_ignored_any() new deserialize_option()
+        new deserialize_newtype_struct(name: &'static str) counted deserialize_seq()
+        new deserialize_tuple(len: usize) new deserialize_tuple_struct(name: &'static str, len: usize)
+        counted deserialize_map()
+        new deserialize_struct(name: &'static str, fields: &'static [&'static str])
+        new deserialize_enum(name: &'static str, variants: &'static [&'static str])
     }
 
     fn is_human_readable(&self) -> bool {

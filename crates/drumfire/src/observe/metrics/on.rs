@@ -47,74 +47,59 @@ struct Counter {
     value: fn(&WorkerStats) -> u64,
 }
 
+/// Returns the counter of a field of [`WorkerStats`] or of its `protocol`, with the name of the field.
+macro_rules! count {
+    (protocol.$field:ident, $description:literal) => {
+        count(name!($field), $description, |stats| stats.protocol.$field)
+    };
+    ($field:ident, $description:literal) => {
+        count(name!($field), $description, |stats| stats.$field)
+    };
+}
+
+/// Returns the name of the counter of a field.
+macro_rules! name {
+    ($field:ident) => {
+        concat!("drumfire_", stringify!($field), "_total")
+    };
+}
+
 /// All counters except those by reason.
 const COUNTERS: [Counter; 34] = [
     count("drumfire_datagrams_received_total", "Datagrams read from the socket", |s| s.received.datagrams),
     bytes("drumfire_received_bytes_total", "Bytes of UDP payload read", |s| s.received.bytes),
-    count("drumfire_kernel_dropped_total", "Datagrams that the kernel dropped: receive buffer full", |s| {
-        s.kernel_dropped
-    }),
+    count!(kernel_dropped, "Datagrams that the kernel dropped: receive buffer full"),
     count("drumfire_datagrams_sent_total", "Datagrams that the kernel accepted", |s| s.sent.datagrams),
     bytes("drumfire_sent_bytes_total", "Bytes of UDP payload that the kernel accepted", |s| s.sent.bytes),
-    count("drumfire_packets_received_total", "Packets opened and delivered", |s| s.protocol.packets_received),
-    count("drumfire_packets_lost_total", "Packets declared lost", |s| s.protocol.packets_lost),
-    count("drumfire_ack_only_packets_sent_total", "Packets with nothing but an ack", |s| {
-        s.protocol.ack_only_packets_sent
-    }),
-    count("drumfire_probes_sent_total", "Probes sent because no ack came", |s| s.protocol.probes_sent),
-    count("drumfire_messages_delivered_total", "Messages received", |s| s.protocol.messages_delivered),
-    count("drumfire_messages_sent_total", "Messages put into packets", |s| s.protocol.messages_sent),
-    count("drumfire_messages_resent_total", "Messages put into packets again", |s| {
-        s.protocol.messages_resent
-    }),
-    count("drumfire_messages_dropped_total", "Messages dropped unsent: memory full", |s| {
-        s.protocol.messages_dropped
-    }),
-    count("drumfire_messages_expired_total", "Messages whose lifetime ended", |s| {
-        s.protocol.messages_expired
-    }),
-    count("drumfire_messages_skipped_total", "Messages that their sender gave up", |s| {
-        s.protocol.messages_skipped
-    }),
-    count("drumfire_messages_undelivered_total", "Messages whose connection had ended", |s| {
-        s.messages_undelivered
-    }),
-    count(
-        "drumfire_broadcasts_undelivered_total",
-        "Broadcasts to members whose connection was closing or had ended",
-        |s| s.broadcasts_undelivered,
-    ),
-    count("drumfire_notices_dropped_total", "Missed and skipped notices dropped: inbox full", |s| {
-        s.notices_dropped
-    }),
-    count(
-        "drumfire_unreliable_overflows_total",
-        "Unreliable messages dropped on arrival: memory full",
-        |s| s.protocol.unreliable_overflows,
-    ),
-    count("drumfire_connections_opened_total", "Connections that began", |s| s.protocol.connections_opened),
-    count("drumfire_connections_closed_total", "Connections that ended", |s| s.protocol.connections_closed),
-    count("drumfire_connections_unaccepted_total", "Connections that ended before they were accepted", |s| {
-        s.connections_unaccepted
-    }),
+    count!(protocol.packets_received, "Packets opened and delivered"),
+    count!(protocol.packets_lost, "Packets declared lost"),
+    count!(protocol.ack_only_packets_sent, "Packets with nothing but an ack"),
+    count!(protocol.probes_sent, "Probes sent because no ack came"),
+    count!(protocol.messages_delivered, "Messages received"),
+    count!(protocol.messages_sent, "Messages put into packets"),
+    count!(protocol.messages_resent, "Messages put into packets again"),
+    count!(protocol.messages_dropped, "Messages dropped unsent: memory full"),
+    count!(protocol.messages_expired, "Messages whose lifetime ended"),
+    count!(protocol.messages_skipped, "Messages that their sender gave up"),
+    count!(messages_undelivered, "Messages whose connection had ended"),
+    count!(broadcasts_undelivered, "Broadcasts to members whose connection was closing or had ended"),
+    count!(notices_dropped, "Missed and skipped notices dropped: inbox full"),
+    count!(protocol.unreliable_overflows, "Unreliable messages dropped on arrival: memory full"),
+    count!(protocol.connections_opened, "Connections that began"),
+    count!(protocol.connections_closed, "Connections that ended"),
+    count!(connections_unaccepted, "Connections that ended before they were accepted"),
     count("drumfire_handshakes_total", "Key agreements computed", |s| s.protocol.handshakes_computed),
-    count("drumfire_key_changes_total", "Key changes that began", |s| s.protocol.key_changes),
-    count("drumfire_path_migrations_total", "Migrations to another address", |s| s.protocol.path_migrations),
-    count("drumfire_resets_sent_total", "Resets sent for unknown connections", |s| s.protocol.resets_sent),
-    count("drumfire_flight_records_dropped_total", "Flight records dropped beyond the limit", |s| {
-        s.protocol.flight_records_dropped
-    }),
-    count("drumfire_forwarded_total", "Datagrams forwarded to another worker", |s| s.protocol.forwarded),
-    count("drumfire_forward_queue_full_total", "Passes with a full queue to another worker", |s| {
-        s.forward_queue_full
-    }),
-    count("drumfire_event_queue_full_total", "Passes with a full queue of events", |s| s.event_queue_full),
-    count("drumfire_panics_total", "Panics that were caught", |s| s.panics),
-    count("drumfire_restarts_total", "Restarts of the worker", |s| s.restarts),
-    count("drumfire_wait_faults_total", "Waits that failed", |s| s.wait_faults),
-    count("drumfire_sockets_reopened_total", "Sockets that continued with another descriptor", |s| {
-        s.sockets_reopened
-    }),
+    count!(protocol.key_changes, "Key changes that began"),
+    count!(protocol.path_migrations, "Migrations to another address"),
+    count!(protocol.resets_sent, "Resets sent for unknown connections"),
+    count!(protocol.flight_records_dropped, "Flight records dropped beyond the limit"),
+    count!(protocol.forwarded, "Datagrams forwarded to another worker"),
+    count!(forward_queue_full, "Passes with a full queue to another worker"),
+    count!(event_queue_full, "Passes with a full queue of events"),
+    count!(panics, "Panics that were caught"),
+    count!(restarts, "Restarts of the worker"),
+    count!(wait_faults, "Waits that failed"),
+    count!(sockets_reopened, "Sockets that continued with another descriptor"),
 ];
 
 const fn count(name: &'static str, description: &'static str, value: fn(&WorkerStats) -> u64) -> Counter {

@@ -1,8 +1,8 @@
 //! The log without the feature `tracing`: it is empty.
 
-use drumfire_proto::{Moment, PeerId};
+use drumfire_proto::Moment;
 
-use super::ConnectionEvent;
+use crate::message::event::Event;
 use crate::observe::stats::WorkerStats;
 
 /// Logs nothing.
@@ -14,13 +14,7 @@ impl Trace {
         Self
     }
 
-    pub(crate) const fn on_connection_event(
-        &mut self,
-        _now: Moment,
-        _peer: PeerId,
-        _event: &ConnectionEvent,
-    ) {
-    }
+    pub(crate) const fn on_connection_event(&mut self, _now: Moment, _event: &Event) {}
 
     pub(crate) const fn warn_never_polled(&mut self) {}
 

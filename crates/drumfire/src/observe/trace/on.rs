@@ -2,13 +2,14 @@
 //!
 //! Events of connections are logged when they happen. Everything else is read from the counters when they are published.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_proto::{CloseCode, CloseReason, DropReason, Moment, PeerId};
+use drumfire_proto::{CloseCode, CloseReason, DropReason, Moment};
 use tracing::{Level, debug, enabled, error, info, warn};
 
-use super::ConnectionEvent;
+use crate::message::event::Event;
 use crate::observe::stats::WorkerStats;
 
 /// The shortest time between two lines of one cause.
@@ -27,61 +28,6 @@ const REFUSALS: [DropReason; 10] = [
     DropReason::SourceLimit,
     DropReason::ServerFull,
 ];
-
-/// The cause of a line. Each cause has its own rate limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    Connected,
-    ConnectFailed,
-    Disconnected(CloseReason),
-    /// A refusal, by its index in [`REFUSALS`].
-    Refused(usize),
-    Dropped,
-    Panic,
-    Restart,
-    Reopened,
-    KernelDropped,
-}
-
-/// The number of close reasons.
-const CLOSE_REASONS: usize = 9;
-
-/// The number of causes without a payload.
-const SINGLE_CAUSES: usize = 7;
-
-/// The number of all causes. They log at most 25 lines per worker and interval: only a client has `ConnectFailed`, and a client
-/// refuses no connection.
-const CAUSES: usize = SINGLE_CAUSES + CLOSE_REASONS + REFUSALS.len();
-
-impl Cause {
-    /// Returns the index of the cause in [`Trace::limits`].
-    const fn index(self) -> usize {
-        match self {
-            Self::Connected => 0,
-            Self::ConnectFailed => 1,
-            Self::Dropped => 2,
-            Self::Panic => 3,
-            Self::Restart => 4,
-            Self::Reopened => 5,
-            Self::KernelDropped => 6,
-            Self::Disconnected(reason) => {
-                SINGLE_CAUSES
-                    + match reason {
-                        CloseReason::Local { .. } => 0,
-                        CloseReason::Remote { .. } => 1,
-                        CloseReason::IdleTimeout => 2,
-                        CloseReason::Unacknowledged => 3,
-                        CloseReason::Protocol(_) => 4,
-                        CloseReason::KeyLimit => 5,
-                        CloseReason::Reset => 6,
-                        CloseReason::KeysInvalidated => 7,
-                        CloseReason::Unreachable => 8,
-                    }
-            }
-            Self::Refused(index) => SINGLE_CAUSES + CLOSE_REASONS + index,
-        }
-    }
-}
 
 /// The rate limit of one cause.
 #[derive(Debug, Clone, Copy, Default)]
@@ -121,44 +67,48 @@ impl Limit {
     }
 }
 
-/// One worker's log.
+/// One worker's log. It has at most 25 lines per interval: only a client has `connect_failed`, and a client refuses no connection.
 #[derive(Debug)]
 pub(crate) struct Trace {
     /// The index of a server's worker, or -1 for a client. Not an `Option`, because subscribers record integers.
     worker: i32,
-    limits: [Limit; CAUSES],
+    /// The limits of events, by the name of the event, or of the reason why a connection ended.
+    events: BTreeMap<&'static str, Limit>,
+    /// The limits of counters, by the name of the counter, or of the reason of a refusal.
+    counters: BTreeMap<&'static str, Limit>,
 }
 
 impl Trace {
     /// Returns the log of a server's worker with this index, or of a client for `None`.
     pub(crate) fn new(worker: Option<u16>) -> Self {
         let worker = worker.map_or(-1, i32::from);
-        Self { worker, limits: [Limit::default(); CAUSES] }
+        Self { worker, events: BTreeMap::new(), counters: BTreeMap::new() }
     }
 
     /// Logs an event of a connection before the application receives it.
-    pub(crate) fn on_connection_event(&mut self, now: Moment, peer: PeerId, event: &ConnectionEvent) {
+    pub(crate) fn on_connection_event(&mut self, now: Moment, event: &Event) {
         let worker = self.worker;
         match event {
-            ConnectionEvent::Connected(address) => {
-                if let Some(left_out) = self.add_event(now, Cause::Connected) {
-                    debug!(target: "drumfire", worker, ?peer, %address, left_out, "connected");
+            Event::Connected { peer, info } => {
+                if let Some(left_out) = self.add_event(now, "connected") {
+                    debug!(target: "drumfire", worker, ?peer, address = %info.address, left_out, "connected");
                 }
             }
-            ConnectionEvent::ConnectFailed(error) => {
-                if let Some(left_out) = self.add_event(now, Cause::ConnectFailed) {
+            Event::ConnectFailed { peer, error } => {
+                if let Some(left_out) = self.add_event(now, "connect_failed") {
                     info!(target: "drumfire", worker, ?peer, %error, left_out, "connect failed");
                 }
             }
-            ConnectionEvent::Disconnected(reason) => {
-                let Some(left_out) = self.add_event(now, Cause::Disconnected(*reason)) else { return };
-                let (name, detail) = (reason.name(), detail(reason));
-                if is_wanted(reason) {
+            Event::Disconnected { peer, closed } => {
+                let (name, detail) = (closed.reason.name(), detail(&closed.reason));
+                let Some(left_out) = self.add_event(now, name) else { return };
+                if is_wanted(&closed.reason) {
                     debug!(target: "drumfire", worker, ?peer, reason = name, detail, left_out, "disconnected");
                 } else {
                     info!(target: "drumfire", worker, ?peer, reason = name, detail, left_out, "disconnected");
                 }
             }
+            _ => {}
         }
     }
 
@@ -175,13 +125,13 @@ impl Trace {
     /// Logs the changes of the counters.
     pub(crate) fn counters(&mut self, now: Moment, stats: &WorkerStats) {
         let worker = self.worker;
-        if let Some(count) = self.growth(now, Cause::Panic, stats.panics) {
+        if let Some(count) = self.growth(now, "panics", stats.panics) {
             error!(target: "drumfire", worker, count, "a panic was caught; the rest of its batch may be lost");
         }
-        if let Some(count) = self.growth(now, Cause::Restart, stats.restarts) {
+        if let Some(count) = self.growth(now, "restarts", stats.restarts) {
             warn!(target: "drumfire", worker, count, "restarted after panics; all peers of this worker are disconnected");
         }
-        if let Some(count) = self.growth(now, Cause::Reopened, stats.sockets_reopened) {
+        if let Some(count) = self.growth(now, "sockets_reopened", stats.sockets_reopened) {
             warn!(target: "drumfire", worker, count, "other code in this process closed the socket of the worker; it continues with another descriptor of the socket");
         }
         self.drops(now, stats);
@@ -189,16 +139,14 @@ impl Trace {
 
     /// Logs the end of the worker: the number of connection events left out since their last lines, and all dropped datagrams.
     pub(crate) fn finish(&mut self, stats: &WorkerStats) {
-        let of_events = [Cause::Connected, Cause::ConnectFailed].map(Cause::index);
-        let indexes = of_events.into_iter().chain(SINGLE_CAUSES..SINGLE_CAUSES + CLOSE_REASONS);
-        let left_out: u64 = indexes.filter_map(|index| self.limits.get(index)).map(|limit| limit.count).sum();
+        let left_out: u64 = self.events.values().map(|limit| limit.count).sum();
         let (worker, dropped) = (self.worker, stats.protocol.dropped_count());
         debug!(target: "drumfire", worker, left_out, dropped, "ended");
     }
 
     fn drops(&mut self, now: Moment, stats: &WorkerStats) {
         let worker = self.worker;
-        if let Some(count) = self.growth(now, Cause::KernelDropped, stats.kernel_dropped) {
+        if let Some(count) = self.growth(now, "kernel_dropped", stats.kernel_dropped) {
             warn!(
                 target: "drumfire",
                 worker,
@@ -208,15 +156,15 @@ impl Trace {
             );
         }
         let mut refused = 0;
-        for (index, reason) in REFUSALS.into_iter().enumerate() {
+        for reason in REFUSALS {
             let count = stats.protocol.dropped(reason);
             refused += count;
-            if let Some(count) = self.growth(now, Cause::Refused(index), count) {
+            if let Some(count) = self.growth(now, reason.name(), count) {
                 info!(target: "drumfire", worker, reason = reason.name(), count, "refused");
             }
         }
         let dropped = stats.protocol.dropped_count() - refused;
-        if let Some(count) = self.growth(now, Cause::Dropped, dropped) {
+        if let Some(count) = self.growth(now, "dropped", dropped) {
             let others = DropReason::ALL.into_iter().filter(|reason| !REFUSALS.contains(reason));
             let most = others.max_by_key(|reason| stats.protocol.dropped(*reason));
             let most = most.map_or("", DropReason::name);
@@ -224,12 +172,12 @@ impl Trace {
         }
     }
 
-    fn add_event(&mut self, now: Moment, cause: Cause) -> Option<u64> {
-        self.limits.get_mut(cause.index())?.add_event(now)
+    fn add_event(&mut self, now: Moment, cause: &'static str) -> Option<u64> {
+        self.events.entry(cause).or_default().add_event(now)
     }
 
-    fn growth(&mut self, now: Moment, cause: Cause, count: u64) -> Option<u64> {
-        self.limits.get_mut(cause.index())?.growth(now, count)
+    fn growth(&mut self, now: Moment, cause: &'static str, count: u64) -> Option<u64> {
+        self.counters.entry(cause).or_default().growth(now, count)
     }
 }
 
@@ -275,12 +223,15 @@ pub(crate) fn has_warned_of_dev_key() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::event::Closed;
+    use bytes::Bytes;
     use drumfire_proto::{AckError, ProtocolError};
+    use std::collections::HashSet;
     use std::sync::{Arc, Mutex, PoisonError};
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
     use tracing::subscriber::with_default;
-    use tracing::{Event, Metadata, Subscriber};
+    use tracing::{Metadata, Subscriber};
 
     /// Records the lines of one test.
     #[derive(Clone, Default)]
@@ -307,7 +258,7 @@ mod tests {
 
         fn record_follows_from(&self, _: &Id, _: &Id) {}
 
-        fn event(&self, event: &Event<'_>) {
+        fn event(&self, event: &tracing::Event<'_>) {
             let mut line = Line(String::new());
             event.record(&mut line);
             self.0.lock().unwrap().push((*event.metadata().level(), line.0));
@@ -355,46 +306,34 @@ mod tests {
         closes.chain(others).collect()
     }
 
+    /// Returns the end of a connection.
+    fn disconnected(reason: CloseReason) -> Event {
+        Event::disconnected(crate::worker::channel::tests::peer(), Closed::new(reason, Bytes::new()))
+    }
+
     #[test]
-    fn every_cause_has_its_own_index() {
-        let closes = reasons().into_iter().map(Cause::Disconnected);
-        let refused = (0..REFUSALS.len()).map(Cause::Refused);
-        let single = [
-            Cause::Connected,
-            Cause::ConnectFailed,
-            Cause::Dropped,
-            Cause::Panic,
-            Cause::Restart,
-            Cause::Reopened,
-            Cause::KernelDropped,
-        ];
-        let mut names: Vec<Option<String>> = vec![None; CAUSES];
-        for cause in single.into_iter().chain(closes).chain(refused) {
-            let name = match cause {
-                Cause::Disconnected(reason) => reason.name().to_owned(),
-                other => format!("{other:?}"),
-            };
-            let entry = names.get_mut(cause.index()).unwrap();
-            assert!(entry.as_ref().is_none_or(|other| *other == name), "{cause:?}: {entry:?}");
-            *entry = Some(name);
-        }
-        assert!(names.iter().all(Option::is_some) && CAUSES - 1 <= 25, "{names:?}");
+    fn every_cause_has_its_own_limit() {
+        let (mut trace, reasons) = (Trace::new(None), reasons());
+        let kinds: HashSet<_> = reasons.iter().map(std::mem::discriminant).collect();
+        reasons.iter().for_each(|reason| trace.on_connection_event(at(0), &disconnected(*reason)));
+        assert_eq!((trace.events.len(), kinds.len()), (9, 9), "{trace:?}");
+        trace.counters(at(0), &WorkerStats::default());
+        assert_eq!(trace.counters.len(), 5 + REFUSALS.len(), "{trace:?}");
+        // A worker of a server also has `connected`.
+        assert!(trace.events.len() + 1 + trace.counters.len() <= 25);
     }
 
     #[test]
     fn many_events_are_few_lines_and_all_are_counted() {
         let peer = crate::worker::channel::tests::peer();
-        let kinds: Vec<ConnectionEvent> = reasons()
-            .into_iter()
-            .map(ConnectionEvent::Disconnected)
-            .chain([ConnectionEvent::ConnectFailed(crate::ConnectError::Timeout)])
-            .collect();
+        let failed = Event::ConnectFailed { peer, error: crate::ConnectError::Timeout };
+        let kinds: Vec<Event> = reasons().into_iter().map(disconnected).chain([failed]).collect();
         let events = 100_000;
         let lines = logged_lines(|trace| {
             for (number, what) in (0..events).zip(kinds.iter().cycle()) {
                 // 100,000 events, 0.2 ms apart, take 20 s.
                 let now = Moment::from_nanos(number * 200_000);
-                trace.on_connection_event(now, peer, what);
+                trace.on_connection_event(now, what);
                 trace.counters(
                     now,
                     &WorkerStats {
@@ -405,7 +344,7 @@ mod tests {
                     },
                 );
             }
-            trace.on_connection_event(at(30_000), peer, &kinds[0]);
+            trace.on_connection_event(at(30_000), &kinds[0]);
             trace.finish(&WorkerStats::default());
         });
         // Two intervals with 13 causes: nine close reasons, a failed attempt, panics, restarts, and reopened sockets.
@@ -427,11 +366,8 @@ mod tests {
 
     #[test]
     fn wanted_ends_are_logged_at_debug_and_others_at_info() {
-        let peer = crate::worker::channel::tests::peer();
         for reason in reasons() {
-            let lines = logged_lines(|trace| {
-                trace.on_connection_event(at(0), peer, &ConnectionEvent::Disconnected(reason));
-            });
+            let lines = logged_lines(|trace| trace.on_connection_event(at(0), &disconnected(reason)));
             let [(level, line)] = lines.as_slice() else { panic!("{lines:?}") };
             let is_wanted = line.contains("\"application\"") || line.contains("\"shutdown\"");
             assert_eq!(*level, if is_wanted { Level::DEBUG } else { Level::INFO }, "{line}");

@@ -16,7 +16,7 @@ fn home() -> SocketAddr {
 
 fn reconnect_state(within: Duration, seed: u64) -> Box<ReconnectState> {
     let options = ConnectOptions::new(home(), ServerPublicKey::from_bytes([3; 32]));
-    ReconnectState::new(Reconnect::Within(within), seconds(0), &options, &mut Jitter::new(seed)).unwrap()
+    ReconnectState::new(Reconnect::Within(within), seconds(0), &options, &mut Random::new(seed)).unwrap()
 }
 
 /// Returns the state of a client that connected at 0 s.
@@ -26,13 +26,17 @@ fn connected(within: Duration, seed: u64) -> Box<ReconnectState> {
     reconnect_state
 }
 
-fn ended(reconnect_state: &mut ReconnectState, at: Moment, reason: CloseReason) -> NextStep {
-    reconnect_state
-        .on_end(at, ReconnectReason::Ended(Box::new(Closed::new(reason, Bytes::from_static(b"why")))))
+fn peer() -> PeerId {
+    "0.0.0".parse().unwrap()
 }
 
-fn failed(reconnect_state: &mut ReconnectState, at: Moment, error: ConnectError) -> NextStep {
-    reconnect_state.on_end(at, ReconnectReason::Failed(error))
+fn ended(reconnect_state: &mut ReconnectState, at: Moment, reason: CloseReason) -> Event {
+    let closed = Box::new(Closed::new(reason, Bytes::from_static(b"why")));
+    reconnect_state.on_end(at, peer(), ReconnectReason::Ended(closed))
+}
+
+fn failed(reconnect_state: &mut ReconnectState, at: Moment, error: ConnectError) -> Event {
+    reconnect_state.on_end(at, peer(), ReconnectReason::Failed(error))
 }
 
 fn refused(reason: RefuseReason, after: Option<u64>, address: Option<&str>) -> ConnectError {
@@ -48,13 +52,13 @@ fn unproved(error: ConnectError) -> ConnectError {
     ConnectError::Refused(Box::new(Refusal { is_proved: false, ..*refusal }))
 }
 
-/// Returns the final step of a client that gives up, with the error of its last attempt if there was one.
-fn over(reason: CloseReason, text: &'static str, reconnect_error: Option<ConnectError>) -> NextStep {
-    NextStep::Over(Box::new(Closed { reason, text: text.into(), reconnect_error }))
+/// Returns the last event of a client that gives up, with the error of its last attempt if there was one.
+fn over(reason: CloseReason, text: &'static str, reconnect_error: Option<ConnectError>) -> Event {
+    Event::disconnected(peer(), Closed { reason, text: text.into(), reconnect_error })
 }
 
-fn delay(next_step: &NextStep) -> Duration {
-    let NextStep::Again { delay, .. } = next_step else { panic!("{next_step:?}") };
+fn delay(event: &Event) -> Duration {
+    let Event::Reconnecting { delay, .. } = event else { panic!("{event:?}") };
     *delay
 }
 
@@ -84,14 +88,14 @@ fn a_client_reconnects_after_each_unwanted_end() {
         (local(CloseCode::Shutdown), false),
         (CloseReason::Protocol(ProtocolError::WrongSide), false),
     ] {
-        let next_step = ended(&mut connected(MINUTE, 1), seconds(1), reason);
+        let event = ended(&mut connected(MINUTE, 1), seconds(1), reason);
         let is_again = matches!(
-            &next_step,
-            NextStep::Again { reason: ReconnectReason::Ended(closed), attempt: 1, .. }
+            &event,
+            Event::Reconnecting { reason: ReconnectReason::Ended(closed), attempt: 1, .. }
                 if closed.reason == reason && closed.text == "why"
         );
-        assert_eq!(is_again, reconnects, "{reason:?}: {next_step:?}");
-        assert_eq!(next_step == over(reason, "why", None), !reconnects, "{reason:?}: {next_step:?}");
+        assert_eq!(is_again, reconnects, "{reason:?}: {event:?}");
+        assert_eq!(event == over(reason, "why", None), !reconnects, "{reason:?}: {event:?}");
     }
 }
 
@@ -125,10 +129,14 @@ fn an_attempt_is_repeated_if_the_server_may_still_accept_it() {
         (ConnectError::Closed, false),
         (ConnectError::BadServerKey, false),
     ] {
-        let next_step = failed(&mut reconnect_state(MINUTE, 1), seconds(1), error.clone());
-        let is_again = matches!(next_step, NextStep::Again { .. });
-        assert_eq!(is_again, is_repeated, "{error:?}: {next_step:?}");
-        assert_eq!(next_step == NextStep::Failed(error.clone()), !is_repeated, "{error:?}: {next_step:?}");
+        let event = failed(&mut reconnect_state(MINUTE, 1), seconds(1), error.clone());
+        let is_again = matches!(event, Event::Reconnecting { .. });
+        assert_eq!(is_again, is_repeated, "{error:?}: {event:?}");
+        assert_eq!(
+            event == Event::ConnectFailed { peer: peer(), error: error.clone() },
+            !is_repeated,
+            "{error:?}: {event:?}"
+        );
         let mut lost = connected(MINUTE, 1);
         ended(&mut lost, seconds(1), CloseReason::Reset);
         let over = over(CloseReason::Reset, "why", Some(error.clone()));
@@ -141,12 +149,12 @@ fn waits_are_spread_and_double_up_to_5_s() {
     let mut longest = [Duration::ZERO; 12];
     for seed in 0..400 {
         let mut reconnect_state = connected(24 * 60 * MINUTE, seed);
-        let mut next_step = ended(&mut reconnect_state, seconds(1), CloseReason::Reset);
+        let mut event = ended(&mut reconnect_state, seconds(1), CloseReason::Reset);
         for (attempt, longest) in longest.iter_mut().enumerate() {
             let most = Duration::from_millis(100 << attempt).min(Duration::from_secs(5));
-            assert!(delay(&next_step) <= most, "attempt {attempt}: {next_step:?}");
-            *longest = delay(&next_step).max(*longest);
-            next_step = failed(&mut reconnect_state, seconds(2), ConnectError::Timeout);
+            assert!(delay(&event) <= most, "attempt {attempt}: {event:?}");
+            *longest = delay(&event).max(*longest);
+            event = failed(&mut reconnect_state, seconds(2), ConnectError::Timeout);
         }
     }
     for (attempt, longest) in longest.into_iter().enumerate() {
@@ -161,18 +169,18 @@ fn waits_are_spread_and_double_up_to_5_s() {
 #[test]
 fn a_full_server_is_asked_again_after_the_time_it_requested() {
     for seed in 0..100 {
-        let next_step = failed(
+        let event = failed(
             &mut reconnect_state(MINUTE, seed),
             seconds(1),
             refused(RefuseReason::Full, Some(20), None),
         );
         let (least, most) = (Duration::from_secs(20), Duration::from_millis(20_100));
-        assert!((least..=most).contains(&delay(&next_step)), "{next_step:?}");
+        assert!((least..=most).contains(&delay(&event)), "{event:?}");
     }
     let error = refused(RefuseReason::Full, Some(61), None);
     assert_eq!(
         failed(&mut reconnect_state(MINUTE, 1), seconds(1), error.clone()),
-        NextStep::Failed(error),
+        Event::ConnectFailed { peer: peer(), error },
         "the time is up before the server can be asked again"
     );
 }
@@ -185,9 +193,9 @@ fn an_unproved_refusal_delays_and_moves_no_attempt() {
         ended(&mut reconnect_state, seconds(1), CloseReason::IdleTimeout);
         for attempt in 2..=20 {
             let error = unproved(refused(reason, Some(65_535), Some(there)));
-            let next_step = failed(&mut reconnect_state, seconds(2), error);
-            assert!(delay(&next_step) <= WAIT_MAX, "attempt {attempt}: {next_step:?}");
-            assert_eq!(reconnect_state.options_of_attempt().server, home());
+            let event = failed(&mut reconnect_state, seconds(2), error);
+            assert!(delay(&event) <= WAIT_MAX, "attempt {attempt}: {event:?}");
+            assert_eq!(reconnect_state.options_of_attempt(None).server, home());
         }
     }
     // The attempts end with the time limit, and the last refusal is the reason.
@@ -202,18 +210,18 @@ fn an_unproved_refusal_delays_and_moves_no_attempt() {
 fn no_attempt_starts_after_the_time_limit() {
     let mut reconnect_state = connected(MINUTE, 7);
     let mut at = seconds(100);
-    let mut next_step = ended(&mut reconnect_state, at, CloseReason::IdleTimeout);
+    let mut event = ended(&mut reconnect_state, at, CloseReason::IdleTimeout);
     let mut begun = 0;
-    while let NextStep::Again { attempt, delay, .. } = next_step {
+    while let Event::Reconnecting { attempt, delay, .. } = event {
         begun += 1;
         assert_eq!(attempt, begun);
         at = at.after(delay);
         assert!(at.since(seconds(100)) <= MINUTE, "{at:?}");
         at = at.after(Duration::from_secs(5));
-        next_step = failed(&mut reconnect_state, at, ConnectError::Timeout);
+        event = failed(&mut reconnect_state, at, ConnectError::Timeout);
     }
     assert!((7..=12).contains(&begun), "{begun}");
-    assert_eq!(next_step, over(CloseReason::IdleTimeout, "why", Some(ConnectError::Timeout)));
+    assert_eq!(event, over(CloseReason::IdleTimeout, "why", Some(ConnectError::Timeout)));
 }
 
 #[test]
@@ -221,8 +229,8 @@ fn short_connections_reset_neither_waits_nor_time_limit() {
     let mut reconnect_state = connected(MINUTE, 7);
     let mut at = seconds(20);
     for expected in 1.. {
-        let next_step = ended(&mut reconnect_state, at, CloseReason::Reset);
-        let NextStep::Again { attempt, delay, .. } = next_step else { break };
+        let event = ended(&mut reconnect_state, at, CloseReason::Reset);
+        let Event::Reconnecting { attempt, delay, .. } = event else { break };
         assert_eq!(attempt, expected);
         at = at.after(delay);
         reconnect_state.on_connected(at);
@@ -232,8 +240,8 @@ fn short_connections_reset_neither_waits_nor_time_limit() {
     assert!(at > seconds(60), "given up too early: {at:?}");
     let mut steady = connected(MINUTE, 7);
     for minute in 1..10 {
-        let next_step = ended(&mut steady, seconds(60 * minute), CloseReason::Reset);
-        assert!(matches!(next_step, NextStep::Again { attempt: 1, .. }), "{next_step:?}");
+        let event = ended(&mut steady, seconds(60 * minute), CloseReason::Reset);
+        assert!(matches!(event, Event::Reconnecting { attempt: 1, .. }), "{event:?}");
         steady.on_connected(seconds(60 * minute));
     }
 }
@@ -243,13 +251,13 @@ fn a_redirect_is_tried_once_and_kept_if_it_succeeds() {
     let there = "192.0.2.2:1";
     let mut reconnect_state = reconnect_state(MINUTE, 1);
     failed(&mut reconnect_state, seconds(1), refused(RefuseReason::Redirect, None, Some(there)));
-    assert_eq!(reconnect_state.options_of_attempt().server, there.parse().unwrap());
+    assert_eq!(reconnect_state.options_of_attempt(None).server, there.parse().unwrap());
     failed(&mut reconnect_state, seconds(2), ConnectError::Timeout);
-    assert_eq!(reconnect_state.options_of_attempt().server, home());
+    assert_eq!(reconnect_state.options_of_attempt(None).server, home());
     failed(&mut reconnect_state, seconds(3), refused(RefuseReason::Redirect, None, Some(there)));
     reconnect_state.on_connected(seconds(4));
     ended(&mut reconnect_state, seconds(5), CloseReason::Reset);
-    assert_eq!(reconnect_state.options_of_attempt().server, there.parse().unwrap());
+    assert_eq!(reconnect_state.options_of_attempt(None).server, there.parse().unwrap());
 }
 
 #[test]
@@ -259,8 +267,8 @@ fn a_token_is_tried_again_while_the_server_may_hold_it() {
         let mut reconnect_state = connected(MINUTE, 1);
         ended(&mut reconnect_state, seconds(1), CloseReason::IdleTimeout);
         failed(&mut reconnect_state, seconds(6), ConnectError::Timeout);
-        let next_step = failed(&mut reconnect_state, seconds(6 + later), used.clone());
-        assert_eq!(matches!(next_step, NextStep::Again { .. }), is_again, "{later} s: {next_step:?}");
+        let event = failed(&mut reconnect_state, seconds(6 + later), used.clone());
+        assert_eq!(matches!(event, Event::Reconnecting { .. }), is_again, "{later} s: {event:?}");
     }
 }
 

@@ -27,9 +27,8 @@ use crate::worker::command::Command;
 use crate::worker::direct::Direct;
 use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::park::Park;
-use crate::worker::pass::{ClientParts, Worker, WorkerParts};
+use crate::worker::pass::{Worker, WorkerParts};
 use crate::worker::queue::EventQueue;
-use crate::worker::reconnect::Jitter;
 use crate::worker::sessions::Sessions;
 use crate::worker::sink::Sink;
 use crate::worker::transport::SocketTransport;
@@ -224,14 +223,14 @@ impl<P: Placement> Node<P> {
         let receiver = Receiver::new(&mut wire, &ReceiverConfig::default()).unwrap();
         let waiter = Waiter::new(Wait::Notify).unwrap();
         let endpoint = make().unwrap();
-        let sessions =
-            || Sessions::new(&crate::config::client::ClientConfig::default(), false, Jitter::new(0));
-        let client = (!endpoint.is_server()).then(|| ClientParts { sessions: sessions(), sockets: None });
+        let config = crate::config::client::ClientConfig::default();
+        let sessions = (!endpoint.is_server())
+            .then(|| Sessions::new(&config, false, crate::conditioner::Random::new(0)));
         let sink: Box<dyn Sink<P>> =
             if is_direct { Box::new(Direct) } else { Box::new(EventQueue::new(link)) };
         let transport = SocketTransport::new(wire.clone(), wire.clone(), waiter, receiver, true);
         // A client has a connected socket, as in production.
-        let transport = if client.is_some() { transport.connected(true) } else { transport };
+        let transport = if sessions.is_some() { transport.connected(true) } else { transport };
         let worker = Worker::new(WorkerParts {
             index,
             transport: Box::new(transport),
@@ -240,10 +239,11 @@ impl<P: Placement> Node<P> {
             make,
             sink,
             link: Arc::clone(link),
-            ring,
+            ring: Some(ring),
             send_memory_bytes: 65_536,
             message_max_bytes: 65_536,
-            client,
+            sessions,
+            sockets: None,
         });
         if !is_direct {
             link.observe();

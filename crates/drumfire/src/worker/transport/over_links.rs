@@ -4,7 +4,6 @@ use drumfire_proto::{Endpoint, Inbound, Now, Placement};
 
 use super::{BATCH_DATAGRAMS, BUDGET_DATAGRAMS, DATAGRAM_BYTES, SocketTransport};
 use crate::worker::datagram::{commit, handle_batch};
-use crate::worker::live_links::LinkDatagram;
 
 impl<I, K> SocketTransport<I, K> {
     /// Moves datagrams of the endpoint to the outbound link, and those that have arrived at its end to the empty batch. Returns false
@@ -22,7 +21,7 @@ impl<I, K> SocketTransport<I, K> {
         }
         // A corrupted datagram can be longer than any that the endpoint writes. With half of the datagrams there is room for all.
         while self.batch.len() < BATCH_DATAGRAMS / 2
-            && let Some(LinkDatagram { route, peer, bytes }) = links.pop_outbound(now.monotonic)
+            && let Some((route, peer, bytes)) = links.pop_outbound(now.monotonic)
             && let Some(memory) = self.batch.spare(bytes.len())
         {
             memory.copy_from_slice(&bytes);
@@ -38,8 +37,8 @@ impl<I, K> SocketTransport<I, K> {
         let Some(links) = &mut self.links else { return 0 };
         let mut panics = 0;
         for _ in 0..BUDGET_DATAGRAMS {
-            let Some(mut arrival) = links.pop_inbound(now.monotonic) else { break };
-            let datagram = Inbound { from: arrival.route, bytes: &mut arrival.bytes };
+            let Some((from, mut bytes)) = links.pop_inbound(now.monotonic) else { break };
+            let datagram = Inbound { from, bytes: &mut bytes };
             panics += handle_batch(endpoint, now, std::iter::once(datagram));
         }
         panics

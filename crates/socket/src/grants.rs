@@ -4,23 +4,15 @@
 
 use std::fmt;
 
-use drumfire_socket::Socket;
-
 /// The options that the system granted one socket.
 ///
 /// ```
-/// # use drumfire::*;
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let config = ServerConfig::new("127.0.0.1:0".parse()?, ServerKey::dev(), Access::Open);
-/// let server = Server::bind(config.workers(Workers::Inline).receive_buffer_bytes(1 << 30))?;
-/// for grants in server.control().stats().sockets {
-///     if grants.is_receive_buffer_short() {
-///         eprintln!("raise net.core.rmem_max: {grants}");
-///     }
+/// let socket = drumfire_socket::Socket::connect("127.0.0.1:9".parse()?, Some(1 << 30))?;
+/// let granted = socket.granted();
+/// if granted.is_receive_buffer_short() {
+///     eprintln!("raise net.core.rmem_max: {granted}");
 /// }
-/// # assert_eq!(server.control().stats().sockets.len(), 1);
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -37,29 +29,15 @@ pub struct SocketGrants {
     pub has_gso: bool,
     /// Whether the kernel joins datagrams of a peer into one large buffer (GRO).
     pub has_gro: bool,
-    /// Whether the kernel delivers every datagram to the worker that owns its connection. Without the filter, workers forward
-    /// datagrams to each other. With one worker there is no filter.
+    /// Whether the steering filter of the socket's group delivers every datagram to the worker that owns its connection. Without the
+    /// filter, workers forward datagrams to each other. With one worker there is no filter.
     pub has_filter: bool,
-    /// Whether datagrams are never fragmented on the way, so that connections can discover the MTU of their paths. Otherwise no
-    /// datagram is longer than 1,200 bytes.
+    /// Whether datagrams are never fragmented on the way, so that connections can discover the MTU of their paths. False before
+    /// [`Socket::never_fragment`](crate::Socket::never_fragment). The workers then send no datagram of more than 1,200 bytes.
     pub is_never_fragmented: bool,
 }
 
 impl SocketGrants {
-    /// Reads back the options of this socket, after disabling fragmentation.
-    pub(crate) fn read_from(socket: &Socket, receive_buffer_requested_bytes: Option<usize>) -> Self {
-        let granted = socket.granted();
-        Self {
-            receive_buffer_requested_bytes,
-            receive_buffer_bytes: granted.receive_buffer_bytes,
-            send_buffer_bytes: granted.send_buffer_bytes,
-            has_gso: granted.has_gso,
-            has_gro: granted.has_gro,
-            has_filter: granted.has_filter,
-            is_never_fragmented: socket.never_fragment(),
-        }
-    }
-
     /// Returns whether the receive buffer is smaller than requested, as the system counts.
     #[must_use]
     pub fn is_receive_buffer_short(&self) -> bool {
@@ -122,10 +100,10 @@ mod tests {
     #[cfg(feature = "serde")]
     #[test]
     fn grants_are_serialized_by_name() {
-        let socket = Socket::connect("127.0.0.1:9".parse().unwrap(), None).unwrap();
-        let granted = SocketGrants::read_from(&socket, Some(5));
+        let socket = crate::Socket::connect("127.0.0.1:9".parse().unwrap(), Some(65_536)).unwrap();
+        let granted = socket.granted();
         let written = serde_json::to_value(granted).unwrap();
-        assert_eq!(written["receive_buffer_requested_bytes"], 5);
+        assert_eq!(written["receive_buffer_requested_bytes"], 65_536);
         assert_eq!(written["has_gso"], granted.has_gso);
         assert_eq!(written["send_buffer_bytes"], granted.send_buffer_bytes);
     }
