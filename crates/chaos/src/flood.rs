@@ -130,7 +130,7 @@ pub(crate) fn join(flood: JoinHandle<u64>) -> Result<u64, Error> {
 }
 
 /// Returns a source address in the server's network.
-fn source(server: Ipv4Addr, number: u32) -> Ipv4Addr {
+pub(crate) fn source(server: Ipv4Addr, number: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(server) + 1 + number * 251)
 }
 

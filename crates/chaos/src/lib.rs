@@ -1,4 +1,4 @@
-//! The runs of the program `chaos`, whose docs describe them. They need network namespaces, TUN devices, and seccomp
+//! The runs of the program `chaos`, whose docs describe them. They need network namespaces, raw sockets, and seccomp
 //! filters, which only Linux has.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
@@ -6,7 +6,6 @@
 mod error;
 mod flood;
 mod host;
-mod link;
 mod marks;
 mod net;
 mod platform;

@@ -1,31 +1,13 @@
-//! TUN devices, through which this program forwards packets, the processes of the system, and seccomp filters, which make system calls
-//! fail. A filter applies to the thread that installs it, and stays until the thread ends.
+//! The processes of the system, and seccomp filters, which make system calls fail. A filter applies to the thread that installs it, and
+//! stays until the thread ends.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 
 use procfs::process::{FDInfo, FDTarget, Process};
 use seccompiler::{apply_filter, compile_from_json};
 use serde_json::{Value, json};
-use tun_rs::{DeviceBuilder, SyncDevice};
 
 use crate::error::{Error, ErrorContext};
-
-/// Makes a TUN device in the program's network namespace. This program receives and sends its packets without waiting.
-///
-/// # Errors
-/// [`Error::Unsupported`] if the system has no such devices or the privilege is missing.
-pub(crate) fn open_tun(name: &str, mtu: u16) -> Result<SyncDevice, Error> {
-    let device = DeviceBuilder::new().name(name).mtu(mtu).build_sync();
-    let device = device.map_err(|error| match error.kind() {
-        ErrorKind::NotFound | ErrorKind::PermissionDenied => {
-            Error::Unsupported(format!("TUN devices, and the privilege to make them: {error}"))
-        }
-        _ => Error::failed("a TUN device", error),
-    })?;
-    device.set_nonblocking(true).context("a nonblocking TUN device")?;
-    Ok(device)
-}
 
 /// Returns the system's view of a process.
 pub(crate) fn process(id: u32) -> Result<Process, Error> {

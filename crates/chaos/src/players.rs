@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use drumfire::conditioner::{LinkConfig, LinkCounts};
 use drumfire::{
     ChannelId, Client, ClientConfig, CloseReason, ConnectToken, Event, Message, PeerId, Reconnect,
     ReconnectReason, SendError, SendOptions,
@@ -103,14 +104,13 @@ impl Players {
     }
 
     /// Returns an empty set of players that send 60 messages of mixed sizes per second.
-    pub(crate) fn mixed() -> Self {
-        Self { sizes: MIXED_BYTES, ..Self::new(FAST_PERIOD, ClientConfig::default()) }
+    pub(crate) fn mixed(config: ClientConfig) -> Self {
+        Self { sizes: MIXED_BYTES, ..Self::new(FAST_PERIOD, config) }
     }
 
     /// Returns an empty set of players that reconnect when their connection ends.
-    pub(crate) fn reconnecting() -> Self {
-        let reconnect = Reconnect::Within(Duration::from_secs(30));
-        Self::new(PERIOD, ClientConfig::default().reconnect(reconnect))
+    pub(crate) fn reconnecting(config: ClientConfig) -> Self {
+        Self::new(PERIOD, config.reconnect(Reconnect::Within(Duration::from_secs(30))))
     }
 
     /// Adds a player that begins to connect.
@@ -156,6 +156,19 @@ impl Players {
     /// Returns a sum over all players.
     pub(crate) fn sum(&self, of: impl Fn(&Player) -> u64) -> u64 {
         self.list.iter().map(of).sum()
+    }
+
+    /// Returns a sum over the simulated links of all players, in both directions.
+    pub(crate) fn sum_of_links(&self, of: impl Fn(&LinkCounts) -> u64) -> u64 {
+        self.sum(|player| {
+            let stats = player.client.stats();
+            of(&stats.inbound_link) + of(&stats.outbound_link)
+        })
+    }
+
+    /// Changes the simulated links of all players, in both directions.
+    pub(crate) fn set_conditioner(&mut self, config: &LinkConfig) -> Result<(), Error> {
+        self.list.iter_mut().try_for_each(|player| player.client.set_conditioner(config)).context("a link")
     }
 
     /// Returns the number of players with a property.

@@ -1,10 +1,10 @@
-//! Relays between players and the server, and trains of datagrams: consecutive datagrams of one length that the kernel
-//! handles as one message.
+//! Relays between players and the server, which translate addresses like a router, and trains of datagrams: consecutive datagrams of
+//! one length that the kernel handles as one message.
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use drumfire::conditioner::Random;
@@ -14,8 +14,9 @@ use drumfire_socket::{
 use drumfire_tools::clock::{now, pause};
 
 use crate::error::{Error, ErrorContext};
-use crate::flood::CONNECTION_PACKET;
-use crate::host::{BackgroundThread, locked};
+use crate::flood::{CONNECTION_PACKET, source};
+use crate::host::locked;
+use crate::net::v4;
 
 /// The bit of the first byte that is set in all datagrams of a handshake.
 const HANDSHAKE_BIT: u8 = 0x80;
@@ -64,11 +65,11 @@ impl TrainSender {
     /// # Errors
     /// [`Error::Unsupported`] if the kernel does not segment datagrams.
     pub(crate) fn new(address: SocketAddr) -> Result<Self, Error> {
-        Self::with_mode(address, SendMode::Gso)
+        Self::with_mode(address.ip(), SendMode::Gso)
     }
 
-    fn with_mode(address: SocketAddr, mode: SendMode) -> Result<Self, Error> {
-        let group = ReuseportGroup::bind(&GroupConfig::new((address.ip(), 0).into())).context("a socket")?;
+    fn with_mode(address: IpAddr, mode: SendMode) -> Result<Self, Error> {
+        let group = ReuseportGroup::bind(&GroupConfig::new((address, 0).into())).context("a socket")?;
         let socket = group.into_sockets().pop().context("a socket")?;
         if mode == SendMode::Gso && !socket.granted().has_gso {
             return Err(Error::Unsupported("a kernel that segments trains of datagrams".to_owned()));
@@ -120,7 +121,7 @@ pub(crate) struct Relay {
     /// The address at which the players reach the server.
     pub(crate) address: SocketAddr,
     relayed: Arc<Mutex<Relayed>>,
-    _thread: BackgroundThread<Result<(), Error>>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
 }
 
 /// The datagrams that a relay has forwarded to the server.
@@ -131,29 +132,68 @@ pub(crate) struct Relayed {
     pub(crate) sent: u64,
     /// The number of packets sent right after one of the same length and of another connection.
     pub(crate) mixed: u64,
+    /// How often the relay has to take another address. The players do not notice.
+    pub(crate) moves: u32,
+    /// Whether a copy of each datagram follows it, from another address.
+    pub(crate) is_copying: bool,
+    /// The number of copies.
+    pub(crate) copied: u64,
+    /// The datagrams of the server to the source of the copies, or to the address before the last move.
+    pub(crate) unroutable: u64,
+    /// Whether the relay has to end.
+    is_over: bool,
+}
+
+/// The number of the address that copies come from.
+const COPY_SOURCE: u32 = 4_000;
+
+/// The socket of a relay towards the server.
+struct Uplink {
+    mode: SendMode,
+    sender: TrainSender,
+    receiver: Receiver,
+}
+
+impl Uplink {
+    fn bind(address: IpAddr, mode: SendMode) -> Result<Self, Error> {
+        let mut sender = TrainSender::with_mode(address, mode)?;
+        let config = ReceiverConfig::default().gro(Gro::Off);
+        let receiver = Receiver::new(&mut sender.socket, &config).context("a receiver")?;
+        Ok(Self { mode, sender, receiver })
+    }
+
+    /// Passes each datagram that has arrived to `handle`. Returns their number.
+    fn receive(&mut self, mut handle: impl FnMut(&[u8])) -> u64 {
+        let before = self.receiver.counts().datagrams;
+        self.receiver.drain(&mut self.sender.socket, 256, |received| {
+            received.datagrams().for_each(|datagram| handle(datagram.bytes));
+        });
+        self.receiver.counts().datagrams - before
+    }
 }
 
 impl Relay {
     /// Starts a relay that forwards each datagram immediately.
     pub(crate) fn start(server: SocketAddr) -> Result<Self, Error> {
-        Self::with(server, TrainSender::with_mode(server, SendMode::Single)?, None)
+        Self::with(server, SendMode::Single, None)
     }
 
     /// Starts a relay that sends the players' datagrams of some milliseconds together, so that the server receives trains with
     /// packets of several connections.
     pub(crate) fn start_mixing(server: SocketAddr) -> Result<Self, Error> {
         const WINDOW: Duration = Duration::from_millis(5);
-        Self::with(server, TrainSender::new(server)?, Some(WINDOW))
+        Self::with(server, SendMode::Gso, Some(WINDOW))
     }
 
-    fn with(server: SocketAddr, back: TrainSender, window: Option<Duration>) -> Result<Self, Error> {
+    fn with(server: SocketAddr, mode: SendMode, window: Option<Duration>) -> Result<Self, Error> {
+        let uplink = Uplink::bind(server.ip(), mode)?;
         let front = UdpSocket::bind((server.ip(), 0)).context("a socket")?;
         front.set_nonblocking(true).context("a nonblocking socket")?;
         let address = front.local_addr().context("an address")?;
         let relayed = Arc::<Mutex<Relayed>>::default();
         let shared = Arc::clone(&relayed);
-        let run = move |is_over: &AtomicBool| forward(&front, back, server, window, &shared, is_over);
-        Ok(Self { address, relayed, _thread: BackgroundThread::spawn(run) })
+        let thread = thread::spawn(move || forward(&front, uplink, server, window, &shared));
+        Ok(Self { address, relayed, thread: Some(thread) })
     }
 
     /// Returns the counts and samples of the forwarded datagrams.
@@ -162,47 +202,67 @@ impl Relay {
     }
 }
 
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.relayed().is_over = true;
+        // A run that needs the relay notices that its thread has failed.
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
 /// The thread of a relay: collects the players' datagrams at `front`, and sends them to the server immediately, or mixed after each
 /// `window`. Sends the server's datagrams to all players.
 fn forward(
     front: &UdpSocket,
-    mut back: TrainSender,
+    mut uplink: Uplink,
     server: SocketAddr,
     window: Option<Duration>,
     relayed: &Mutex<Relayed>,
-    is_over: &AtomicBool,
 ) -> Result<(), Error> {
-    let config = ReceiverConfig::default().gro(Gro::Off);
-    let mut receiver = Receiver::new(&mut back.socket, &config).context("a receiver")?;
     let (mut players, mut held, mut memory) = (BTreeSet::new(), Vec::new(), [0; 2_048]);
     let (mut random, mut sent_at, mut is_sorted) = (Random::new(256), now(), false);
-    while !is_over.load(Ordering::Acquire) {
+    let (network, mut moves, mut abandoned) = (*v4(server)?.ip(), 0, None::<Uplink>);
+    let copies = UdpSocket::bind((source(network, COPY_SOURCE), 0)).context("a socket")?;
+    copies.set_nonblocking(true).context("a nonblocking socket")?;
+    while !locked(relayed).is_over {
         let mut is_idle = true;
+        if moves != locked(relayed).moves {
+            moves += 1;
+            let moved = Uplink::bind(source(network, moves).into(), uplink.mode)?;
+            abandoned = Some(std::mem::replace(&mut uplink, moved));
+        }
         while let Ok((length, from)) = front.recv_from(&mut memory) {
             is_idle = false;
             players.insert(from);
             locked(relayed).samples.keep(&memory[..length]);
             held.push(memory[..length].to_vec());
         }
-        receiver.drain(&mut back.socket, 256, |received| {
-            for datagram in received.datagrams() {
-                is_idle = false;
-                for player in &players {
-                    // A datagram that the socket refuses is lost, as on any path.
-                    let _ = front.send_to(datagram.bytes, player);
-                }
+        let received = uplink.receive(|datagram| {
+            for player in &players {
+                // A datagram that the socket refuses is lost, as on any path.
+                let _ = front.send_to(datagram, player);
             }
         });
+        is_idle &= received == 0;
+        let unroutable = abandoned.as_mut().map_or(0, |abandoned| abandoned.receive(|_| {}));
+        let to_copies = std::iter::from_fn(|| copies.recv(&mut memory).ok()).count() as u64;
+        locked(relayed).unroutable += unroutable + to_copies;
         if window.is_none_or(|window| now().duration_since(sent_at) >= window) {
             if window.is_some() {
                 is_sorted = !is_sorted;
                 locked(relayed).mixed += mix(&mut held, is_sorted, &mut random);
             }
-            back.send(server, held.iter().map(Vec::as_slice));
+            let before = uplink.sender.sender.counts().datagrams;
+            uplink.sender.send(server, held.iter().map(Vec::as_slice));
+            let mut relayed = locked(relayed);
+            relayed.sent += uplink.sender.sender.counts().datagrams - before;
+            if relayed.is_copying {
+                relayed.copied +=
+                    held.iter().filter(|datagram| copies.send_to(datagram, server).is_ok()).count() as u64;
+            }
             held.clear();
             sent_at = now();
         }
-        locked(relayed).sent = back.sender.counts().datagrams;
         if is_idle {
             pause(Duration::from_micros(200));
         }

@@ -17,12 +17,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use drumfire::conditioner::LinkConfig;
 use drumfire_tools::clock::now;
 
 use crate::error::{Error, ErrorContext};
 use crate::host::call_in;
-use crate::link::{EmulatedLink, FAR_V4};
 use crate::marks::{Marks, Verdict};
 use crate::players::{Players, check_timeout};
 use crate::process::{Report, ServerProcess, ServerSpec};
@@ -133,12 +131,6 @@ impl Setting {
     fn call_far(&self, program: &str, arguments: &str) -> Result<String, Error> {
         call_in(self.other, program, arguments)
     }
-
-    /// Connects both namespaces by an emulated link too. Returns it, and a server at its far end.
-    fn emulate_link(&self, config: &LinkConfig) -> Result<(EmulatedLink, ServerSpec), Error> {
-        let link = EmulatedLink::start(self.other, config)?;
-        Ok((link, ServerSpec::within(self.other, FAR_V4, WORKERS)?))
-    }
 }
 
 /// Runs, prints the marks, and returns their result.
@@ -167,28 +159,12 @@ struct Testbed {
 }
 
 impl Testbed {
-    /// Starts a server without players.
-    fn empty(mut spec: ServerSpec) -> Result<Self, Error> {
-        let server = spec.start()?;
-        Ok(Self { spec, server, players: Players::default() })
-    }
-
-    /// Starts a server with usual players, and waits until each has received an echo.
-    fn start(spec: ServerSpec, count: usize) -> Result<Self, Error> {
-        Self::start_with(spec, count, Players::default())
-    }
-
-    /// Starts a server with players that send 60 messages of mixed sizes per second.
-    fn start_mixed(spec: ServerSpec, count: usize) -> Result<Self, Error> {
-        Self::start_with(spec, count, Players::mixed())
-    }
-
     /// Starts a server, adds `count` to these players, and waits until each has received an echo.
-    fn start_with(spec: ServerSpec, count: usize, players: Players) -> Result<Self, Error> {
-        let mut bed = Self { players, ..Self::empty(spec)? };
-        bed.players.add_all(&bed.spec, 0..count)?;
-        bed.players.until_answered()?;
-        Ok(bed)
+    fn start(mut spec: ServerSpec, count: usize, mut players: Players) -> Result<Self, Error> {
+        let server = spec.start()?;
+        players.add_all(&spec, 0..count)?;
+        players.until_answered()?;
+        Ok(Self { spec, server, players })
     }
 
     /// Adds players with numbers from `first` on, and plays until each is answered or refused, and all echoes are back.

@@ -50,7 +50,7 @@ pub(crate) const FAULT: ChannelId = ChannelId(9);
 
 /// The tick period of each worker. It is short so that the 99.9th percentile of ten seconds covers several late ticks, and not the
 /// one time that the machine was busy.
-pub(crate) const TICK: Duration = Duration::from_millis(2);
+const TICK: Duration = Duration::from_millis(2);
 
 /// Ticks between two of the server's own messages: 10 ms.
 const SEND_TICKS: u64 = 5;
@@ -285,7 +285,7 @@ impl Handler for Echo {
         });
         if let Some(core) = core {
             pin_current_thread(core).expect("a core that the run found to be allowed");
-            // Where real-time priority is not permitted, the run's stall monitor reports it.
+            // Where real-time priority is not permitted, the run has ended before, because it gives its players one.
             let _ = current_thread_id().map(|thread| set_priority(thread, Priority::Worker));
         }
         match self.tick_faults.pop() {

@@ -11,7 +11,7 @@ use drumfire_proto::{
     Access, ClientConfig, Config, Endpoint, IssuedToken, Refusal, RefuseReason, Secret, SendOptions,
     SingleWorker, Token, TokenAccess, TokenError, TokenKey, TokenKind,
 };
-use drumfire_puppet::{answer_hello, encoded};
+use drumfire_puppet::{accept_hello, encoded, server_parameters};
 use drumfire_wire::{ClientId, ConnectionId, Hello, Refuse, Reset, Retry, Welcome, limits};
 
 use crate::harness::{CLEAN, CLIENT, SERVER, World, address, server_config, server_keys};
@@ -99,8 +99,10 @@ pub(crate) fn welcome(data: &[u8]) {
     let hello = Hello::decode(&hello).expect("a Hello");
     let datagram = if is_genuine {
         world.flying.clear();
-        let answer =
-            answer_hello(&server_keys(), &hello, |parameters| *parameters = input.bytes(1_000).into());
+        let (usual, ephemeral) = (server_parameters([0; 8]), Secret::new([8; 32]));
+        let answer = accept_hello(&server_keys(), &hello, &usual, &ephemeral, |parameters| {
+            *parameters = input.bytes(1_000).into();
+        });
         answer.expect("a genuine Hello").1
     } else {
         let mut message = input.bytes(Welcome::NOISE_MESSAGE_MAX_BYTES).to_vec();

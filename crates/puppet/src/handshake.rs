@@ -276,7 +276,8 @@ pub enum HelloError {
 }
 
 /// Returns the parameters of a server that asks for nothing special.
-pub(crate) fn server_parameters(connection_id: [u8; ConnectionId::BYTES]) -> ServerParameters {
+#[must_use]
+pub fn server_parameters(connection_id: [u8; ConnectionId::BYTES]) -> ServerParameters {
     ServerParameters {
         connection_id: ConnectionId::from_bytes(connection_id),
         reset_token: [6; 16],
@@ -286,18 +287,7 @@ pub(crate) fn server_parameters(connection_id: [u8; ConnectionId::BYTES]) -> Ser
 }
 
 /// Accepts a Hello and returns the connection and the Welcome that PROTOCOL.md describes. `change` may change or replace the server's
-/// parameters before they are sealed. Returns `None` if the Hello does not open with these keys.
-#[must_use]
-pub fn answer_hello(
-    keys: &ServerKeyPair,
-    hello: &Hello<'_>,
-    change: impl FnOnce(&mut Vec<u8>),
-) -> Option<(Connection, Vec<u8>)> {
-    let parameters = server_parameters([0; ConnectionId::BYTES]);
-    accept_hello(keys, hello, &parameters, &Secret::new([8; 32]), change).ok()
-}
-
-/// Accepts a Hello like [`answer_hello`], with these parameters. Two connections need two `ephemeral` secrets.
+/// parameters before they are sealed. Two connections need two `ephemeral` secrets.
 ///
 /// # Errors
 ///

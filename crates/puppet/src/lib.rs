@@ -1,7 +1,7 @@
 //! Ends of a connection that a test controls. Each performs the handshake and seals its own frames, from the wire format and the ciphers
 //! alone. So it can break every rule that the core keeps.
 //!
-//! - [`Handshake`] performs a client's part of the handshake, [`answer_hello`] a server's. Both lead to a [`Connection`], which owns
+//! - [`Handshake`] performs a client's part of the handshake, [`accept_hello`] a server's. Both lead to a [`Connection`], which owns
 //!   no socket and no clock.
 //! - [`Connector`] performs a whole handshake. [`PacketSealer`] and [`PacketOpener`] are the halves of the connection after it:
 //!   tools and benches use them where an endpoint's own work must not be measured.
@@ -25,7 +25,7 @@ mod swarm;
 pub use connection::{Connection, OpenedPacket, PacketOpener, PacketSealer};
 pub use flood::{DrawnHello, HelloFlood};
 pub use frame::{DrawnFrame, encoded};
-pub use handshake::{Connector, Handshake, HelloError, accept_hello, answer_hello, default_parameters};
+pub use handshake::{Connector, Handshake, HelloError, accept_hello, default_parameters, server_parameters};
 pub use hostile::HostileEnd;
 pub use random::Random;
 pub use sender::Sender;

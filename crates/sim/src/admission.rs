@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 
 use drumfire::testing::{self, World};
 use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
-use drumfire::{Access, ClientConfig, ConnectToken, PlayerId, ServerConfig, ServerKey, Workers};
+use drumfire::{Access, ClientConfig, PlayerId, ServerConfig, Workers};
 
 use crate::checks::{RECEIVE_MEMORY_BYTES, SEND_MEMORY_BYTES};
 use crate::client::{Client, ConnectionState};
-use crate::scenario::{Plan, Scenario};
+use crate::scenario::{Plan, Scenario, server_key};
 
 /// Admits clients to the world of a scenario.
 pub(crate) struct Admission {
@@ -19,8 +19,8 @@ pub(crate) struct Admission {
     key: Option<TokenKey>,
     config: ClientConfig,
     next_player: u128,
-    /// The token of the newest client at each index.
-    tokens: Vec<ConnectToken>,
+    /// Whether the workers of the server move events into their channels, and have memory for all of them.
+    buffers_events: bool,
     /// The addresses of clients with an old token.
     pub(crate) returned: HashSet<SocketAddr>,
 }
@@ -49,13 +49,29 @@ impl Admission {
             None => World::new(server, scenario.seed),
         };
         let world = world.map_err(|error| error.to_string())?;
-        let (tokens, returned) = (Vec::new(), HashSet::new());
-        Ok((world, Self { address, key, config, next_player: 0, tokens, returned }))
+        let buffers_events = scenario.workers.is_some() && scenario.memory_bytes.is_none();
+        let returned = HashSet::new();
+        Ok((world, Self { address, key, config, next_player: 0, buffers_events, returned }))
     }
 
     /// Connects a client at an index: a new one, or that of a client that has left.
-    pub(crate) fn admit(&mut self, world: &mut World, at: usize, plan: &Plan) -> Result<(), String> {
-        let token = self.token(world, plan)?;
+    pub(crate) fn admit(
+        &mut self,
+        world: &mut World,
+        clients: &[Client],
+        at: usize,
+        plan: Plan,
+    ) -> Result<Client, String> {
+        let shared = clients.last().and_then(|last| last.token.clone()).filter(|_| plan.shares_token);
+        let token = match &self.key {
+            Some(key) if shared.is_none() => {
+                let player = PlayerId(self.next_player);
+                self.next_player += 1;
+                let request = TokenRequest::new(player, self.address, server_key().public());
+                Some(world.issue(&request, key).map_err(|error| error.to_string())?)
+            }
+            _ => shared,
+        };
         let is_new = at == world.clients.len();
         let end = match (&token, is_new) {
             (None, true) => world.join(&self.config).map(|_| ()),
@@ -63,30 +79,13 @@ impl Admission {
             (token, false) => world.rejoin(at, token.as_ref(), &self.config),
         };
         end.map_err(|error| error.to_string())?;
-        if let Some(token) = token {
-            match self.tokens.get_mut(at) {
-                Some(place) => *place = token,
-                None => self.tokens.push(token),
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns a token for the next player, or that of the client before, if the plan shares it.
-    fn token(&mut self, world: &mut World, plan: &Plan) -> Result<Option<ConnectToken>, String> {
-        let Some(key) = &self.key else { return Ok(None) };
-        if let Some(shared) = self.tokens.last().filter(|_| plan.shares_token) {
-            return Ok(Some(shared.clone()));
-        }
-        let request = TokenRequest::new(PlayerId(self.next_player), self.address, server_key().public());
-        self.next_player += 1;
-        world.issue(&request, key).map(Some).map_err(|error| error.to_string())
+        Ok(Client::new(plan, token, self.buffers_events))
     }
 
     /// Connects a client with the token of each session that is over, from a new address.
     pub(crate) fn reuse_tokens(&mut self, world: &mut World, clients: &[Client]) -> Result<(), String> {
-        for (token, client) in self.tokens.iter().zip(clients) {
-            if client.at_server == ConnectionState::Closed {
+        for client in clients.iter().filter(|client| client.at_server == ConnectionState::Closed) {
+            if let Some(token) = &client.token {
                 let config = ClientConfig::default();
                 let at = world.join_with(token, &config).map_err(|error| error.to_string())?;
                 self.returned.insert(world.client_address(at));
@@ -94,9 +93,4 @@ impl Admission {
         }
         Ok(())
     }
-}
-
-/// Returns the key of every simulated server.
-pub(crate) fn server_key() -> ServerKey {
-    ServerKey::from_bytes([9; 32])
 }

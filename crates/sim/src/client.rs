@@ -2,8 +2,9 @@
 
 use drumfire::error::CloseCode;
 use drumfire::stats::{FlightRecord, WorkerStats};
-use drumfire::{CloseReason, Event, PeerId, WhenFull};
+use drumfire::{CloseReason, ConnectToken, Event, PeerId, WhenFull};
 
+use crate::hostile::HostileEnd;
 use crate::scenario::{GROUPS, Plan, Side};
 use crate::traffic::Flow;
 
@@ -18,15 +19,20 @@ pub(crate) enum ConnectionState {
 }
 
 /// Both ends of one connection.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Client {
+    pub(crate) plan: Plan,
+    /// The token of the client, or `None` in open access.
+    pub(crate) token: Option<ConnectToken>,
+    /// The end that breaks the rules, if one does. The messages of this connection prove nothing.
+    pub(crate) hostile: Option<HostileEnd>,
+    /// The tick in which the client was first found to have left.
+    pub(crate) empty_since: Option<u64>,
     pub(crate) at_client: ConnectionState,
     pub(crate) at_server: ConnectionState,
     pub(crate) peer: Option<PeerId>,
     /// Whether the client is a member of each group.
     pub(crate) is_member: [bool; GROUPS],
-    /// Whether an end breaks the rules. Its messages prove nothing.
-    pub(crate) is_hostile: bool,
     /// Whether an application closed the connection, or the client vanished.
     pub(crate) is_closed: bool,
     /// Whether the client's links are cut for good.
@@ -35,9 +41,7 @@ pub(crate) struct Client {
     pub(crate) may_end: bool,
     /// The tick after which `may_end` is reset if the connection still exists. 0 for never.
     may_end_until: u64,
-    /// Whether an end closes the connection rather than lose a message.
-    pub(crate) may_overflow: bool,
-    /// Whether an end has closed the connection for that reason.
+    /// Whether an end has closed the connection rather than lose a message.
     pub(crate) has_overflowed: bool,
     pub(crate) up: Flow,
     pub(crate) down: Flow,
@@ -47,13 +51,11 @@ pub(crate) struct Client {
 
 impl Client {
     /// Returns a client that has not connected yet.
-    pub(crate) fn new(plan: &Plan, server_buffers_events: bool) -> Self {
+    pub(crate) fn new(plan: Plan, token: Option<ConnectToken>, server_buffers_events: bool) -> Self {
         let may_drop = matches!(plan.when_full, WhenFull::DropOldest | WhenFull::DropNewest);
-        let may_overflow = plan.when_full == WhenFull::Disconnect;
         // Without a worker's channel, messages use the receive memory of their connection until the application takes them.
         let (up, down) = (Flow::new(may_drop, !server_buffers_events), Flow::new(may_drop, true));
-        let is_hostile = plan.hostile.is_some();
-        Self { may_overflow, is_hostile, up, down, ..Self::default() }
+        Self { plan, token, up, down, ..Self::default() }
     }
 
     /// Handles an event of one end.
@@ -71,7 +73,7 @@ impl Client {
             // All attempts may be lost. Whether the server agrees is checked at the end.
             (Event::ConnectFailed { .. }, ConnectionState::Connecting) => *state = ConnectionState::Failed,
             (Event::Message { .. } | Event::Receipt { .. }, ConnectionState::Connected)
-                if self.is_hostile => {}
+                if self.hostile.is_some() => {}
             (Event::Message { channel, payload, .. }, ConnectionState::Connected) => {
                 return received.on_delivered(channel, &payload);
             }
@@ -112,12 +114,19 @@ impl Client {
 
     /// Checks that acknowledged messages were delivered, for each direction whose receiver has taken all its events.
     pub(crate) fn check_receipts(&mut self, by_client: bool, by_server: bool) -> Result<(), String> {
-        if self.is_hostile {
+        if self.hostile.is_some() {
             return Ok(());
         }
         let down = if by_client { self.down.false_receipt() } else { None };
         let up = if by_server { self.up.false_receipt() } else { None };
         down.or(up).map_or(Ok(()), Err)
+    }
+
+    /// Silences the hostile end, if there is one.
+    pub(crate) const fn silence(&mut self) {
+        if let Some(end) = &mut self.hostile {
+            end.is_silent = true;
+        }
     }
 
     /// Permits the connection to end until a tick.
@@ -138,7 +147,12 @@ impl Client {
 
     /// Returns whether the connection may be over for one end only.
     pub(crate) const fn may_be_over(&self) -> bool {
-        self.is_closed || self.may_end || self.may_overflow
+        self.is_closed || self.may_end || self.may_overflow()
+    }
+
+    /// Returns whether an end closes the connection rather than lose a message.
+    const fn may_overflow(&self) -> bool {
+        matches!(self.plan.when_full, WhenFull::Disconnect)
     }
 
     /// Returns whether either end was connected.
@@ -171,7 +185,7 @@ impl Client {
         let is_lost_close =
             matches!(reason, CloseReason::IdleTimeout | CloseReason::Unacknowledged | CloseReason::Reset);
         let is_close = matches!(reason, CloseReason::Local { .. } | CloseReason::Remote { .. });
-        if self.may_overflow {
+        if self.may_overflow() {
             // The other end may have lost the Close. A stalled application receives its event late.
             self.has_overflowed |= matches!(
                 reason,
@@ -180,7 +194,7 @@ impl Client {
             );
             self.is_closed |= self.has_overflowed || is_lost_close;
         }
-        if self.is_hostile || (self.is_closed || self.may_end) && (is_close || is_lost_close) {
+        if self.hostile.is_some() || (self.is_closed || self.may_end) && (is_close || is_lost_close) {
             Ok(())
         } else {
             Err(format!("the connection ended by itself: {reason:?}"))
@@ -190,7 +204,7 @@ impl Client {
     /// Checks the state at the end of the calm, or after both ends have left. `stats` are the client's.
     pub(crate) fn check_end(&self, stats: &WorkerStats) -> Result<(), String> {
         match (self.at_client, self.at_server) {
-            _ if self.is_hostile => Ok(()),
+            _ if self.hostile.is_some() => Ok(()),
             (ConnectionState::Connected, ConnectionState::Connected) if !self.is_closed => {
                 for (name, flow) in [("up", &self.up), ("down", &self.down)] {
                     if let Some(missing) = flow.missing() {

@@ -10,92 +10,39 @@ use std::time::Duration;
 use drumfire::Error;
 use drumfire::conditioner::{Link, Random};
 use drumfire::testing::{Datagram, World};
-use drumfire_puppet::HostileEnd;
 
-use crate::admission::server_key;
-use crate::scenario::{Plan, Side};
-
-/// The hostile ends of a run, by the index of their client.
-pub(crate) struct HostileEnds {
-    ends: Vec<Option<End>>,
-    random: Random,
-}
+use crate::client::Client;
+use crate::scenario::{Plan, Side, server_key};
 
 /// The source and the destination of a datagram.
 type Addresses = (SocketAddr, SocketAddr);
 
-struct End {
+/// A puppet and its links.
+pub(crate) struct HostileEnd {
     side: Side,
-    puppet: HostileEnd,
+    puppet: drumfire_puppet::HostileEnd,
     inward: Link,
     outward: Link<Addresses>,
     /// Whether the end is silent for good.
-    is_silent: bool,
+    pub(crate) is_silent: bool,
 }
 
-impl HostileEnds {
-    pub(crate) fn new(places: usize, random: Random) -> Self {
-        Self { ends: (0..places).map(|_| None).collect(), random }
-    }
-
-    /// Prepares the hostile end of a new client, if its plan has one.
-    pub(crate) fn begin(&mut self, at: usize, plan: &Plan) -> Result<(), Error> {
-        self.ends[at] = None;
-        let Some(side) = plan.hostile else { return Ok(()) };
-        let seed = self.random.bits();
+impl HostileEnd {
+    /// Returns the hostile end of a new client, if its plan has one.
+    pub(crate) fn begin(plan: &Plan, random: &mut Random) -> Result<Option<Self>, Error> {
+        let Some(side) = plan.hostile else { return Ok(None) };
+        let (seed, key) = (random.bits(), server_key());
         let (puppet, inward, outward) = match side {
             Side::Client => {
-                (HostileEnd::client(&server_key().public().to_bytes(), seed), &plan.down, &plan.up)
+                (drumfire_puppet::HostileEnd::client(&key.public().to_bytes(), seed), &plan.down, &plan.up)
             }
-            Side::Server => (HostileEnd::server(server_key().to_bytes(), seed), &plan.up, &plan.down),
+            Side::Server => (drumfire_puppet::HostileEnd::server(key.to_bytes(), seed), &plan.up, &plan.down),
         };
-        let inward = Link::new(inward.clone(), self.random.bits())?;
-        let outward = Link::new(outward.clone(), self.random.bits())?;
-        self.ends[at] = Some(End { side, puppet, inward, outward, is_silent: false });
-        Ok(())
+        let inward = Link::new(inward.clone(), random.bits())?;
+        let outward = Link::new(outward.clone(), random.bits())?;
+        Ok(Some(Self { side, puppet, inward, outward, is_silent: false }))
     }
 
-    /// Silences the hostile end with this index, if there is one.
-    pub(crate) fn silence(&mut self, at: usize) {
-        if let Some(end) = &mut self.ends[at] {
-            end.is_silent = true;
-        }
-    }
-
-    /// Gives each puppet its turn. Returns all datagrams that were sent since the last call, before any link.
-    pub(crate) fn act(&mut self, world: &mut World) -> Vec<Datagram> {
-        let mut seen = world.take_captured();
-        let mut sent = Vec::new();
-        let (now, server) = (world.elapsed(), world.server.local_addr());
-        for (at, end) in self.ends.iter_mut().enumerate() {
-            let Some(end) = end else { continue };
-            let client = world.client_address(at);
-            let (own, other) = match end.side {
-                Side::Client => (client, server),
-                Side::Server => (server, client),
-            };
-            if !end.is_silent {
-                for datagram in seen.iter().filter(|datagram| (datagram.from, datagram.to) == (other, own)) {
-                    end.inward.push(now, (), &datagram.bytes);
-                }
-                end.turn(now, |bytes, link| link.push(now, (own, other), &bytes));
-                let arrived = std::iter::from_fn(|| end.outward.poll(now));
-                sent.extend(arrived.map(|((from, to), bytes)| Datagram { from, to, bytes }));
-            }
-            if end.side == Side::Client {
-                // The world's client in this place has no links, so an attacker must not see its datagrams either.
-                seen.retain(|datagram| datagram.from != own);
-            }
-        }
-        for Datagram { from, to, bytes } in &sent {
-            world.inject(*from, *to, bytes.clone());
-        }
-        seen.extend(sent);
-        seen
-    }
-}
-
-impl End {
     /// Reads the datagrams that have arrived, and sends the answers and the datagrams of a turn.
     fn turn(&mut self, now: Duration, send: impl Fn(Vec<u8>, &mut Link<Addresses>)) {
         while let Some(((), datagram)) = self.inward.poll(now) {
@@ -105,4 +52,36 @@ impl End {
         }
         self.puppet.turn().into_iter().for_each(|datagram| send(datagram, &mut self.outward));
     }
+}
+
+/// Gives each puppet its turn. Returns all datagrams that were sent since the last call, before any link.
+pub(crate) fn act(clients: &mut [Client], world: &mut World) -> Vec<Datagram> {
+    let mut seen = world.take_captured();
+    let mut sent = Vec::new();
+    let (now, server) = (world.elapsed(), world.server.local_addr());
+    for (at, client) in clients.iter_mut().enumerate() {
+        let Some(end) = &mut client.hostile else { continue };
+        let client = world.client_address(at);
+        let (own, other) = match end.side {
+            Side::Client => (client, server),
+            Side::Server => (server, client),
+        };
+        if !end.is_silent {
+            for datagram in seen.iter().filter(|datagram| (datagram.from, datagram.to) == (other, own)) {
+                end.inward.push(now, (), &datagram.bytes);
+            }
+            end.turn(now, |bytes, link| link.push(now, (own, other), &bytes));
+            let arrived = std::iter::from_fn(|| end.outward.poll(now));
+            sent.extend(arrived.map(|((from, to), bytes)| Datagram { from, to, bytes }));
+        }
+        if end.side == Side::Client {
+            // The world's client in this place has no links, so an attacker must not see its datagrams either.
+            seen.retain(|datagram| datagram.from != own);
+        }
+    }
+    for Datagram { from, to, bytes } in &sent {
+        world.inject(*from, *to, bytes.clone());
+    }
+    seen.extend(sent);
+    seen
 }

@@ -18,8 +18,8 @@ use crate::admission::Admission;
 use crate::attacker::Attacker;
 use crate::checks::{self, AddressClass, ReplacedClientCounts};
 use crate::client::{Client, ConnectionState};
-use crate::hostile::HostileEnds;
-use crate::scenario::{Plan, Scenario, Side};
+use crate::hostile::{self, HostileEnd};
+use crate::scenario::{CALM, Scenario, Side};
 use crate::stats::Counts;
 use crate::workers::{FaultInjector, FaultScope};
 
@@ -108,17 +108,14 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Failure> {
 
 struct ScenarioRun<'a> {
     scenario: &'a Scenario,
-    /// The plans of the current clients.
-    plans: Vec<Plan>,
     world: World,
     admission: Admission,
     random: Random,
     clients: Vec<Client>,
     replaced: Vec<ReplacedClientCounts>,
-    /// The tick in which each client was first found to have left.
-    empty_since: Vec<Option<u64>>,
     attacker: Attacker,
-    hostile: HostileEnds,
+    /// The generator of the hostile ends.
+    hostile_random: Random,
     /// Datagrams that were sent since the attacker's last turn.
     seen: Vec<Datagram>,
     faults: FaultInjector,
@@ -140,30 +137,25 @@ struct ScenarioRun<'a> {
 impl<'a> ScenarioRun<'a> {
     fn new(scenario: &'a Scenario) -> Result<Self, String> {
         let (mut world, mut admission) = Admission::open(scenario)?;
-        for (at, plan) in scenario.clients.iter().enumerate() {
-            admission.admit(&mut world, at, plan)?;
-        }
-        let random = Random::part(scenario.seed, 2);
         let mut attacker = Attacker::new(scenario.attack, Random::part(scenario.seed, 3));
-        let vanishes = |(_, plan): &(usize, &Plan)| plan.vanishes.is_some() && !scenario.is_hour;
-        for (at, _) in scenario.clients.iter().enumerate().filter(vanishes) {
-            attacker.vanishing.insert(world.client_address(at));
+        let mut clients = Vec::new();
+        for (at, plan) in scenario.clients.iter().enumerate() {
+            clients.push(admission.admit(&mut world, &clients, at, plan.clone())?);
+            if plan.vanishes.is_some() && !scenario.is_hour {
+                attacker.vanishing.insert(world.client_address(at));
+            }
         }
-        let count = scenario.clients.len();
-        let hostile = HostileEnds::new(count, Random::part(scenario.seed, 8));
+        let count = clients.len();
         let faults = FaultInjector::new(scenario.workers.as_ref(), &mut world);
-        let client = |plan| Client::new(plan, scenario.server_buffers_events());
         let mut run = Self {
             scenario,
-            plans: scenario.clients.clone(),
             world,
             admission,
-            random,
-            clients: scenario.clients.iter().map(client).collect(),
+            random: Random::part(scenario.seed, 2),
+            clients,
             replaced: vec![ReplacedClientCounts::default(); count],
-            empty_since: vec![None; count],
             attacker,
-            hostile,
+            hostile_random: Random::part(scenario.seed, 8),
             seen: Vec::new(),
             faults,
             by_address: HashMap::new(),
@@ -183,13 +175,15 @@ impl<'a> ScenarioRun<'a> {
 
     /// Sets up the links and the hostile end of a new client.
     fn begin(&mut self, at: usize) -> Result<(), String> {
-        let plan = &self.plans[at];
-        self.world
+        let client = &mut self.clients[at];
+        let plan = &client.plan;
+        client.hostile = self
+            .world
             .set_uplink(at, &plan.up)
             .and_then(|()| self.world.set_downlink(at, &plan.down))
-            .and_then(|()| self.hostile.begin(at, plan))
+            .and_then(|()| HostileEnd::begin(plan, &mut self.hostile_random))
             .map_err(|error| error.to_string())?;
-        if plan.hostile.is_some() {
+        if client.hostile.is_some() {
             disturb::cut(&mut self.world, at, &plan.up)?;
         }
         self.note_address(at);
@@ -236,15 +230,15 @@ impl<'a> ScenarioRun<'a> {
         (0..self.clients.len()).for_each(|at| self.world.set_client_clock(at, &right));
         let calm = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(10)));
         self.world.set_links(&calm).map_err(|error| error.to_string())?;
-        for (at, client) in self.clients.iter().enumerate() {
-            self.hostile.silence(at);
-            if client.has_vanished || client.is_hostile {
+        for (at, client) in self.clients.iter_mut().enumerate() {
+            client.silence();
+            if client.has_vanished || client.hostile.is_some() {
                 disturb::cut(&mut self.world, at, &calm)?;
             }
         }
         self.admission.reuse_tokens(&mut self.world, &self.clients)?;
         // A stalled thread may continue later than the chaos ends.
-        let end = self.world.elapsed().max(self.faults.stalled_until) + self.scenario.calm;
+        let end = self.world.elapsed().max(self.faults.stalled_until) + CALM;
         while self.world.elapsed() < end {
             self.close(self.scenario.chaos_ticks);
             self.attacker.send_corrupted_copies(&mut self.world);
@@ -260,7 +254,7 @@ impl<'a> ScenarioRun<'a> {
     fn step(&mut self, time: Duration, tick: Option<u64>) -> Result<(), String> {
         let turns = if self.scenario.is_hour || tick.is_none() { 1 } else { HOSTILE_TURNS };
         for _ in 0..turns {
-            self.seen.extend(self.hostile.act(&mut self.world));
+            self.seen.extend(hostile::act(&mut self.clients, &mut self.world));
             self.world.advance(time / turns);
         }
         let now = self.world.elapsed();
@@ -278,7 +272,7 @@ impl<'a> ScenarioRun<'a> {
         }
         for (at, client) in self.clients.iter_mut().enumerate() {
             let of_client = |reason| at_time(format!("client {at}: {reason}"));
-            let is_client_stalled = tick.is_some_and(|tick| self.plans[at].stall.contains(&tick));
+            let is_client_stalled = tick.is_some_and(|tick| client.plan.stall.contains(&tick));
             if !is_client_stalled {
                 self.world.clients[at].poll(Duration::ZERO);
                 while let Some(event) = self.world.clients[at].next_event() {
@@ -341,7 +335,7 @@ impl<'a> ScenarioRun<'a> {
             return Err(format!("the peer id of client {at} was in use before"));
         }
         self.clients[at].peer = Some(peer);
-        let plan = &self.plans[at];
+        let plan = &self.clients[at].plan;
         let options = ChannelOptions::default().redundancy(plan.redundancy).when_full(plan.when_full);
         let to = self.world.clients[at].peers().next();
         for channel in (0..plan.channels).map(ChannelId) {
@@ -357,16 +351,15 @@ impl<'a> ScenarioRun<'a> {
     fn replace_clients(&mut self, tick: u64) -> Result<(), String> {
         if self.is_stalled {
             // The server's application may not have taken the event of a connection yet.
-            self.empty_since.fill(None);
+            self.clients.iter_mut().for_each(|client| client.empty_since = None);
             return Ok(());
         }
         for at in 0..self.clients.len() {
-            self.clients[at].revoke_end(tick);
-            let empty_since = &mut self.empty_since[at];
-            if !self.clients[at].has_left() {
-                *empty_since = None;
-            } else if tick >= *empty_since.get_or_insert(tick) + EMPTY_TICKS {
-                *empty_since = None;
+            let client = &mut self.clients[at];
+            client.revoke_end(tick);
+            if !client.has_left() {
+                client.empty_since = None;
+            } else if tick >= *client.empty_since.get_or_insert(tick) + EMPTY_TICKS {
                 self.replace(at, tick).map_err(|reason| format!("in tick {tick}, {reason}"))?;
             }
         }
@@ -378,11 +371,9 @@ impl<'a> ScenarioRun<'a> {
         self.counts.add(Counts::HANDSHAKES, 1);
         self.replaced[at].add(&self.world.clients[at].stats());
         let plan = Scenario::new_client(self.scenario.seed, at as u64, tick, self.scenario.has_tokens);
-        self.admission.admit(&mut self.world, at, &plan)?;
-        self.world.set_client_clock(at, &ClockConfig::default());
         self.counts.add(Counts::OTHER_FAULTS, plan.faults());
-        self.clients[at] = Client::new(&plan, self.scenario.server_buffers_events());
-        self.plans[at] = plan;
+        self.clients[at] = self.admission.admit(&mut self.world, &self.clients, at, plan)?;
+        self.world.set_client_clock(at, &ClockConfig::default());
         self.begin(at)
     }
 
@@ -394,13 +385,13 @@ impl<'a> ScenarioRun<'a> {
         let counts = &mut self.counts;
         counts.add(Counts::FAILED, is_failed.into());
         counts.add(Counts::CONNECTED, (!is_failed).into());
-        counts.add(Counts::HOSTILE, (client.is_hostile && client.was_connected()).into());
+        counts.add(Counts::HOSTILE, (client.hostile.is_some() && client.was_connected()).into());
         counts.add(Counts::CLOSED, (client.at_client == ConnectionState::Closed).into());
         counts.add(Counts::SENT, client.up.sent() + client.down.sent());
         counts.add(Counts::DELIVERED, client.up.delivered + client.down.delivered);
         counts.add("closed for want of room", client.has_overflowed.into());
         counts.add("missed for want of room", client.down.missed);
-        match self.plans[at].when_full {
+        match client.plan.when_full {
             WhenFull::DropOldest => counts.add("dropped as the oldest", stats.protocol.messages_dropped),
             WhenFull::DropNewest => counts.add("dropped as the newest", stats.protocol.messages_dropped),
             WhenFull::Block | WhenFull::Disconnect => {}
@@ -429,7 +420,7 @@ impl<'a> ScenarioRun<'a> {
         // The server may have closed the connection of a hostile end a moment ago, so that it lingers. The connection of a stalled
         // worker lingers for longer, because the stall counts as the round trip to its peer.
         let may_linger = |client: &&Client| {
-            (client.is_hostile || client.may_end) && client.at_server == ConnectionState::Closed
+            (client.hostile.is_some() || client.may_end) && client.at_server == ConnectionState::Closed
         };
         let lingering = self.clients.iter().filter(may_linger).count();
         if (open..=open + lingering).contains(&counted) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use drumfire::conditioner::{Delay, LinkConfig, Loss, Random};
 use drumfire::config::{Cookie, MESSAGE_MAX_BYTES};
 use drumfire::testing::ClockConfig;
-use drumfire::{Redundancy, WhenFull};
+use drumfire::{Redundancy, ServerKey, WhenFull};
 
 use crate::random::{between, fraction, index, millis, pick};
 use crate::workers::WorkerPlan;
@@ -49,8 +49,6 @@ pub struct Scenario {
     /// A client that exchanges addresses with the next one, once both are connected: the first tick, and the index of
     /// the client.
     pub swap: Option<(u64, usize)>,
-    /// How long the links are good at the end.
-    pub calm: Duration,
     /// The faults of the server's workers. `None` for a server with one worker and no faults.
     pub workers: Option<WorkerPlan>,
 }
@@ -65,7 +63,7 @@ pub struct Attack {
 }
 
 /// The plan of one client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The link to the server during the chaos.
     pub up: LinkConfig,
@@ -193,11 +191,6 @@ impl GroupPlan {
 }
 
 impl Scenario {
-    /// Whether the workers of the server move events into their channels, and have memory for all of them.
-    pub(crate) const fn server_buffers_events(&self) -> bool {
-        self.workers.is_some() && self.memory_bytes.is_none()
-    }
-
     /// Returns the scenario of a seed.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {
@@ -251,7 +244,6 @@ impl Scenario {
             clock,
             attack,
             is_clean,
-            calm: CALM,
             swap,
             workers: None,
         }
@@ -376,6 +368,11 @@ impl Outage {
     }
 }
 
+/// Returns the key of every simulated server.
+pub(crate) fn server_key() -> ServerKey {
+    ServerKey::from_bytes([9; 32])
+}
+
 /// Draws a link that loses packets, and reorders some by at most 50 ms.
 fn clean_link(random: &mut Random) -> LinkConfig {
     LinkConfig::default()
@@ -392,9 +389,9 @@ fn redundancy(random: &mut Random) -> Redundancy {
 /// The longest delay of a duplicate.
 const COPIES_LATE_MS: u64 = 30_000;
 
-/// In this time the last end notices that its peer is gone. A copy of the peer's last packet may still be on its way, and extends the
-/// connection by another 30 s.
-const CALM: Duration = Duration::from_millis(45_000 + COPIES_LATE_MS);
+/// How long the links are good at the end. In this time the last end notices that its peer is gone. A copy of the peer's last packet may
+/// still be on its way, and extends the connection by another 30 s.
+pub(crate) const CALM: Duration = Duration::from_millis(45_000 + COPIES_LATE_MS);
 
 /// Draws a bad link: up to 40 % loss, 200 ms delay, 50 % duplicates, reordering, and corruption. Each of these
 /// occurs in one link of eight: a delay of up to 500 ms, very late duplicates, reordering by up to two seconds, and a bottleneck.

@@ -4,13 +4,15 @@
 
 use std::time::Duration;
 
+use drumfire::ClientConfig;
 use drumfire::conditioner::{Delay, LinkConfig, Loss};
 use drumfire_tools::clock::now;
 
-use super::{Setting, Testbed};
+use super::{Setting, Testbed, WORKERS};
 use crate::error::Error;
 use crate::marks::Marks;
 use crate::platform::open_files;
+use crate::players::Players;
 
 /// Memory is sampled after this time, because pools grow to their size before.
 const WARM_UP: Duration = Duration::from_secs(300);
@@ -27,10 +29,10 @@ const GROWTH_GOAL_BYTES: u64 = 1_024;
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (players, time) = (setting.size.many_players(), setting.size.secs(10, 180, 7_200));
-    let config =
+    let link =
         LinkConfig::default().loss(Loss::Random(0.02)).delay(Delay::Constant(Duration::from_millis(30)));
-    let (link, spec) = setting.emulate_link(&config)?;
-    let mut bed = Testbed::start_mixed(spec, players)?;
+    let mixed = Players::mixed(ClientConfig::default().conditioner(link));
+    let mut bed = Testbed::start(setting.far_server(WORKERS)?, players, mixed)?;
     let warm_up = WARM_UP.min(time / 2);
     bed.players.play(warm_up);
     let (start, mut memory, mut files) = (now(), Vec::new(), Vec::new());
@@ -42,7 +44,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let growth = growth_per_minute(&memory);
     let files = files.iter().max().unwrap_or(&u64::MAX) - files.iter().min().unwrap_or(&0);
     bed.players.settle()?;
-    let (report, counts) = (bed.server.report()?, link.end()?);
+    let report = bed.server.report()?;
     let Testbed { mut server, players: mut played, .. } = bed;
     marks.unharmed(&played);
     marks.equal("panics", report.sum("/panics") + report.sum("/restarts"), 0);
@@ -56,9 +58,10 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         marks.not_judged(name, format!("pools grow for {secs} s: by {growth} in this run"));
     }
     marks.note(format_args!(
-        "{players} players for {} s, {} datagrams received, p99 {:?}; link {counts:?}",
+        "{players} players for {} s, {} datagrams received, {} lost by the links, p99 {:?}",
         time.as_secs(),
         report.sum("/received/datagrams"),
+        played.sum_of_links(|link| link.lost),
         played.times.round_trips.percentile(99.0),
     ));
     played.list.clear();

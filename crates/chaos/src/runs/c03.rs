@@ -3,16 +3,17 @@
 
 use std::time::Duration;
 
-use drumfire_tools::host;
+use drumfire_tools::host::{self, cpu_ticks};
+use drumfire_tools::report::STEAL_LIMIT;
 
 use super::{KERNEL_COUNTERS, Setting, Size, Testbed};
 use crate::error::{Error, ErrorContext};
 use crate::flood::{self, FloodClass, FloodPlan};
-use crate::host::{Priority, StallMonitor, Stalls, call, set_priority};
+use crate::host::{Priority, call, set_priority};
 use crate::marks::Marks;
+use crate::players::Players;
 use crate::process::{Report, ServerProcess, ServerSpec};
 use crate::relay::{Relay, Samples};
-use crate::server::TICK;
 use crate::traffic::millis;
 
 /// A flood that is aimed at one worker must not affect the other.
@@ -36,7 +37,7 @@ const LATE_GOAL: Duration = Duration::from_millis(5);
 /// The rise, or fall, of the round trip for players on workers that a flood does not reach.
 const ELSEWHERE_GOAL: Duration = Duration::from_millis(1);
 
-/// Attempts at a round in which the machine did not stall.
+/// Attempts at a round in which the host of a virtual machine left it its cores.
 const TRIES: u32 = 3;
 
 /// The datagrams of floods that prove something by their number.
@@ -53,7 +54,6 @@ struct Scene {
     flooded: u64,
     /// The worker of the player behind the relay, at which floods are aimed.
     target: u64,
-    cores: Option<Cores>,
     size: Size,
 }
 
@@ -73,7 +73,8 @@ struct Round {
     sent: u64,
     /// How late the ticks of the flooded worker were, p99.9.
     late: Duration,
-    stalls: Stalls,
+    /// The share of the time of all cores that the host of a virtual machine took. 0 if the system does not report it.
+    stolen: f64,
     after: Snapshot,
 }
 
@@ -130,7 +131,7 @@ impl Cores {
 impl Scene {
     fn new(players: usize, workers: u16, cores: Option<Cores>, size: Size) -> Result<Self, Error> {
         let spec = ServerSpec::new(SERVER.parse().context(SERVER)?, workers)?;
-        let mut bed = Testbed::start(spec, players)?;
+        let mut bed = Testbed::start(spec, players, Players::default())?;
         let relay = Relay::start(bed.spec.config.address)?;
         bed.players.add(&bed.spec.token_via(players, relay.address)?)?;
         bed.players.until("the player behind the relay plays", |player| player.ordered.received > 20)?;
@@ -142,7 +143,7 @@ impl Scene {
         if let Some(cores) = cores {
             cores.pin_workers(&mut bed.server, workers, target)?;
         }
-        Ok(Self { bed, relay, flooded: 0, target, cores, size })
+        Ok(Self { bed, relay, flooded: 0, target, size })
     }
 
     /// Plays without a flood.
@@ -182,14 +183,14 @@ impl Scene {
 
     /// Plays without and then with a flood.
     fn play_round(&mut self, plan: FloodPlan, samples: &Samples) -> Result<Round, Error> {
-        let monitor = self.cores.map(|cores| StallMonitor::start(cores.target, TICK));
+        let ticks = cpu_ticks();
         let before = self.play_calm(BASELINE.min(plan.time))?;
         self.bed.server.command("reset-lateness")?;
         self.bed.players.reset();
         let sent = self.play_flooded(plan, samples)?;
         let late = self.bed.server.report()?.lateness(self.target);
-        let stalls = monitor.map_or(Ok(Stalls::default()), StallMonitor::end)?;
-        Ok(Round { before, sent, late, stalls, after: self.snapshot()? })
+        let stolen = cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
+        Ok(Round { before, sent, late, stolen: stolen.unwrap_or(0.0), after: self.snapshot()? })
     }
 
     fn flood(&mut self, class: FloodClass, time: Duration, marks: &mut Marks) -> Result<(), Error> {
@@ -211,14 +212,20 @@ impl Scene {
         let mut round = self.play_round(plan, &samples)?;
         marks.section(class.name());
         for _ in 1..TRIES {
-            if !round.stalls.are_excessive() {
+            if round.stolen <= STEAL_LIMIT {
                 break;
             }
-            marks.note(format_args!("repeated, because {}", round.stalls));
+            marks.note(format_args!(
+                "repeated, because the host took {:.1} % of all cores",
+                100.0 * round.stolen
+            ));
             round = self.play_round(plan, &samples)?;
         }
-        if round.stalls.are_excessive() {
-            marks.note(format_args!("judged although {}; repeat it on a calmer machine", round.stalls));
+        if round.stolen > STEAL_LIMIT {
+            let percent = 100.0 * round.stolen;
+            marks.note(format_args!(
+                "judged although the host took {percent:.1} % of all cores; repeat it on a calmer machine"
+            ));
         }
         let Round { before, sent, late, after, .. } = round;
         marks.note(format_args!(

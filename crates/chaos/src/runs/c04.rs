@@ -80,7 +80,7 @@ fn fill_send_buffer(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     spec.config = spec.config.congestion(congestion).timeouts(TIMEOUT, TIMEOUT);
     spec.config.send_memory_bytes = QUEUE_BYTES;
     let players = Players::new(PERIOD, ClientConfig::default().timeouts(TIMEOUT, TIMEOUT));
-    let mut bed = Testbed::start_with(spec, PLAYERS, players)?;
+    let mut bed = Testbed::start(spec, PLAYERS, players)?;
     let memory_bytes = bed.server.memory_bytes()?;
     tbf("add", BLOCKED)?;
     let refused = bed.server.report()?.sum("/sent/faults/would_block");
@@ -124,7 +124,7 @@ fn share_slow_link(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let time = setting.size.secs(10, 60, 60);
     let tc = |what: &str| setting.call_far("tc", what);
     let spec = ServerSpec { down: DOWN, ..setting.far_server(1)? };
-    let mut bed = Testbed::start(spec, 2)?;
+    let mut bed = Testbed::start(spec, 2, Players::default())?;
     bed.players.settle()?;
     // The link has no room for echoes.
     bed.players.stop_sending();

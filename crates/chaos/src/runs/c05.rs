@@ -13,6 +13,7 @@ use crate::host::{LINK, call};
 use crate::marks::Marks;
 use crate::players::Players;
 use crate::process::{Report, ServerSpec};
+use crate::relay::{Relay, Relayed};
 
 const PLAYERS: usize = 20;
 
@@ -22,9 +23,6 @@ const PERIOD: Duration = Duration::from_millis(2);
 /// Echoes that each player receives at a port before it takes the next one.
 const ECHOES: u64 = 4;
 
-/// Players move in two halves, so that some move while others play.
-const HALVES: u64 = 2;
-
 /// The server's address on the link that the device changes its own address of.
 const FAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x215, 0, 0, 0, 0, 0, 2));
 
@@ -33,7 +31,7 @@ const COPIES: u64 = 1_000;
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     change_ports(setting, marks)?;
-    marks.part("addresses behind a router", |marks| play_behind_router(setting, marks))?;
+    play_behind_router(setting, marks)?;
     marks.part("a device that changes its network", |marks| change_network(setting, marks))
 }
 
@@ -41,7 +39,7 @@ fn change_ports(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let rebinds = setting.size.of(100, 1_000, 10_000);
     let spec = ServerSpec::local(WORKERS)?;
     let players = Players::new(PERIOD, ClientConfig::default());
-    let mut bed = Testbed::start_with(spec, PLAYERS, players)?;
+    let mut bed = Testbed::start(spec, PLAYERS, players)?;
     let before = bed.server.report()?;
     for _ in 0..rebinds / PLAYERS {
         for half in 0..2 {
@@ -81,7 +79,7 @@ fn change_network(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     change("add", 0)?;
     let spec = ServerSpec::within(setting.other, FAR_V6, WORKERS)?;
     let players = Players::new(PERIOD, ClientConfig::default());
-    let mut bed = Testbed::start_with(spec, PLAYERS, players)?;
+    let mut bed = Testbed::start(spec, PLAYERS, players)?;
     for number in 1..=moves {
         change("add", number)?;
         change("del", number - 1)?;
@@ -110,22 +108,31 @@ fn path_migrations(report: &Report) -> u64 {
     report.sum("/protocol/path_migrations")
 }
 
-/// The players keep their sockets, and do not know of the moves.
+/// The players keep their sockets, and do not know of the moves. They are behind two relays, so that half of them move while the others
+/// play.
 fn play_behind_router(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let moves: u64 = setting.size.of(10, 100, 1_000);
-    let config = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(2)));
-    let (link, spec) = setting.emulate_link(&config)?;
-    let players = Players::new(PERIOD, ClientConfig::default());
-    let mut bed = Testbed::start_with(spec, PLAYERS, players)?;
-    for _ in 0..moves * HALVES {
-        link.path().router.move_half();
-        bed.until_more_echoes(ECHOES)?;
+    let link = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(2)));
+    let players = Players::new(PERIOD, ClientConfig::default().conditioner(link));
+    let mut bed = Testbed::start(ServerSpec::local(WORKERS)?, 0, players)?;
+    let relays = [Relay::start(bed.spec.config.address)?, Relay::start(bed.spec.config.address)?];
+    for (player, relay) in (0..PLAYERS).zip(relays.iter().cycle()) {
+        bed.players.add(&bed.spec.token_via(player, relay.address)?)?;
+    }
+    bed.players.until_answered()?;
+    for _ in 0..moves {
+        for relay in &relays {
+            relay.relayed().moves += 1;
+            bed.until_more_echoes(ECHOES)?;
+        }
     }
     bed.players.settle()?;
-    let (moved, unroutable) = (bed.server.report()?, link.path().router.unroutable);
-    link.path().router.is_copying = true;
-    bed.players.until_any("packets are copied", |_| link.path().router.copied >= COPIES)?;
-    link.path().router.is_copying = false;
+    let sum = |of: fn(&Relayed) -> u64| -> u64 { relays.iter().map(|relay| of(&relay.relayed())).sum() };
+    let (moved, unroutable) = (bed.server.report()?, sum(|relayed| relayed.unroutable));
+    let copy = |is_copying| relays.iter().for_each(|relay| relay.relayed().is_copying = is_copying);
+    copy(true);
+    bed.players.until_any("packets are copied", |_| sum(|relayed| relayed.copied) >= COPIES)?;
+    copy(false);
     bed.players.settle()?;
     let (players, after) = (&bed.players, bed.server.report()?);
     let duplicates = after.sum("/protocol/dropped/duplicate") - moved.sum("/protocol/dropped/duplicate");
@@ -134,7 +141,8 @@ fn play_behind_router(setting: &Setting, marks: &mut Marks) -> Result<(), Error>
     marks.at_least("packets for addresses that the router forgot", unroutable, 1);
     marks.at_least("copies from another address dropped as duplicates", duplicates, COPIES);
     marks.equal("migrations caused by copies", path_migrations(&after) - followed, 0);
-    marks.equal("packets sent to the source of the copies", link.path().router.unroutable - unroutable, 0);
+    let to_copies = sum(|relayed| relayed.unroutable) - unroutable;
+    marks.equal("packets sent to the source of the copies", to_copies, 0);
     marks.equal("players behind a router that reconnected or are gone", players.gone(), 0);
     let harmed = players.reliable_missing() + players.wrong();
     marks.equal("their reliable messages lost, twice or out of order", harmed, 0);

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use drumfire::CloseReason;
+use drumfire::{ClientConfig, CloseReason};
 use drumfire_tools::clock::{now, pause};
 
 use super::{Setting, Testbed, WORKERS};
@@ -27,7 +27,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     for _ in 0..rounds {
         let server = spec.start()?;
         // New players each time, because one that has just reconnected waits longer before the next attempt.
-        let mut players = Players::reconnecting();
+        let mut players = Players::reconnecting(ClientConfig::default());
         players.add_all(&spec, 0..count)?;
         players.until_answered()?;
         players.until("all can resume", |player| player.client.resume_token(player.peer).is_some())?;
@@ -104,7 +104,7 @@ struct RestartedServer {
 
 impl RestartedServer {
     fn new(spec: ServerSpec) -> Result<Self, Error> {
-        let Testbed { mut spec, server, mut players } = Testbed::empty(spec)?;
+        let Testbed { mut spec, server, mut players } = Testbed::start(spec, 0, Players::default())?;
         let relay = Relay::start(spec.config.address)?;
         players.add(&spec.token_via(0, relay.address)?)?;
         players.until("the player plays", |player| player.ordered.received > 20)?;

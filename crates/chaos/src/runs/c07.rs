@@ -8,6 +8,7 @@ use drumfire_tools::clock::now;
 use super::{Setting, Testbed, WORKERS};
 use crate::error::Error;
 use crate::marks::Marks;
+use crate::players::Players;
 use crate::process::{Report, ServerSpec};
 use crate::traffic::{MESSAGE_BYTES, millis};
 
@@ -60,7 +61,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 
 fn drain(totals: &mut DrainTotals) -> Result<(), Error> {
     let spec = ServerSpec { down: DOWN, ..ServerSpec::local(WORKERS)? };
-    let mut bed = Testbed::start(spec, PLAYERS)?;
+    let mut bed = Testbed::start(spec, PLAYERS, Players::default())?;
     bed.players.play(Duration::from_millis(100));
     // Paused players must have acknowledged their echoes, so that the server's own messages alone stay undelivered.
     bed.players.settle()?;

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use super::{Setting, Size, Testbed, WORKERS};
 use crate::error::Error;
 use crate::marks::Marks;
+use crate::players::Players;
 use crate::process::ServerSpec;
 use crate::traffic::millis;
 
@@ -23,7 +24,7 @@ const NOTICE: Duration = Duration::from_secs(1);
 
 pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (count, rounds) = (setting.size.many_players(), setting.size.of(1, 3, 10));
-    let mut bed = Testbed::start(ServerSpec::local(WORKERS)?, count)?;
+    let mut bed = Testbed::start(ServerSpec::local(WORKERS)?, count, Players::default())?;
     for _ in 0..rounds {
         bed.server.signal(Signal::STOP)?;
         bed.players.play(SHORT);

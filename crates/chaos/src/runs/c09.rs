@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use drumfire::CloseReason;
 use drumfire::error::CloseCode;
+use drumfire::{ClientConfig, CloseReason};
 
 use super::{BATCH, Setting, Size, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
@@ -35,7 +35,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 
 fn panic_in_calls(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let panics = setting.size.of(50, 1_000, 10_000);
-    let mut bed = Testbed::start(ServerSpec::local(2)?, PLAYERS + VICTIMS)?;
+    let mut bed = Testbed::start(ServerSpec::local(2)?, PLAYERS + VICTIMS, Players::default())?;
     bed.players.reset();
     let (mut ended, mut closed) = (0, 0);
     let by_panic = CloseReason::Remote { code: CloseCode::Internal, application_code: 0 };
@@ -110,11 +110,11 @@ struct ThreadTotals {
 
 fn end_threads(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let (rounds, count) = (setting.size.of(1, 10, 100), setting.size.many_players());
-    let mut bed = Testbed::empty(ServerSpec::local(WORKERS)?)?;
+    let mut bed = Testbed::start(ServerSpec::local(WORKERS)?, 0, Players::default())?;
     let (before, mut totals) = (open_sockets(bed.server.id())?, ThreadTotals::default());
     for _ in 0..rounds {
         // New players each time, because one that has just reconnected waits longer before the next attempt.
-        bed.players = Players::reconnecting();
+        bed.players = Players::reconnecting(ClientConfig::default());
         bed.players.add_all(&bed.spec, 0..count)?;
         bed.players.until_answered()?;
         bed.players.until("all can resume", |player| player.client.resume_token(player.peer).is_some())?;

@@ -97,7 +97,7 @@ struct CallError {
 
 fn fail_calls(error: CallError, time: Duration, marks: &mut Marks) -> Result<(), Error> {
     let CallError { errno, counter, calls, group } = error;
-    let mut bed = Testbed::start(ServerSpec::local(WORKERS)?, PLAYERS)?;
+    let mut bed = Testbed::start(ServerSpec::local(WORKERS)?, PLAYERS, Players::default())?;
     let worker = bed.fail_calls(errno, "all", calls)?;
     // The worker's players continue for now, so that the worker has reasons to send and receive.
     let faults = format!("/{group}/faults/{counter}");
@@ -148,7 +148,7 @@ fn call_marks(error: CallError, worker: u64, [before, after]: [&Report; 2], mark
 
 /// Every descriptor of a worker's socket becomes invalid. The worker ends, and the other workers are unaffected.
 fn lose_socket(errno: i32, counter: &str, marks: &mut Marks) -> Result<(), Error> {
-    let mut bed = Testbed::start(ServerSpec::local(WORKERS)?, PLAYERS)?;
+    let mut bed = Testbed::start(ServerSpec::local(WORKERS)?, PLAYERS, Players::default())?;
     let worker = bed.fail_calls(errno, "all", RECEIVE)?;
     bed.pause_players_of(worker)?;
     bed.players.settle()?;
@@ -272,7 +272,7 @@ fn obstruct(
     marks: &mut Marks,
 ) -> Result<(), Error> {
     let spec = ServerSpec { down: 1, ..setting.far_server(WORKERS)? };
-    let mut bed = Testbed::start(spec, PLAYERS)?;
+    let mut bed = Testbed::start(spec, PLAYERS, Players::default())?;
     let refused_before = refused(&bed.players);
     let port = bed.spec.config.address.port();
     kind.set(setting, port, true)?;

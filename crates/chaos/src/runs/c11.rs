@@ -15,6 +15,7 @@ use super::{KERNEL_COUNTERS, NEWCOMERS, Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
 use crate::flood::{FloodClass, FloodPlan};
 use crate::marks::Marks;
+use crate::players::Players;
 use crate::process::{Report, ServerSpec};
 
 const PLAYERS: usize = 20;
@@ -37,7 +38,7 @@ pub(super) fn run(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 }
 
 fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
-    let mut bed = Testbed::start(ServerSpec::local(FEW_WORKERS)?, PLAYERS)?;
+    let mut bed = Testbed::start(ServerSpec::local(FEW_WORKERS)?, PLAYERS, Players::default())?;
     bed.until_foreign_sockets(0)?;
 
     let joined_at = now();
@@ -87,7 +88,7 @@ impl Testbed {
 
 /// These calls of one worker fail as if all descriptors that are open now were invalid.
 fn lose_descriptor(setting: &Setting, name: &str, calls: &str, marks: &mut Marks) -> Result<(), Error> {
-    let mut bed = Testbed::start(ServerSpec::local(FEW_WORKERS)?, PLAYERS)?;
+    let mut bed = Testbed::start(ServerSpec::local(FEW_WORKERS)?, PLAYERS, Players::default())?;
     let worker = bed.fail_calls(BAD_DESCRIPTOR, "open", calls)?;
     bed.players.play(setting.size.secs(2, 10, 60));
     bed.add_newcomers(PLAYERS)?;

@@ -2,10 +2,12 @@
 //! message is lost where the network loses none. Then datagrams of every length, several connections behind one port, and a path
 //! that becomes narrower.
 
-use std::net::{IpAddr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use drumfire::ClientConfig;
 use drumfire::conditioner::{Delay, LinkConfig};
+use drumfire_tools::clock::within;
 use procfs::FromBufRead as _;
 use procfs::net::Snmp;
 
@@ -13,7 +15,8 @@ use super::{Setting, Testbed, WORKERS};
 use crate::error::{Error, ErrorContext};
 use crate::host::{LINK, call};
 use crate::marks::Marks;
-use crate::players::Players;
+use crate::net::{SpoofingSender, v4};
+use crate::players::{Player, Players};
 use crate::process::{Report, ServerSpec};
 use crate::relay::{Relay, TrainSender};
 
@@ -72,7 +75,7 @@ fn play_without_loss(
 ) -> Result<(), Error> {
     let spec = ServerSpec { has_trains, ..ServerSpec::within(setting.other, address, 2)? };
     // So few players that the kernel's buffers hold what all send at the same time.
-    let mut bed = Testbed::start_mixed(spec, 10)?;
+    let mut bed = Testbed::start(spec, 10, Players::mixed(ClientConfig::default()))?;
     bed.players.play(time);
     bed.players.settle()?;
     bed.players.listen(QUIET);
@@ -195,7 +198,7 @@ fn warm_up(bed: &mut Testbed, trains: &mut TrainSender, marks: &mut Marks) -> Re
 
 impl LengthTest {
     fn new(spec: ServerSpec) -> Result<Self, Error> {
-        let mut bed = Testbed::start(spec, 4)?;
+        let mut bed = Testbed::start(spec, 4, Players::default())?;
         let before = bed.server.report()?;
         Ok(Self { bed, before, sent: Vec::new() })
     }
@@ -238,7 +241,7 @@ const MIXED_GOAL: u64 = 100;
 fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let time = setting.size.secs(2, 10, 60);
     let spec = ServerSpec::local(WORKERS)?;
-    let mut bed = Testbed { players: Players::mixed(), ..Testbed::empty(spec)? };
+    let mut bed = Testbed::start(spec, 0, Players::mixed(ClientConfig::default()))?;
     let port = Relay::start_mixing(bed.spec.config.address)?;
     // Each player receives the datagrams of all.
     for player in 0..6 {
@@ -283,7 +286,7 @@ fn share_port(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
 /// The path MTU decreases during play. Packets that are too large are lost, with or without an ICMP message, and the
 /// connections must adapt.
 fn narrow_path(setting: &Setting, name: &str, is_reported: bool, marks: &mut Marks) -> Result<(), Error> {
-    const PLAYERS: u64 = 10;
+    const PLAYERS: usize = 10;
     /// The largest IP packet on the path, before and after, and the headers in it.
     const WIDE: u16 = 1_500;
     const NARROW: u16 = 1_280;
@@ -291,19 +294,29 @@ fn narrow_path(setting: &Setting, name: &str, is_reported: bool, marks: &mut Mar
     /// Players that must have found the width of the path before.
     const WIDE_GOAL: u64 = 5;
     let time = setting.size.secs(3, 10, 60);
-    let config = LinkConfig::default().delay(Delay::Constant(Duration::from_millis(5)));
-    let (link, spec) = setting.emulate_link(&config)?;
-    link.path().router.is_reporting = is_reported;
-    let mut bed = Testbed::start_mixed(spec, usize::try_from(PLAYERS).unwrap_or(0))?;
+    let router = is_reported.then(SpoofingSender::new).transpose()?;
+    let wide = LinkConfig::default()
+        .delay(Delay::Constant(Duration::from_millis(5)))
+        .datagram_max_bytes((WIDE - HEADERS).into());
+    let players = Players::mixed(ClientConfig::default().conditioner(wide.clone()));
+    let mut bed = Testbed::start(ServerSpec::local(WORKERS)?, PLAYERS, players)?;
     bed.players.play(time);
     let before = bed.players.datagram_max_bytes()?;
-    link.path().set_config(&config.datagram_max_bytes(NARROW.into()))?;
+    bed.players.set_conditioner(&wide.datagram_max_bytes((NARROW - HEADERS).into()))?;
     let received = bed.players.reliable_received();
-    bed.players.play(time);
+    let (is_within, mut known, mut reported) = (within(time), [[0; 2]; PLAYERS], 0);
+    while is_within() {
+        bed.players.step();
+        for (player, known) in bed.players.list.iter().zip(&mut known) {
+            if let Some(router) = &router {
+                reported += report_too_large(router, NARROW, player, bed.spec.config.address, known)?;
+            }
+        }
+    }
     let after = bed.players.datagram_max_bytes()?;
     bed.players.settle()?;
-    let (players, report, reported) = (&bed.players, bed.server.report()?, link.path().router.reported);
-    let too_large = link.end()?.iter().map(|way| way.too_large).sum();
+    let (players, report) = (&bed.players, bed.server.report()?);
+    let too_large = players.sum_of_links(|link| link.too_large);
     let wide = before.iter().filter(|bytes| **bytes == WIDE - HEADERS).count() as u64;
     let narrow = after.iter().filter(|bytes| **bytes <= NARROW - HEADERS).count() as u64;
     marks.section(name);
@@ -314,9 +327,9 @@ fn narrow_path(setting: &Setting, name: &str, is_reported: bool, marks: &mut Mar
     } else {
         marks.equal("ICMP messages of the router", reported, 0);
     }
-    marks.equal("players that fit the path after", narrow, PLAYERS);
+    marks.equal("players that fit the path after", narrow, PLAYERS as u64);
     let more = players.reliable_received() - received;
-    marks.at_least("reliable messages there and back after", more, PLAYERS * 10);
+    marks.at_least("reliable messages there and back after", more, 10 * PLAYERS as u64);
     marks.equal("players gone", players.gone(), 0);
     let harmed = players.sum(|player| player.ordered.missing() + player.ordered.wrong);
     marks.equal("reliable messages lost, twice or out of order", harmed, 0);
@@ -327,4 +340,25 @@ fn narrow_path(setting: &Setting, name: &str, is_reported: bool, marks: &mut Mar
         "{too_large} packets were too large, {lost} unreliable messages lost with them; datagrams before {before:?}, after {after:?}"
     ));
     Ok(())
+}
+
+/// Lets the router report the datagrams of a player and of the server that the link between them dropped as too large. `known` counts those
+/// that were reported before, by direction. Returns the number of reports.
+fn report_too_large(
+    router: &SpoofingSender,
+    mtu: u16,
+    player: &Player,
+    server: SocketAddr,
+    known: &mut [u64; 2],
+) -> Result<u64, Error> {
+    let stats = player.client.stats();
+    let (player, server) = (v4(player.client.local_addr().context("a socket")?)?, v4(server)?);
+    let dropped = [stats.outbound_link.too_large, stats.inbound_link.too_large];
+    let mut reported = 0;
+    for (at, (from, to)) in [(player, server), (server, player)].into_iter().enumerate() {
+        let count = dropped[at] - known[at];
+        reported += (0..count).filter(|_| router.report_too_large(from, to, mtu)).count() as u64;
+    }
+    *known = dropped;
+    Ok(reported)
 }

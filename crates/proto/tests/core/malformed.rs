@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use crate::harness::{CLEAN, CLIENT, SERVER, Seen, World, address, identity, server_keys};
 use crate::puppet::Puppet;
 use drumfire_crypto::{Initiator, Mac1Key, RefuseKey, Secret};
-use drumfire_puppet::{Connection, answer_hello};
+use drumfire_puppet::{Connection, accept_hello, server_parameters};
 
 /// A malformed input, or a neighbor that is just within bounds.
 #[derive(Clone, Copy)]
@@ -367,7 +367,9 @@ fn frames_to_client(before: &[&str], frames: &str) -> Outcome {
 }
 
 fn answer(hello: &Hello<'_>, change: impl FnOnce(&mut [u8])) -> (Connection, Vec<u8>) {
-    answer_hello(&server_keys(), hello, |parameters| change(parameters)).expect("the Hello opens")
+    let (usual, ephemeral) = (server_parameters([0; 8]), Secret::new([8; 32]));
+    accept_hello(&server_keys(), hello, &usual, &ephemeral, |parameters| change(parameters))
+        .expect("the Hello opens")
 }
 
 /// Frames as they are sealed: a packet is at least 28 bytes long. The padding is in front, for some of them do not end.

@@ -36,24 +36,26 @@ impl ScenarioRun<'_> {
             self.note_address(first + 1);
             self.counts.add(Counts::REBOUND, 2);
         }
-        for at in 0..self.plans.len() {
-            let plan = &self.plans[at];
+        for at in 0..self.clients.len() {
+            let client = &mut self.clients[at];
+            let plan = &client.plan;
             if plan.vanishes == Some(tick) {
                 cut(&mut self.world, at, &plan.up)?;
-                (self.clients[at].is_closed, self.clients[at].has_vanished) = (true, true);
+                (client.is_closed, client.has_vanished) = (true, true);
             }
             // A puppet whose attempt to connect failed would keep trying, and would never be replaced.
-            let has_failed = self.clients[at].at_client == ConnectionState::Failed
-                && self.clients[at].at_server == ConnectionState::Connecting;
-            if has_failed || plan.closing.is_some_and(|closing| closing.tick <= tick) {
-                self.hostile.silence(at);
+            let has_failed = client.at_client == ConnectionState::Failed
+                && client.at_server == ConnectionState::Connecting;
+            if has_failed || client.plan.closing.is_some_and(|closing| closing.tick <= tick) {
+                client.silence();
             }
+            // An outage of a short scenario is shorter than every timeout.
+            if let Some(end) = client.plan.long_outage_end(tick).filter(|_| is_hour) {
+                client.allow_end_until(end + END_NOTICED_TICKS);
+            }
+            let plan = &client.plan;
             let moves = plan.rebind_ticks > 0 && (tick + 1).is_multiple_of(plan.rebind_ticks);
             if let Some(outage) = plan.outage.as_ref().filter(|outage| !outage.ticks.is_empty()) {
-                // An outage of a short scenario is shorter than every timeout.
-                if is_hour && outage.ticks.start == tick && plan.has_long_outage() {
-                    self.clients[at].allow_end_until(outage.ticks.end + END_NOTICED_TICKS);
-                }
                 let changed = |link: &LinkConfig| {
                     if tick == outage.ticks.start {
                         Some(link.clone().datagram_max_bytes(outage.datagram_max_bytes))
@@ -88,7 +90,7 @@ impl ScenarioRun<'_> {
     pub(super) fn inject_faults(&mut self, tick: u64) {
         let Some(plan) = &self.scenario.workers else { return };
         let is_honest = |(_, client): &(usize, &Client)| {
-            client.at_server == ConnectionState::Connected && !client.is_hostile
+            client.at_server == ConnectionState::Connected && client.hostile.is_none()
         };
         let peers: Vec<_> = self.clients.iter().enumerate().filter(is_honest).collect();
         let peers: Vec<_> = peers.iter().filter_map(|(at, client)| Some((*at, client.peer?))).collect();
@@ -138,11 +140,11 @@ impl ScenarioRun<'_> {
                 self.allow_end(FaultScope::All);
             }
         }
-        for (at, plan) in self.plans.iter().enumerate() {
-            if let Some((config, is_jump)) = due(&plan.clock) {
+        for (at, client) in self.clients.iter_mut().enumerate() {
+            if let Some((config, is_jump)) = due(&client.plan.clock) {
                 self.world.set_client_clock(at, &config);
                 self.counts.add("jumps by a year", is_jump.into());
-                self.clients[at].may_end |= is_jump;
+                client.may_end |= is_jump;
             }
         }
     }

@@ -28,13 +28,12 @@ impl ScenarioRun<'_> {
     /// Sends messages of both ends of all connections.
     pub(super) fn send_all(&mut self, tick: u64) -> Result<(), String> {
         self.change_groups()?;
-        for at in 0..self.plans.len() {
+        for at in 0..self.clients.len() {
             self.broadcast()?;
-            let rate = self.plans[at].rate;
-            let is_puppet = self.plans[at].hostile == Some(Side::Client);
+            let plan = &self.clients[at].plan;
+            let (rate, is_puppet) = (plan.rate, plan.hostile == Some(Side::Client));
             // An application that takes no events does not know the state of its connection.
-            let is_client_stalled =
-                tick.checked_sub(1).is_some_and(|before| self.plans[at].stall.contains(&before));
+            let is_client_stalled = tick.checked_sub(1).is_some_and(|before| plan.stall.contains(&before));
             for _ in 0..BURST_MESSAGES {
                 if !self.random.happens(rate) {
                     break;
@@ -51,10 +50,10 @@ impl ScenarioRun<'_> {
     }
 
     fn send(&mut self, at: usize, by: Side) -> Result<(), String> {
-        let (client, plan) = (&mut self.clients[at], &self.plans[at]);
-        let channel = ChannelId(between(&mut self.random, 0, u64::from(plan.channels) - 1));
-        let length = index(&mut self.random, plan.message_max_bytes + 1);
-        let (options, wants_receipt) = draw_options(&mut self.random, plan.reliable);
+        let client = &mut self.clients[at];
+        let channel = ChannelId(between(&mut self.random, 0, u64::from(client.plan.channels) - 1));
+        let length = index(&mut self.random, client.plan.message_max_bytes + 1);
+        let (options, wants_receipt) = draw_options(&mut self.random, client.plan.reliable);
         let length = length.min(options.mode.message_max_bytes());
         let (may_be_over, peer) = (client.may_be_over(), client.peer);
         let (flow, state) = match by {
@@ -89,9 +88,9 @@ impl ScenarioRun<'_> {
     fn change_groups(&mut self) -> Result<(), String> {
         let Some(group) = self.scenario.group.filter(|_| !self.is_stalled) else { return Ok(()) };
         for at in 0..self.clients.len() {
-            let (client, plan) = (&mut self.clients[at], &self.plans[at]);
+            let client = &mut self.clients[at];
             // A client that vanishes has no messages on their way when it does.
-            let may_join = client.at_server == ConnectionState::Connected && plan.vanishes.is_none();
+            let may_join = client.at_server == ConnectionState::Connected && client.plan.vanishes.is_none();
             let Some(peer) = client.peer.filter(|_| may_join && self.random.happens(group.turnover)) else {
                 continue;
             };
@@ -141,8 +140,9 @@ impl ScenarioRun<'_> {
 
     /// Closes the connections whose tick has come, and retries those that could not be closed before.
     pub(super) fn close(&mut self, tick: u64) {
-        for (at, (client, plan)) in self.clients.iter_mut().zip(&self.plans).enumerate() {
-            let Some(closing) = plan.closing.filter(|closing| closing.tick <= tick && !client.is_closed)
+        for (at, client) in self.clients.iter_mut().enumerate() {
+            let Some(closing) =
+                client.plan.closing.filter(|closing| closing.tick <= tick && !client.is_closed)
             else {
                 continue;
             };

@@ -11,7 +11,7 @@ use drumfire::conditioner::{LinkConfig, Loss, Random};
 use drumfire::config::Cookie;
 use drumfire::testing::ClockConfig;
 
-use super::{Attack, CALM, ClockFault, Closing, GroupPlan, Plan, Scenario, Side};
+use super::{Attack, ClockFault, Closing, GroupPlan, Plan, Scenario, Side};
 use crate::random::{between, pick};
 use crate::workers::WorkerPlan;
 
@@ -159,7 +159,6 @@ impl Scenario {
             clock,
             attack: Attack::draw(&mut random),
             is_clean: false,
-            calm: CALM,
             swap: None,
             workers: None,
         }
@@ -226,9 +225,10 @@ impl Plan {
         self
     }
 
-    /// Returns whether the outage may end the connection.
-    pub(crate) fn has_long_outage(&self) -> bool {
-        self.outage.as_ref().is_some_and(|outage| outage.ticks.end - outage.ticks.start > SHORT_OUTAGE_TICKS)
+    /// Returns the end of an outage that begins in this tick and may end the connection.
+    pub(crate) fn long_outage_end(&self, tick: u64) -> Option<u64> {
+        let ticks = &self.outage.as_ref()?.ticks;
+        (ticks.start == tick && ticks.end - ticks.start > SHORT_OUTAGE_TICKS).then_some(ticks.end)
     }
 }
 
