@@ -8,7 +8,7 @@ use drumfire::testing::{self, World};
 use drumfire::tokens::{TokenAccess, TokenKey, TokenMasterKey, TokenRequest};
 use drumfire::{Access, ClientConfig, PlayerId, ServerConfig, Workers};
 
-use crate::checks::{RECEIVE_MEMORY_BYTES, SEND_MEMORY_BYTES};
+use crate::checks::memories;
 use crate::client::{Client, ConnectionState};
 use crate::scenario::{Plan, Scenario, server_key};
 
@@ -36,8 +36,7 @@ impl Admission {
             access = Access::Token(TokenAccess::new(token_key.clone()));
             key = Some(token_key);
         }
-        let (send, receive) =
-            scenario.memory_bytes.map_or((SEND_MEMORY_BYTES, RECEIVE_MEMORY_BYTES), |bytes| (bytes, bytes));
+        let (send, receive) = memories(scenario.memory_bytes);
         let server = ServerConfig::new(address, server_key(), access).cookie(scenario.cookie);
         let (server, config) =
             (server.memory_bytes(send, receive), ClientConfig::default().memory_bytes(send, receive));

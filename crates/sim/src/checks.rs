@@ -228,9 +228,10 @@ pub(crate) const SEND_MEMORY_BYTES: usize = 256 * 1_024;
 /// The receive memory of a connection in bytes. Credit begins with a quarter of it, and may double.
 pub(crate) const RECEIVE_MEMORY_BYTES: usize = 512 * 1_024;
 
-/// The limit of one end of a connection, with a tenth for its tables. Messages on their way to the connection may take as much as those
-/// that it sends.
-const END_BYTES: u64 = (2 * SEND_MEMORY_BYTES + RECEIVE_MEMORY_BYTES) as u64 * 11 / 10;
+/// Returns the memory of each end of a connection, for sending and for receiving, from that of the scenario.
+pub(crate) fn memories(bytes: Option<usize>) -> (usize, usize) {
+    bytes.map_or((SEND_MEMORY_BYTES, RECEIVE_MEMORY_BYTES), |bytes| (bytes, bytes))
+}
 
 /// Memory that messages share on their way to an application: five pieces of 64 KiB.
 const PIECES_BYTES: u64 = 5 * 64 * 1_024;
@@ -244,20 +245,35 @@ const TABLES_BYTES: u64 = 8 * 1_024 * 1_024;
 /// The records of all clients and attackers' addresses of an hour.
 const HOUR_BYTES: u64 = 64 * 1_024 * 1_024;
 
+/// The properties of a scenario that decide the memory of its world.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryPlan {
+    pub(crate) clients: usize,
+    /// The memory of each end of a connection, for sending and for receiving.
+    pub(crate) memories: (usize, usize),
+    pub(crate) workers: u16,
+    /// Whether an application on another thread may fill the send memory before it learns that broadcasts have filled it.
+    pub(crate) is_filled_twice: bool,
+    pub(crate) is_hour: bool,
+}
+
+impl MemoryPlan {
+    /// Returns the most memory that a world may hold.
+    fn most_bytes(self) -> u64 {
+        let (send, receive) = self.memories;
+        // With a tenth for the tables of the connection.
+        let end_bytes = (send + receive) as u64 * 11 / 10;
+        let second_bytes = if self.is_filled_twice { send as u64 * 11 / 10 } else { 0 };
+        let per_client = 2 * (end_bytes + PIECES_BYTES) + second_bytes + LINKS_BYTES;
+        let hour_bytes = if self.is_hour { HOUR_BYTES } else { 0 };
+        self.clients as u64 * per_client + TABLES_BYTES * u64::from(self.workers) + hour_bytes
+    }
+}
+
 /// Checks the peak memory of a world. The sum shows that a limit was exceeded, but not which one. Tests of the core
 /// count the memory of one connection.
-pub(crate) fn check_memory(
-    held_bytes: u64,
-    clients: usize,
-    workers: u16,
-    is_hour: bool,
-) -> Result<(), String> {
-    let per_client = 2 * (END_BYTES + PIECES_BYTES) + LINKS_BYTES;
-    let most = u64::try_from(clients)
-        .unwrap_or(u64::MAX)
-        .saturating_mul(per_client)
-        .saturating_add(TABLES_BYTES * u64::from(workers))
-        .saturating_add(if is_hour { HOUR_BYTES } else { 0 });
+pub(crate) fn check_memory(held_bytes: u64, plan: MemoryPlan) -> Result<(), String> {
+    let (clients, most) = (plan.clients, plan.most_bytes());
     if held_bytes > most {
         return Err(format!("it held {held_bytes} bytes, and {clients} clients may hold {most}"));
     }
@@ -270,9 +286,12 @@ mod tests {
 
     #[test]
     fn memory_beyond_the_limit_is_an_error() {
-        let most = TABLES_BYTES + 3 * (2 * (END_BYTES + PIECES_BYTES) + LINKS_BYTES);
-        assert_eq!(check_memory(most, 3, 1, false), Ok(()));
-        assert_eq!(check_memory(most + HOUR_BYTES, 3, 1, true), Ok(()));
-        assert!(check_memory(most + 1, 3, 1, false).unwrap_err().contains("3 clients"));
+        let memories = (SEND_MEMORY_BYTES, RECEIVE_MEMORY_BYTES);
+        let plan = MemoryPlan { clients: 3, memories, workers: 1, is_filled_twice: false, is_hour: false };
+        let most = plan.most_bytes();
+        assert_eq!(check_memory(most, plan), Ok(()));
+        assert!(check_memory(most + 1, plan).unwrap_err().contains("3 clients"));
+        let tight = MemoryPlan { memories: (65_536, 65_536), ..plan };
+        assert!(check_memory(most, tight).is_err(), "smaller memories hold less");
     }
 }

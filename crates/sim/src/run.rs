@@ -90,10 +90,16 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Failure> {
         outcome = run.unwrap_or_else(|_| Err("it panicked".to_owned()));
     });
     let held_bytes = used.bytes_max;
-    let workers = scenario.workers.as_ref().map_or(1, |plan| plan.workers);
     outcome
         .and_then(|outcome| {
-            checks::check_memory(held_bytes, scenario.clients.len(), workers, scenario.is_hour)?;
+            let plan = checks::MemoryPlan {
+                clients: scenario.clients.len(),
+                memories: checks::memories(scenario.memory_bytes),
+                workers: scenario.workers.as_ref().map_or(1, |plan| plan.workers),
+                is_filled_twice: scenario.workers.is_some() && scenario.group.is_some(),
+                is_hour: scenario.is_hour,
+            };
+            checks::check_memory(held_bytes, plan)?;
             Ok(Outcome { held_bytes, ..outcome })
         })
         .map_err(|reason| {

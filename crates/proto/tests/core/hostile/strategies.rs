@@ -1,4 +1,4 @@
-//! Two dozen ways for a peer that holds the keys to cost a server more than it should. The server's application reads
+//! Ways for a peer that holds the keys to cost a server more than it should. The server's application reads
 //! nothing. In every case the connection stays within its memory, as counted by the allocator, or is closed with a
 //! reason.
 
@@ -7,6 +7,7 @@ use crate::harness::{MEMORY_BYTES, Random, SERVER};
 use crate::puppet::Puppet;
 use drumfire_proto::{CloseReason, Config};
 use drumfire_tries::tries;
+use drumfire_wire::limits::MESSAGE_IDS_AHEAD;
 use drumfire_wire::{
     AckDelay, AckRange, Bodies, ChannelId, Delivery, EncodeError, Fragment, FrameWriter, Lengths, Message,
     MessageId, PacketNumber, Run, Skip, SkipRun,
@@ -77,7 +78,7 @@ fn unreliable_bombs(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> 
 fn sparse_ids(writer: &mut Frames<'_>, random: &mut Random, step: u64) -> Result<(), EncodeError> {
     fill(writer, |writer| {
         let delivery = Delivery::ReliableOrdered {
-            id: MessageId(1 + random.below(4_096) + step / 590),
+            id: MessageId(1 + random.below(MESSAGE_IDS_AHEAD) + step / 590),
             after: Some(MessageId(0)),
         };
         writer.message(&Message { channel: ChannelId(random.below(9) as u16), delivery, payload: b"" })
