@@ -10,7 +10,7 @@ use drumfire_proto::{ChannelId, ChannelOptions, Message, Moment, PeerId, Receipt
 use crate::base::clock;
 use crate::base::error::Error;
 use crate::config::server::ServerConfig;
-use crate::config::threads::Workers;
+use crate::config::threads::ThreadCounts;
 use crate::engine::app_side::AppSide;
 use crate::engine::control::Control;
 use crate::engine::server_core::{ServerCore, Sinks};
@@ -148,8 +148,8 @@ impl Server {
     ///
     /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
     pub fn bind(config: ServerConfig) -> Result<Self, Error> {
-        let is_inline = config.workers == Workers::Inline;
-        ServerCore::bind(config, |links| Self::sinks(links, is_inline)).map(Self::from_core)
+        let sinks = |links: &_, counts: ThreadCounts| Self::sinks(links, counts.threads.is_none());
+        ServerCore::bind(config, false, sinks).map(Self::from_core)
     }
 
     /// Creates the sinks of the workers. With `is_inline`, there is one worker, which runs in the calls of the server.

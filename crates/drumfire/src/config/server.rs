@@ -267,7 +267,7 @@ impl ServerConfig {
         check_receive_buffer(self.receive_buffer_bytes)?;
         super::check_conditioner(self.conditioner.as_ref())?;
         self.admission.check()?;
-        Ok(self.core(1).check()?)
+        Ok(self.core(self.workers.counts().sockets.get()).check()?)
     }
 
     /// Returns the id of this server, which is bound to `address`.

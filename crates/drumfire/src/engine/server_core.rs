@@ -2,6 +2,7 @@
 //! interface the application has.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use drumfire_proto::Moment;
@@ -15,6 +16,7 @@ use crate::base::entropy;
 use crate::base::error::Error;
 use crate::base::sync::{Mutex, Notifier};
 use crate::config::server::ServerConfig;
+use crate::config::threads::ThreadCounts;
 use crate::observe::trace;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::sink::Sink;
@@ -37,21 +39,26 @@ impl ServerCore {
     /// Binds the sockets and starts the workers with these sinks.
     pub(crate) fn bind(
         config: ServerConfig,
-        sinks: impl FnOnce(&Arc<[Arc<WorkerChannel>]>) -> Sinks,
+        needs_thread: bool,
+        sinks: impl FnOnce(&Arc<[Arc<WorkerChannel>]>, ThreadCounts) -> Sinks,
     ) -> Result<Self, Error> {
         config.check()?;
         config.key.warn_if_dev();
         if config.needs_server_id() {
             trace::warn_of_empty_server_id(config.address);
         }
-        let counts = config.workers.counts();
+        // The counts are read once, because the limits of the process may change between two readings.
+        let mut counts = config.workers.counts();
+        if needs_thread {
+            counts.threads = counts.threads.or(Some(NonZeroU16::MIN));
+        }
         let notifier = Arc::new(Notifier::default());
         let links: Arc<[_]> =
             (0..counts.sockets.get()).map(|_| Arc::new(WorkerChannel::new(Arc::clone(&notifier)))).collect();
         let admission = AdmissionControl::new(&config.admission, WorkerChannel::loads(&links));
         let message_max_bytes = config.core(1).message_max_bytes;
         let config = Arc::new(config);
-        let sinks = sinks(&links);
+        let sinks = sinks(&links, counts);
         let ServerThreads { pool, address, sockets, clock } =
             threads::start(&config, counts, &links, sinks, &admission)?;
         let control_state = ControlState {

@@ -33,14 +33,25 @@ struct AttemptsState {
 }
 
 impl Attempts {
-    /// Queues a request. The caller must wake the thread. Returns false if there are too many, or if the thread has ended.
-    pub(super) fn push_request(&self, options: ConnectOptions, answer: ConnectSender) -> bool {
+    /// Queues a request. The caller must wake the thread.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the thread has ended, and `TooManyConnections` if too many requests wait.
+    pub(super) fn push_request(
+        &self,
+        options: ConnectOptions,
+        answer: ConnectSender,
+    ) -> Result<(), ConnectError> {
         let mut state = lock(&self.0);
-        let has_room = !state.is_over && state.requests.len() < REQUESTS_MAX;
-        if has_room {
-            state.requests.push_back((options, answer));
+        if state.is_over {
+            return Err(ConnectError::Closed);
         }
-        has_room
+        if state.requests.len() >= REQUESTS_MAX {
+            return Err(ConnectError::TooManyConnections);
+        }
+        state.requests.push_back((options, answer));
+        Ok(())
     }
 
     /// Removes the oldest request from the queue.

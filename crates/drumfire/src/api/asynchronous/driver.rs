@@ -58,9 +58,7 @@ impl ClientDriver {
     /// Connects, and returns when the connection is established.
     pub(super) async fn connect(self: &Arc<Self>, options: ConnectOptions) -> Result<Connection, Error> {
         let (answer, receiver) = oneshot::channel();
-        if !self.attempts.push_request(options, answer) {
-            return Err(ConnectError::TooManyConnections.into());
-        }
+        self.attempts.push_request(options, answer)?;
         self.link.notify_worker();
         match (PendingConnect { driver: self, receiver }).result().await {
             Ok(answer) => answer.map(|connection| connection.with_thread(Arc::<Self>::clone(self))),
@@ -75,8 +73,9 @@ impl ClientDriver {
 
     /// Replaces the socket, and waits until the thread has done so.
     pub(super) fn rebind(&self) -> Result<(), Error> {
-        // The wait has no limit, and a worker that ends completes its part.
-        self.link.request(Ok(()), Command::Rebind).wait(Duration::MAX).unwrap_or(Ok(()))
+        // A worker that has ended drops the command. The first result then remains.
+        let ended = || Err(ConnectError::Closed.into());
+        self.link.request(ended(), Command::Rebind).wait(Duration::MAX).unwrap_or_else(ended)
     }
 
     pub(super) fn stats(&self) -> WorkerStats {
@@ -212,7 +211,7 @@ mod tests {
         fn request(&self) -> Answer {
             let (answer, receiver) = oneshot::channel();
             let to = (self.server.local_addr(), ServerKey::dev().public());
-            assert!(self.run.attempts.push_request(ConnectOptions::from(to), answer));
+            self.run.attempts.push_request(ConnectOptions::from(to), answer).unwrap();
             receiver
         }
 

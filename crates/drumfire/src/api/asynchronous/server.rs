@@ -11,7 +11,6 @@ use super::sink::{AcceptTarget, TaskSink};
 use super::task_queues::TaskQueues;
 use crate::base::error::Error;
 use crate::config::server::ServerConfig;
-use crate::config::threads::Workers;
 use crate::engine::control::Control;
 use crate::engine::server_core::ServerCore;
 use crate::engine::threads::ThreadPool;
@@ -89,15 +88,10 @@ impl Server {
     /// # Errors
     ///
     /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
-    pub fn bind(mut config: ServerConfig) -> Result<Self, Error> {
-        if matches!(config.workers, Workers::Inline | Workers::Auto)
-            && config.workers.counts().threads.is_none()
-        {
-            config.workers = Workers::Count(1);
-        }
+    pub fn bind(config: ServerConfig) -> Result<Self, Error> {
         let receive_memory_bytes = config.receive_memory_bytes;
         let accept_queue = Arc::new(AcceptQueue::default());
-        let core = ServerCore::bind(config, |links| {
+        let core = ServerCore::bind(config, true, |links, _| {
             let sinks = links.iter().map(|link| {
                 let queues = Arc::new(TaskQueues::new(link, receive_memory_bytes));
                 let sink = TaskSink::new(queues, AcceptTarget::Server(Arc::clone(&accept_queue)));

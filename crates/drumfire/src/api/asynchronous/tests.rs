@@ -51,7 +51,7 @@ impl Bench {
         let config = ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Inline);
         let receive_memory_bytes = config.receive_memory_bytes;
         let accept_queue = Arc::new(AcceptQueue::default());
-        let core = ServerCore::bind(config, |links| {
+        let core = ServerCore::bind(config, false, |links, _| {
             let queues = Arc::new(TaskQueues::new(&links[0], receive_memory_bytes));
             vec![Box::new(TaskSink::new(queues, AcceptTarget::Server(Arc::clone(&accept_queue))))
                 as Box<dyn Sink<_>>]

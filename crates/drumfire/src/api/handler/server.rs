@@ -37,7 +37,7 @@ impl<N: Send + 'static> Server<N> {
         config: ServerConfig,
         mut make: impl FnMut(usize) -> H,
     ) -> Result<Self, Error> {
-        Self::with(&mut make, |sinks| ServerCore::bind(config, sinks))
+        Self::with(&mut make, |sinks| ServerCore::bind(config, false, |links, _| sinks(links)))
     }
 
     /// Creates a server whose workers have the handlers that `make` creates.

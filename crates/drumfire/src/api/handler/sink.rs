@@ -159,7 +159,13 @@ impl<H: Handler> HandlerSink<H> {
     /// Calls the handler with an event. If it panics, the connection of the event is closed.
     fn call_for<P: Placement>(&mut self, core: &mut Core<P>, event: Event) {
         self.current = Some(event.peer());
-        self.call(core, |handler, context| handler.on_event(context, event));
+        self.call(core, |handler, context| match event {
+            // A shutdown queues messages like all other events.
+            Event::Message { peer, channel, payload } => {
+                handler.on_message(context, peer, channel, &payload);
+            }
+            event => handler.on_event(context, event),
+        });
         self.current = None;
     }
 

@@ -172,17 +172,18 @@ impl<S: ThreadShard> ShardPlan<S> {
         self.slots.iter().filter(|slot| !slot.is_over).map(|slot| slot.shard_count).collect()
     }
 
-    /// Updates the shards of the thread `thread_index`, and returns its next step. Takes over the shards that were handed to it, and drops
-    /// the ones that have ended. Calls `hand_over` on each shard that belongs to another thread, and hands it to that thread.
+    /// Updates the shards of the thread `thread_index`, and returns its next step. Takes over the shards that were handed to it, and moves
+    /// the ones that have ended to `ended`: dropping them runs code of the application, which may need the lock of the plan. Calls `hand_over` on each shard that belongs to another thread, and hands it to that thread.
     pub(super) fn update_shards(
         &mut self,
         thread_index: usize,
         shards: &mut Vec<S>,
+        ended: &mut Vec<S>,
         mut hand_over: impl FnMut(&mut S),
     ) -> PlanStep {
         let arrivals = self.slots.get_mut(thread_index).map(|slot| std::mem::take(&mut slot.arrivals));
         shards.extend(arrivals.into_iter().flatten());
-        shards.retain(|shard| !shard.is_over());
+        ended.extend(shards.extract_if(.., |shard| shard.is_over()));
         if self.is_stopping {
             return PlanStep::End;
         }

@@ -96,9 +96,10 @@ impl Pool {
         &self,
         thread_index: usize,
         shards: &mut Vec<Shard>,
+        ended: &mut Vec<Shard>,
         multi_poller: &MultiPoller,
     ) -> PlanStep {
-        self.plan().update_shards(thread_index, shards, |shard| shard.leave(multi_poller))
+        self.plan().update_shards(thread_index, shards, ended, |shard| shard.leave(multi_poller))
     }
 
     /// Starts a thread with these shards.

@@ -107,7 +107,9 @@ impl Thread {
 
     /// Updates the shards of the thread from the pool, and returns the next step.
     fn update_shards(&mut self) -> PlanStep {
-        let next = self.pool.update_shards(self.thread_index, &mut self.shards, &self.multi_poller);
+        let (mut ended, multi_poller) = (Vec::new(), &self.multi_poller);
+        let next = self.pool.update_shards(self.thread_index, &mut self.shards, &mut ended, multi_poller);
+        ended.into_iter().for_each(finish);
         if next != PlanStep::Drive {
             return next;
         }
@@ -182,9 +184,12 @@ impl Thread {
 
     /// Closes all connections of all shards.
     fn finish(&mut self) {
-        while let Some(mut shard) = self.shards.pop() {
-            // A panic in one shard must not keep the other shards from closing their connections.
-            let _ = catch_unwind(AssertUnwindSafe(|| shard.worker.finish(CloseCode::Shutdown)));
-        }
+        self.shards.drain(..).rev().for_each(finish);
     }
+}
+
+/// Closes all connections of a shard, and drops it.
+fn finish(mut shard: Shard) {
+    // A panic in one shard must not keep the other shards from closing their connections.
+    let _ = catch_unwind(AssertUnwindSafe(|| shard.worker.finish(CloseCode::Shutdown)));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use drumfire::config::CLOSE_TEXT_MAX_BYTES;
 use drumfire::error::CloseCode;
-use drumfire::{CloseReason, Error, Event, Message, SendError, ServerKey, asynchronous};
+use drumfire::{CloseReason, Error, Event, Message, SendError, ServerKey, Workers, asynchronous};
 
 use super::world::{CHANNEL, Pair, accept, config, connect, message, number_of, numbered, soon};
 use crate::single::{Single as _, connect_dev};
@@ -139,6 +139,13 @@ async fn a_closed_server_accepts_queued_connections_and_no_others() {
     assert!(soon("the end of the server", server.accept()).await.is_none());
     assert_eq!(soon("the end", first.recv()).await.unwrap_err().reason, remote(CloseCode::Shutdown, 0));
     soon("the end", second.closed()).await;
+}
+
+#[tokio::test]
+async fn the_default_number_of_threads_does_not_keep_settings_from_changing() {
+    let settings = config().workers(Workers::Inline);
+    let server = asynchronous::Server::bind(settings.clone()).unwrap();
+    server.control().reconfigure(&settings.connections(100)).unwrap();
 }
 
 #[tokio::test]

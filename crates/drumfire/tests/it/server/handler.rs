@@ -171,6 +171,16 @@ fn a_handler_answers_in_place_with_and_without_threads() {
 }
 
 #[test]
+fn messages_that_arrive_in_the_pass_of_a_shutdown_reach_the_handler() {
+    let mut world = World::new(Workers::Inline, None, 1);
+    world.say(0, "last");
+    let shutdown = world.server.control().shut_down(Duration::ZERO);
+    world.server.poll(Duration::from_millis(100));
+    assert_eq!(world.count(|call| matches!(call, HandlerCall::Message(_, bytes) if bytes == b"last")), 1);
+    drop(shutdown);
+}
+
+#[test]
 fn calls_for_a_peer_start_with_connect_and_end_with_disconnect() {
     let mut world = World::new(Workers::Count(1), None, 1);
     world.say(0, "receipt");

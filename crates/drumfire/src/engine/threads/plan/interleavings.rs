@@ -80,7 +80,7 @@ impl ThreadPool {
         let mut is_ended = false;
         while !is_ended && shards.len() < self.shard_limit {
             if update_flag.is_set() && update_flag.take() {
-                let next = lock(&self.plan).update_shards(thread_index, &mut shards, |_| {});
+                let next = lock(&self.plan).update_shards(thread_index, &mut shards, &mut Vec::new(), |_| {});
                 is_ended = next == PlanStep::End;
                 continue;
             }
