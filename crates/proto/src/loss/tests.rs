@@ -120,7 +120,7 @@ fn lost_packets_above_the_minimum_mtu_count_as_large() {
                 is_mtu_probe: false,
             });
         }
-        // What an earlier path dropped says nothing about the sizes that this one carries.
+        // The losses of an earlier path say nothing about the sizes that this one carries.
         loss.ignore_sent_before(ms(path_changed_at));
         let lost = ack(&mut loss, 20, &[(9, 9)], 10).unwrap().1.lost;
         assert_eq!((lost.count, lost.large_count), (4, large_count));

@@ -173,7 +173,8 @@ impl<S: ThreadShard> ShardPlan<S> {
     }
 
     /// Updates the shards of the thread `thread_index`, and returns its next step. Takes over the shards that were handed to it, and moves
-    /// the ones that have ended to `ended`: dropping them runs code of the application, which may need the lock of the plan. Calls `hand_over` on each shard that belongs to another thread, and hands it to that thread.
+    /// the ones that have ended to `ended`. Dropping them runs code of the application, which may need the lock of the plan. Calls
+    /// `hand_over` on each shard that belongs to another thread, and hands it to that thread.
     pub(super) fn update_shards(
         &mut self,
         thread_index: usize,
