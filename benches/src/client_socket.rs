@@ -131,7 +131,7 @@ impl ClientSocket {
         Ok(socket)
     }
 
-    /// Makes connections over some sockets at [`RAMP_PER_SECOND`]. Fails if an attempt fails.
+    /// Makes connections over some sockets at `RAMP_PER_SECOND`. Fails if an attempt fails.
     pub fn connect_all(
         settings: &ClientSettings,
         connections: usize,

@@ -67,7 +67,7 @@ impl Flood {
         Ok(Self { config, socket, message, books, memory_max_bytes: 0, sent_before: None })
     }
 
-    /// Sends what is due in the window, at most [`BURST_MAX`] messages, and receives.
+    /// Sends what is due in the window, at most `BURST_MAX` messages, and receives.
     pub fn poll(&mut self, window: Window, now: u64) -> Result<(), String> {
         if now < window.start {
             self.socket.poll();

@@ -172,7 +172,7 @@ impl Measured {
         format!("{}{}", self.voided, if self.is_busy { " busy" } else { "" })
     }
 
-    /// Returns [`BUSY`] when a round stayed void, or `note`.
+    /// Returns `BUSY` when a round stayed void, or `note`.
     pub fn busy_or(&self, note: &'static str) -> &'static str {
         if self.is_busy { BUSY } else { note }
     }
@@ -224,7 +224,7 @@ impl Measured {
     }
 }
 
-/// Returns [`BUSY`] when one of these arms had a round that stayed void, or nothing.
+/// Returns `BUSY` when one of these arms had a round that stayed void, or nothing.
 pub fn busy_note<'a>(measured: impl IntoIterator<Item = &'a Measured>) -> &'static str {
     if measured.into_iter().any(|arm| arm.is_busy) { BUSY } else { "" }
 }

@@ -236,7 +236,8 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
         if self.links.is_some() {
             return self.fill_from_links(endpoint, now);
         }
-        while self.batch.len() < BATCH_DATAGRAMS
+        while endpoint.has_transmit()
+            && self.batch.len() < BATCH_DATAGRAMS
             && let Some(memory) = self.batch.spare(DATAGRAM_BYTES)
             && let Some(transmit) = endpoint.poll_transmit(now, memory)
         {

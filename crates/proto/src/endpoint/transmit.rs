@@ -26,6 +26,14 @@ impl<P: Placement> Endpoint<P> {
         self.clear_current();
     }
 
+    /// Returns whether [`Self::poll_transmit`] may return a datagram now. Asking costs much less than an attempt that returns
+    /// `None`, and a call of [`Self::finish_transmit`] can take the place of that attempt.
+    #[inline]
+    #[must_use]
+    pub fn has_transmit(&self) -> bool {
+        !self.active.is_empty() || !self.replies.is_empty()
+    }
+
     /// Writes the next datagram to the front of `out`, which must hold 1,200 bytes, or 1,472 to use paths with a
     /// larger MTU. Returns `None` when there is nothing to send, or when `out` is too short.
     pub fn poll_transmit(&mut self, now: Now, out: &mut [u8]) -> Option<Transmit> {

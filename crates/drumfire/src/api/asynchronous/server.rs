@@ -22,8 +22,8 @@ use crate::worker::sink::Sink;
 
 /// A UDP server for game clients, for tasks of any executor.
 ///
-/// Its own threads do the I/O. It always has at least one: [`Workers::Inline`] is one thread here, and so is [`Workers::Auto`] on one
-/// core, because a task that did the I/O would delay other tasks.
+/// Its own threads do the I/O. It always has at least one: [`Workers::Inline`](crate::Workers::Inline) is one thread here, and so is
+/// [`Workers::Auto`](crate::Workers::Auto) on one core, because a task that did the I/O would delay other tasks.
 ///
 /// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown), and returns when its threads have
 /// informed the peers.
