@@ -262,8 +262,9 @@ impl InFlightPackets {
                 lost.mtu_probe = Some(packet.number);
                 continue;
             }
-            let is_large = packet.bytes > Path::START_BYTES && packet.at >= self.sampled_from;
-            lost.large_count = lost.large_count.saturating_add(is_large.into());
+            if packet.bytes > Path::START_BYTES && packet.at >= self.sampled_from {
+                lost.large_count = lost.large_count.saturating_add(1);
+            }
             lost.first = if lost.count == 0 { packet.number } else { lost.first };
             lost.last = packet.number;
             lost.count = lost.count.saturating_add(1);
