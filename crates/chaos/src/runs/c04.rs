@@ -74,7 +74,6 @@ fn fill_send_buffer(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let time = setting.size.secs(3, 10, 10);
     let tbf =
         |verb: &str, rate: &str| setting.call_far("tc", &format!("qdisc {verb} dev {LINK} root tbf {rate}"));
-    // The memory fills after about seven seconds. By then the players no longer send: they wait for echoes, none of which was refused.
     let mut spec = ServerSpec { down: 3, ..setting.far_server(1)? };
     let congestion = Congestion::Fixed { bytes_per_second: 1_000_000_000 };
     spec.config = spec.config.congestion(congestion).timeouts(TIMEOUT, TIMEOUT);
@@ -82,6 +81,9 @@ fn fill_send_buffer(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let players = Players::new(PERIOD, ClientConfig::default().timeouts(TIMEOUT, TIMEOUT));
     let mut bed = Testbed::start(spec, PLAYERS, players)?;
     let memory_bytes = bed.server.memory_bytes()?;
+    // Only the server's own messages fill the memory. The echoes of players that send would be refused then.
+    bed.players.settle()?;
+    bed.players.stop_sending();
     tbf("add", BLOCKED)?;
     let refused = bed.server.report()?.sum("/sent/faults/would_block");
     // Until the kernel's buffer is full.
