@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use drumfire_proto::{Moment, PlayerId};
 
-use super::sources::{MAPPED_BITS, SourceNetwork};
+use super::sources::{MAPPED_BITS, SourceNetwork, mapped_bits};
 use crate::base::error::Error;
 
 /// The maximum number of bans of a server: addresses, networks, and players together.
@@ -68,8 +68,7 @@ impl Ban {
             let problem = format!("a prefix of this address has {min_bits} to {max_bits} bits");
             return Err(Error::setting("bits", problem));
         }
-        let mapped_bits = if address.is_ipv4() { MAPPED_BITS } else { 0 };
-        Ok(Key::Network(SourceNetwork::around(address, mapped_bits + bits)))
+        Ok(Key::Network(SourceNetwork::around(address, mapped_bits(address) + bits)))
     }
 }
 
@@ -80,11 +79,10 @@ impl From<Key> for Ban {
             Key::Network(network) => network,
         };
         let address = network.address();
-        let mapped_bits = if address.is_ipv4() { MAPPED_BITS } else { 0 };
         if network == SourceNetwork::of(address) {
             Self::Address(address)
         } else {
-            Self::Prefix { address, bits: network.bits - mapped_bits }
+            Self::Prefix { address, bits: network.bits - mapped_bits(address) }
         }
     }
 }
@@ -134,8 +132,7 @@ impl Bans {
         let list = self.list(now);
         let address = address.to_canonical();
         // No IPv6 network contains an IPv4 address, although some contain its mapped form.
-        let min_bits = if address.is_ipv4() { MAPPED_BITS } else { 0 };
-        let lengths = list.lengths.range(min_bits..).map(|(bits, _)| *bits);
+        let lengths = list.lengths.range(mapped_bits(address)..).map(|(bits, _)| *bits);
         let networks = lengths.map(|bits| Key::Network(SourceNetwork::around(address, bits)));
         let ends = networks.chain(player.map(Key::Player)).filter_map(|key| list.ends.get(&key));
         ends.max().map(|end| end.since(now))

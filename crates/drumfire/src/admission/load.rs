@@ -73,7 +73,9 @@ impl LoadMeter {
     /// its thread. `None` if it is unknown.
     fn cpu_limit(&self, clock: &mut dyn Clock) -> Option<u64> {
         let used = nanos(clock.thread_cpu_time()?);
-        let before = self.cpu_start_nanos.swap(used, Relaxed);
+        // Only this thread writes, so the inline path needs no atomic read-modify-write.
+        let before = self.cpu_start_nanos.load(Relaxed);
+        self.cpu_start_nanos.store(used, Relaxed);
         // A smaller value comes from another thread, because the CPU time of one thread never decreases.
         used.checked_sub(before)?.checked_div(self.other_workers.load(Relaxed).saturating_add(1))
     }

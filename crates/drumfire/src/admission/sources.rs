@@ -32,6 +32,11 @@ const HOME_BITS: u8 = 64;
 /// The bits before the IPv4 address in an IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2).
 pub(super) const MAPPED_BITS: u8 = 96;
 
+/// Returns how many bits a prefix of this address has in front of its own bits in a [`SourceNetwork`].
+pub(super) const fn mapped_bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { MAPPED_BITS } else { 0 }
+}
+
 impl SourceNetwork {
     /// Returns the source of an address: an IPv4 address alone, or the /64 of an IPv6 address.
     pub(super) fn of(address: IpAddr) -> Self {

@@ -36,7 +36,8 @@ pub(crate) struct ServerCore {
 }
 
 impl ServerCore {
-    /// Binds the sockets and starts the workers with these sinks.
+    /// Binds the sockets and starts the workers with these sinks. With `needs_thread` there is at least one thread, whatever the
+    /// configuration says.
     pub(crate) fn bind(
         config: ServerConfig,
         needs_thread: bool,
@@ -47,7 +48,7 @@ impl ServerCore {
         if config.needs_server_id() {
             trace::warn_of_empty_server_id(config.address);
         }
-        // The counts are read once, because the limits of the process may change between two readings.
+        // Sinks and threads follow from one reading, because the limits of the process may change between two.
         let mut counts = config.workers.counts();
         if needs_thread {
             counts.threads = counts.threads.or(Some(NonZeroU16::MIN));

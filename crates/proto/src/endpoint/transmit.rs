@@ -31,7 +31,9 @@ impl<P: Placement> Endpoint<P> {
     #[inline]
     #[must_use]
     pub fn has_transmit(&self) -> bool {
-        !self.active.is_empty() || !self.replies.is_empty()
+        // The queue can be emptied after a Credit became due, when connections end. `poll_timeout` asks for an attempt until
+        // there was one.
+        !self.active.is_empty() || !self.replies.is_empty() || self.is_transmit_due
     }
 
     /// Writes the next datagram to the front of `out`, which must hold 1,200 bytes, or 1,472 to use paths with a
@@ -168,5 +170,24 @@ impl<P: Placement> Endpoint<P> {
     fn end_turn(&mut self) {
         self.active.pop_front();
         self.turn_count = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ClientConfig, Config};
+    use drumfire_crypto::Secret;
+
+    #[test]
+    fn a_credit_that_is_due_without_a_connection_keeps_no_worker_awake() {
+        let seed = Secret::new([1; 32]);
+        let mut endpoint = Endpoint::client(Config::default(), ClientConfig::default(), seed).unwrap();
+        assert!(!endpoint.has_transmit());
+        // An event was taken, and then all connections ended, which empties the queue.
+        endpoint.is_transmit_due = true;
+        assert!(endpoint.poll_timeout().is_some() && endpoint.has_transmit());
+        assert!(endpoint.poll_transmit(Now::default(), &mut [0; DATAGRAM_SENT_MAX_BYTES]).is_none());
+        assert_eq!((endpoint.poll_timeout(), endpoint.has_transmit()), (None, false));
     }
 }

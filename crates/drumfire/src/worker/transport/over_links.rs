@@ -12,7 +12,8 @@ impl<I, K> SocketTransport<I, K> {
         let Some(links) = &mut self.links else { return false };
         let mut taken = 0;
         // The links copy a datagram, so the batch stays empty and each datagram is written to the same memory.
-        while taken < BATCH_DATAGRAMS
+        while endpoint.has_transmit()
+            && taken < BATCH_DATAGRAMS
             && let Some(memory) = self.batch.spare(DATAGRAM_BYTES)
             && let Some(transmit) = endpoint.poll_transmit(now, memory)
         {
