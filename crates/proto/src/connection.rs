@@ -290,6 +290,11 @@ impl Connection {
 
     /// Whether a packet can be built now.
     pub(crate) fn has_to_send(&self, now: Moment) -> bool {
+        self.has_to_send_if(now, || self.may_send_data(now))
+    }
+
+    /// The same, for a caller that knows whether data may be sent now.
+    fn has_to_send_if(&self, now: Moment, may_send_data: impl FnOnce() -> bool) -> bool {
         match self.phase.as_deref() {
             Some(Phase::Connecting(attempt)) => attempt.send_at() <= now,
             Some(Phase::HalfOpen(_)) => false,
@@ -300,7 +305,7 @@ impl Connection {
                     || self.is_ping_due
                     || self.path.has_to_send()
                     || self.acks.due().is_some_and(|due| due <= now)
-                    || (self.has_data() && self.may_send_data(now))
+                    || (self.has_data() && may_send_data())
             }
         }
     }
@@ -327,6 +332,8 @@ impl Connection {
         let retire_at = now.after(self.loss.settling_time());
         // Only clients move. A server follows the address of its client, and the client brings the id.
         let ConnectionIdState::Client(ids) = &mut self.identity else { return false };
+        // The next packet shows the server the client's new address, also when no spare id is left.
+        self.is_ping_due = true;
         let Some((id, retired)) = ids.known.as_mut().and_then(KnownIds::change) else { return false };
         ids.retire_at = Some(retire_at);
         self.path.remote_id = Some(id);
@@ -336,8 +343,6 @@ impl Connection {
             self.control.push(Control::RetireConnectionId(sequence));
             self.has_id_changes = true;
         }
-        // The first packet with the new id shows the server the client's new address.
-        self.is_ping_due = true;
         true
     }
 
@@ -364,6 +369,12 @@ impl Connection {
             self.loss.restart_probing(now);
             self.prepare_probe();
         }
+    }
+
+    /// Prepares a probe that the probe timer would send later. It does not count as another timeout.
+    fn probe_early(&mut self, now: Moment) {
+        self.loss.on_early_probe(now);
+        self.prepare_probe();
     }
 
     /// Prepares a probe, which repeats messages in flight (RFC 9002 section 6.2.4).

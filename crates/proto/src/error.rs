@@ -168,7 +168,7 @@ fn display_refusal(refusal: &Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result
             "the server admits only players with a token: get one from the game's backend, and connect with it"
         }
         RefuseReason::TokenUnreadable => {
-            "the server cannot read the token: its issuer needs a token key that the server has, with the same key id and server id"
+            "the server cannot read the token: its issuer needs a token key that the server has, from the same master key, key id, and name"
         }
         RefuseReason::TokenUnexpected => "the server takes no tokens: connect without one",
         RefuseReason::Other(_) => "the server refuses for a reason of a newer version",

@@ -183,6 +183,11 @@ impl Loss {
         self.probe_count() >= PROBES_BEFORE_SILENCE
     }
 
+    /// When the last probe was sent, if only probes may be sent.
+    pub(crate) fn silenced_probe_at(&self) -> Option<Moment> {
+        self.packets.as_ref().filter(|_| self.is_silenced())?.probed_at
+    }
+
     /// When the oldest packet without an ack was sent.
     pub(crate) fn oldest_sent_at(&self) -> Option<Moment> {
         self.packets.as_ref()?.oldest_sent_at()
@@ -349,6 +354,13 @@ impl Loss {
     pub(crate) fn restart_probing(&mut self, now: Moment) {
         if let Some(packets) = &mut self.packets {
             packets.probe_count = 0;
+            packets.probed_at = Some(now);
+        }
+    }
+
+    /// Registers a probe that is sent before the probe timer expires. The timer starts again.
+    pub(crate) fn on_early_probe(&mut self, now: Moment) {
+        if let Some(packets) = &mut self.packets {
             packets.probed_at = Some(now);
         }
     }

@@ -79,6 +79,9 @@ struct Candidate {
 struct Challenge {
     /// The random data that the response must repeat. `None` when the address is not challenged.
     data: Option<PathData>,
+    /// The data of the challenge before this one, which was sent to the same address. On a slow path its response arrives
+    /// after the next challenge was sent.
+    previous: Option<PathData>,
     /// Whether the challenge waits to be sent, for the first time or again.
     is_due: bool,
     /// When the challenge was last sent. `None` before the first time.
@@ -90,17 +93,19 @@ impl Challenge {
     fn renew(&mut self, now: Moment, entropy: &mut Entropy) -> bool {
         let is_open = self.data.is_some()
             && (self.is_due || self.sent_at.is_some_and(|sent| now.since(sent) < CHALLENGE_INTERVAL));
-        // New data for each attempt, so that a late response to an old challenge proves nothing. The interval keeps a
+        // New data for each attempt, so that a very late response to an old challenge proves nothing. The interval keeps a
         // peer that changes its address with each packet from causing a challenge with each packet.
         if !is_open {
-            *self = Self { data: Some(PathData(entropy.bytes())), is_due: true, sent_at: None };
+            let previous = self.data;
+            *self = Self { data: Some(PathData(entropy.bytes())), previous, is_due: true, sent_at: None };
         }
         !is_open
     }
 
     /// Whether a response with this data proves the address. Data that was never sent proves nothing.
     fn is_answered_by(&self, data: PathData) -> bool {
-        self.data == Some(data) && self.sent_at.is_some()
+        let is_newest = self.data == Some(data) && self.sent_at.is_some();
+        is_newest || self.previous == Some(data)
     }
 
     /// Whether a response may still be on its way.
@@ -111,7 +116,7 @@ impl Challenge {
 
 impl Candidate {
     const fn new(route: Route, received_bytes: usize, now: Moment) -> Self {
-        let challenge = Challenge { data: None, is_due: false, sent_at: None };
+        let challenge = Challenge { data: None, previous: None, is_due: false, sent_at: None };
         Self { route, challenge, received_bytes, sent_bytes: 0, seen_at: now }
     }
 

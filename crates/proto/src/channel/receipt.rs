@@ -24,7 +24,8 @@ pub enum Outcome {
     /// The peer's connection received the message. In reliable modes the application receives it too, unless the peer
     /// closes.
     Acknowledged,
-    /// The packet with the message was declared lost. Only in unreliable modes.
+    /// The packet with the message was declared lost, in an unreliable mode. The crate `drumfire` also reports it, in every
+    /// mode, when the connection ends before an ack arrives.
     Lost,
     /// The message was given up: its lifetime ended, a newer message replaced it, or there was no memory for it and
     /// the channel's options said to drop it. It may have arrived.

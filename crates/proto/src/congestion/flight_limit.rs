@@ -33,15 +33,17 @@ pub(super) struct FlightLimit {
     min_bytes: u32,
     /// The largest limit.
     max_bytes: u32,
-    /// When the limit last grew. A moment in the future is the end of a pause after an overflow.
-    grown_at: Moment,
+    /// When the limit last grew, or the end of the pause after an overflow.
+    changed_at: Moment,
+    /// Whether the limit grew at that time.
+    has_grown: bool,
 }
 
 impl FlightLimit {
     /// Creates the limit of a path of which nothing is known. `bytes` is its range.
     pub(super) const fn new(bytes: &RangeInclusive<u32>) -> Self {
         let (min_bytes, max_bytes) = (*bytes.start(), *bytes.end());
-        Self { bytes: min_bytes, min_bytes, max_bytes, grown_at: Moment::ORIGIN }
+        Self { bytes: min_bytes, min_bytes, max_bytes, changed_at: Moment::ORIGIN, has_grown: false }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -50,7 +52,7 @@ impl FlightLimit {
 
     /// Adjusts the limit to the estimated rate of the path.
     pub(super) fn on_acked(&mut self, now: Moment, bytes_per_second: u64, smoothed: Duration) {
-        if now < self.grown_at {
+        if now < self.changed_at {
             return;
         }
         let period = nanos(smoothed.saturating_add(STALL)).saturating_mul(2);
@@ -58,27 +60,28 @@ impl FlightLimit {
         let bytes = bytes.clamp(self.min_bytes, self.max_bytes);
         if bytes <= self.bytes {
             self.bytes = bytes;
-        } else if now.since(self.grown_at) >= smoothed {
+        } else if now.since(self.changed_at) >= smoothed {
             // A peer that acknowledges packets it did not receive is detected within a few hundred packets. Until then it must
             // not get far more than an honest peer.
             self.bytes = bytes.min(self.bytes.saturating_mul(2));
-            self.grown_at = now;
+            (self.changed_at, self.has_grown) = (now, true);
         }
     }
 
     /// Halves the limit if this loss is an overflow, and it grew at most a round trip before.
     pub(super) fn on_lost(&mut self, now: Moment, lost_bytes: u64, smoothed: Duration) {
         let is_overflow = lost_bytes >= self.bytes() / OVERFLOW_PARTS;
-        let has_just_grown = self.grown_at <= now && now.since(self.grown_at) <= smoothed;
+        let has_just_grown = self.has_grown && now.since(self.changed_at) <= smoothed;
         if is_overflow && has_just_grown && self.bytes > self.min_bytes {
             self.bytes = (self.bytes / 2).max(self.min_bytes);
-            self.grown_at = now.after(smoothed.saturating_mul(PAUSE_ROUND_TRIPS));
+            let paused_until = now.after(smoothed.saturating_mul(PAUSE_ROUND_TRIPS));
+            (self.changed_at, self.has_grown) = (paused_until, false);
         }
     }
 
     /// Starts over on another path.
     pub(super) const fn reset(&mut self) {
-        (self.bytes, self.grown_at) = (self.min_bytes, Moment::ORIGIN);
+        *self = Self::new(&(self.min_bytes..=self.max_bytes));
     }
 
     /// Asserts what must hold between two updates.
@@ -143,6 +146,9 @@ mod tests {
         // One overflow counts once, however long it lasts.
         limit.on_lost(at(2_051), 112_500, TRIP);
         limit.on_acked(at(2_599), 12_500_000, TRIP);
+        assert_eq!(limit.bytes(), 900_000);
+        // The end of the pause is no growth.
+        limit.on_lost(at(2_600), 1_000_000, TRIP);
         assert_eq!(limit.bytes(), 900_000);
         limit.on_acked(at(2_600), 12_500_000, TRIP);
         assert_eq!(limit.bytes(), 1_800_000);

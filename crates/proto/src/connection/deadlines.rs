@@ -6,6 +6,7 @@ use super::{Connection, Phase, route_fate};
 use crate::control::Control;
 use crate::error::{CloseReason, ConnectError};
 use crate::identity::{ConnectionIdState, KnownIds};
+use crate::limits::PROBE_INTERVAL_MAX;
 use crate::loss::TimerOutcome;
 use crate::session::PacketProtection;
 use crate::time::Moment;
@@ -53,6 +54,7 @@ impl Connection {
                 let dues = [
                     ack_at,
                     loss_at,
+                    self.early_probe_at(),
                     liveness_at,
                     forget_at,
                     retire_at,
@@ -109,6 +111,9 @@ impl Connection {
                 }
             }
         }
+        if !self.is_probe_due && self.early_probe_at().is_some_and(|at| at <= now) {
+            self.probe_early(now);
+        }
         // A ping makes the peer send an ack, which shows that both directions of the path work.
         if self.liveness.is_keep_alive_due(now) {
             self.is_ping_due = true;
@@ -120,6 +125,14 @@ impl Connection {
             self.shrink(now);
         }
         None
+    }
+
+    /// When a client probes although its probe timer has backed off further: data waits, and only an ack lets it leave. A
+    /// server has thousands of such connections when its own network fails. It waits for their probes.
+    fn early_probe_at(&self) -> Option<Moment> {
+        let probed_at = self.loss.silenced_probe_at()?;
+        let wait = PROBE_INTERVAL_MAX.max(self.loss.probe_timeout());
+        (self.liveness.is_client() && self.has_data()).then(|| probed_at.after(wait))
     }
 
     /// When an idle connection forgets which values it received. Until an ack reaches the peer, the peer may send a

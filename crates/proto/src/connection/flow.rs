@@ -139,30 +139,32 @@ impl Connection {
         active.meter.on_ack_eliciting_sent();
     }
 
-    /// Updates the path estimates from an ack.
-    pub(super) fn on_acked(&mut self, now: Moment, outcome: &AckOutcome) {
-        // Without waiting data the window was not the limit, so it must not grow (RFC 9002 section 7.8).
-        let is_app_limited = !self.has_data();
+    /// Updates the path estimates from an ack. `is_app_limited` says that no data waited when the ack arrived.
+    pub(super) fn on_acked(&mut self, now: Moment, outcome: &AckOutcome, is_app_limited: bool) {
         let settled_count =
             saturated(outcome.acknowledged_count.saturating_add(outcome.lost.count), usize::MAX);
         let before_count = self.loss.in_flight_count().saturating_add(settled_count);
         let is_count_limited = before_count >= PACKETS_IN_FLIGHT_MAX;
-        let smoothed = self.loss.round_trip().smoothed();
+        let (smoothed, measured) = (self.loss.round_trip().smoothed(), self.loss.round_trip().measured());
         // An idle connection has no estimates. It starts with the initial window when it becomes busy (RFC 9002
         // section 7.2).
         if let (Some(active), Some(sent_at)) = (&mut self.active, outcome.newest_sent_at) {
             if let Some(round_trip) = outcome.round_trip {
                 active.meter.on_round_trip(round_trip);
             }
-            active.rate.on_acked(&AckSummary {
-                now,
-                bytes: outcome.acknowledged_bytes,
-                sent_at,
-                round_trip: outcome.round_trip.unwrap_or(smoothed),
-                smoothed,
-                is_app_limited,
-                is_count_limited,
-            });
+            // Before the first sample the round trip is only assumed. The delay-based controller would take a shorter
+            // one for the empty path, and everything above it for a queue.
+            if let Some(round_trip) = outcome.round_trip.or(measured) {
+                active.rate.on_acked(&AckSummary {
+                    now,
+                    bytes: outcome.acknowledged_bytes,
+                    sent_at,
+                    round_trip,
+                    smoothed,
+                    is_app_limited,
+                    is_count_limited,
+                });
+            }
             if outcome.largest_bytes > Path::START_BYTES {
                 active.mtu.on_large_arrived();
             }
@@ -175,7 +177,11 @@ impl Connection {
                 self.record(now, FlightEvent::PathSize { datagram_max_bytes });
             }
         }
-        self.on_lost(now, &outcome.lost);
+        // The lost packets are older than the one that showed their loss. A large packet in the same ack shows that the path
+        // still carries its size, so an overflow is not taken for a black hole.
+        let has_large = outcome.largest_bytes > Path::START_BYTES;
+        let large_count = if has_large { 0 } else { outcome.lost.large_count };
+        self.on_lost(now, &LostPackets { large_count, ..outcome.lost });
     }
 
     /// Updates the path estimates from packets that were declared lost.
@@ -211,8 +217,10 @@ impl Connection {
 
     /// Returns the size of the MTU probe to send now, if one is due.
     pub(super) fn mtu_probe_due(&mut self, now: Moment) -> Option<u16> {
-        // An MTU probe must not take the place of a probe that repeats lost data, nor of a close.
-        if !self.active.as_ref()?.mtu.is_wanted() || self.is_probe_due || !self.is_open() {
+        // An MTU probe must not take the place of a probe that repeats lost data, of a ping that shows a new address, nor
+        // of a close.
+        let has_precedence = self.is_probe_due || self.is_ping_due || !self.is_open();
+        if has_precedence || !self.active.as_ref()?.mtu.is_wanted() {
             return None;
         }
         // A probe counts as in flight like any packet, and its loss must not be confused with a move of the peer.

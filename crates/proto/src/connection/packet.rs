@@ -78,7 +78,8 @@ impl Connection {
         entropy: &mut Entropy,
         stats: &mut Stats,
     ) -> PacketOutcome {
-        if !self.has_to_send(now) {
+        let may_send_data = self.may_send_data(now);
+        if !self.has_to_send_if(now, || may_send_data) {
             return PacketOutcome::Nothing;
         }
         if let Some(Phase::Connecting(attempt)) = self.phase.as_deref_mut() {
@@ -87,14 +88,15 @@ impl Connection {
                 .write_hello(now, out)
                 .map_or(PacketOutcome::Nothing, |bytes| PacketOutcome::Datagram(bytes, to));
         }
-        self.build_packet(now, ends_turn, out, entropy, stats).unwrap_or(PacketOutcome::KeyLimit)
+        self.build_packet(now, (ends_turn, may_send_data), out, entropy, stats)
+            .unwrap_or(PacketOutcome::KeyLimit)
     }
 
     /// Builds a packet. Returns `None` when no packet can be sealed any more.
     fn build_packet(
         &mut self,
         now: Moment,
-        ends_turn: bool,
+        (ends_turn, may_send_data): (bool, bool),
         out: &mut [u8],
         entropy: &mut Entropy,
         stats: &mut Stats,
@@ -140,7 +142,7 @@ impl Connection {
         let mut content = if probe_bytes.is_some() {
             write_mtu_probe(&mut writer)
         } else {
-            self.write_frames(now, number, &to, &mut writer, stats)
+            self.write_frames((now, number, may_send_data), &to, &mut writer, stats)
         };
         if writer.written_bytes() == 0 && !self.has_to_send(now) {
             // All waiting messages had expired, and no packet is needed.
@@ -171,8 +173,7 @@ impl Connection {
     /// is due.
     fn write_frames<B: BufMut>(
         &mut self,
-        now: Moment,
-        number: u64,
+        (now, number, may_send_data): (Moment, u64, bool),
         to: &Destination,
         writer: &mut FrameWriter<B>,
         stats: &mut Stats,
@@ -201,7 +202,7 @@ impl Connection {
             }
         }
         // The window does not stop a probe, because without one no ack might arrive again (RFC 9002 section 7.5).
-        if self.is_probe_due || self.may_send_data(now) {
+        if self.is_probe_due || may_send_data {
             if self.must_request_ack(writer.remaining_bytes()) && writer.ack_request().is_ok() {
                 self.is_ack_requested = true;
                 content.is_ack_eliciting = true;

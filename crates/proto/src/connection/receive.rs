@@ -153,6 +153,11 @@ impl Connection {
             active.credit.on_received(now, received, round_trip, self.bounds.credit_max_bytes);
         }
         self.extend_credit();
+        // A packet that arrives shows that an outage may be over. The probe timer has backed off, so it would keep this end
+        // silent for seconds.
+        if self.loss.silenced_probe_at().is_some_and(|at| now.since(at) >= self.loss.probe_timeout()) {
+            self.probe_early(now);
+        }
         // After a handshake or a ping no packet is in flight. The memory of `loss` is released now rather than after the
         // idle time, because many connections may be in this state at the same time.
         if had_memory && !is_busy && !self.loss.has_packets() {
@@ -374,6 +379,9 @@ impl Connection {
         debug_assert!(self.session.is_some(), "an ack was opened without keys");
         // Acks of numbers from `next_unused` on name packets that were never sent.
         let next_unused = self.session.as_ref().map_or(0, crate::session::PacketProtection::next_unused);
+        // Without waiting data the window was not the limit, so it must not grow (RFC 9002 section 7.8). The ack itself makes
+        // data sendable, which did not wait for the window: a lost message, and the next one of a sequence.
+        let is_app_limited = !self.has_data();
         let (sending, control) = (&mut self.sending, &mut self.control);
         let outcome = self
             .loss
@@ -386,7 +394,7 @@ impl Connection {
             round_trip_us: outcome.round_trip.map_or(0, |trip| saturated(trip.as_micros(), u32::MAX)),
         };
         self.record(now, event);
-        self.on_acked(now, &outcome);
+        self.on_acked(now, &outcome, is_app_limited);
         // The window has room again. An ack of packets under the present keys also confirms that the peer has them.
         if outcome.acknowledged_count > 0 {
             self.is_ack_requested = false;

@@ -506,3 +506,81 @@ fn the_round_trip_of_another_host_starts_over() {
         assert_eq!(measured < Duration::from_millis(40), is_other_host, "{address}: {measured:?}");
     }
 }
+
+#[test]
+fn a_client_with_a_long_round_trip_is_followed() {
+    let mut world = World::new(11, CLEAN);
+    let (client, server) = world.connected();
+    world.link.delay = Duration::from_millis(650);
+    for _ in 0..40 {
+        world.reliable(CLIENT, client, b"far away").unwrap();
+        world.run(Duration::from_millis(100));
+    }
+    // Packets keep coming, so challenges are repeated before the response to the first one can arrive.
+    world.client_address = new_address(1);
+    for _ in 0..80 {
+        world.send(CLIENT, client, 1, b"input", SendOptions::unreliable()).unwrap();
+        world.run(Duration::from_millis(50));
+    }
+    assert_eq!(world.ends[SERVER].address(server), Some(world.client_address));
+}
+
+#[test]
+fn the_first_datagram_from_another_address_is_no_mtu_probe() {
+    let mut world = World::new(49, CLEAN);
+    world.carries = [Some(1_472); 2];
+    let (client, server) = world.connected();
+    for _ in 0..10 {
+        send_many(&mut world, CLIENT, client, 100);
+        world.run(Duration::from_millis(100));
+    }
+    world.run(Duration::from_secs(1));
+    world.client_address = OTHER_HOST.parse().unwrap();
+    let now = world.now();
+    assert!(world.ends[CLIENT].change_path(now, client));
+    world.sent.clear();
+    run_narrow(&mut world, 100);
+    let (_, _, first) = world.sent.iter().find(|(_, end, _)| *end == CLIENT).unwrap();
+    assert!(first.len() <= 1_200, "{} bytes", first.len());
+    assert_eq!(world.ends[SERVER].address(server), Some(world.client_address));
+}
+
+#[test]
+fn a_client_without_a_spare_id_shows_its_new_address_too() {
+    let mut world = World::new(12, CLEAN);
+    let (client, server) = world.connected();
+    world.run(Duration::from_secs(1));
+    for number in 0..3 {
+        world.client_address = new_address(number);
+        let now = world.now();
+        world.ends[CLIENT].change_path(now, client);
+        world.run(Duration::from_millis(50));
+        assert_eq!(world.ends[SERVER].address(server), Some(world.client_address), "move {number}");
+    }
+}
+
+#[test]
+fn a_burst_of_lost_large_packets_is_no_black_hole() {
+    let mut world = World::new(13, CLEAN);
+    world.carries = [Some(1_472); 2];
+    let (client, _) = world.connected();
+    for _ in 0..10 {
+        send_many(&mut world, CLIENT, client, 100);
+        world.run(Duration::from_millis(100));
+    }
+    // A full queue drops the first datagrams of a burst, and carries the rest.
+    send_many(&mut world, CLIENT, client, 400);
+    let mut drop_count = 10;
+    for _ in 0..1_000 {
+        world.flush();
+        world.flying.retain(|_, datagram| {
+            let is_dropped = drop_count > 0 && datagram.bytes.len() > 1_200;
+            drop_count -= u32::from(is_dropped);
+            !is_dropped
+        });
+        world.run(Duration::from_millis(1));
+    }
+    assert!(world.ends[CLIENT].stats().packets_lost >= 10);
+    let now = world.now();
+    assert_eq!(world.ends[CLIENT].peer_stats(now, client).unwrap().datagram_max_bytes, 1_472);
+}

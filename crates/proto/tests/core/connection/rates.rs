@@ -3,7 +3,7 @@
 //! These are whole endpoints with handshakes, acks, and credit. The tests of the algorithms alone, next to their
 //! code, cover many more networks.
 
-use crate::harness::{CLEAN, CLIENT, SERVER, World, address, identity, server_config};
+use crate::harness::{CLEAN, CLIENT, Link, SERVER, World, address, identity, server_config};
 use drumfire_proto::{
     ChannelId, ClientConfig, Close, CloseCode, Config, Congestion, Endpoint, Event, Inbound, Message, Moment,
     Now, PeerId, Priority, Secret, SendError, SendOptions, SingleWorker,
@@ -288,4 +288,50 @@ fn an_mtu_probe_does_not_precede_a_close() {
     world.ends[CLIENT].close(now, client, &bye).unwrap();
     let sent = world.ends[CLIENT].poll_transmit(now, &mut memory).unwrap();
     assert!(sent.bytes < 1_200, "the rest of the message and the close, and no probe: {} B", sent.bytes);
+}
+
+/// The bytes that one end may have in flight.
+fn window_bytes(world: &mut World, end: usize, peer: PeerId) -> usize {
+    let now = world.now();
+    world.ends[end].flight_record(now, peer).expect("it has a recorder").window_bytes
+}
+
+#[test]
+fn an_ack_without_a_sample_is_no_shorter_round_trip() {
+    let mut world = World::new(1, Link { delay: Duration::from_millis(100), ..CLEAN });
+    let client = world.connect();
+    while world.peers(CLIENT).is_empty() {
+        world.run(Duration::from_millis(1));
+    }
+    // The server's packet with a new id is acknowledged together with a later ack alone, which gives no sample.
+    world.run(Duration::from_millis(10));
+    world.reliable(CLIENT, client, b"ready").unwrap();
+    world.run(Duration::from_millis(800));
+    let server = world.peers(SERVER)[0];
+    let start_bytes = window_bytes(&mut world, SERVER, server);
+    assert!(start_bytes >= 12_000, "{start_bytes}");
+    // A download uses the window, which grows while there is no queue.
+    for _ in 0..2_000 {
+        let bulk = SendOptions::reliable_unordered();
+        while world.send(SERVER, server, 1, &[7; 1_000], bulk).is_ok() {}
+        world.run(Duration::from_millis(1));
+    }
+    let bytes = window_bytes(&mut world, SERVER, server);
+    assert!(bytes > 4 * start_bytes, "the window is {bytes} of {start_bytes} bytes after ten round trips");
+}
+
+#[test]
+fn a_message_that_waits_for_an_ack_does_not_open_the_window() {
+    let mut world = World::new(1, CLEAN);
+    let (client, _) = world.connected();
+    world.reliable(CLIENT, client, b"ready").unwrap();
+    world.run(Duration::from_millis(100));
+    let start_bytes = window_bytes(&mut world, CLIENT, client);
+    // A newer position always waits until the last one is acknowledged. The state next to it needs no ack.
+    for _ in 0..1_200 {
+        world.send(CLIENT, client, 1, &[7; 100], SendOptions::reliable_sequenced()).unwrap();
+        world.send(CLIENT, client, 2, &[7; 200], SendOptions::unreliable()).unwrap();
+        world.run(Duration::from_millis(16));
+    }
+    assert_eq!(window_bytes(&mut world, CLIENT, client), start_bytes);
 }

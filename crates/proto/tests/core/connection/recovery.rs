@@ -306,3 +306,41 @@ fn control_frames_alone_cause_no_probe() {
     assert!(world.sent.len() > sent_count + 3, "ids were exchanged");
     assert_eq!(probes(&world), before);
 }
+
+/// The time from the end of an outage until each end has a message that was sent afterwards. Both ends send an unreliable message
+/// each 60th of a second.
+fn unreliable_after_outage(length: Duration) -> [Duration; 2] {
+    let mut world = World::new(1, link(0));
+    let (client, server) = world.connected();
+    let mut play = |world: &mut World, duration: Duration| {
+        let end = world.now.after(duration);
+        while world.now < end {
+            world.send(CLIENT, client, 1, b"input", SendOptions::unreliable()).unwrap();
+            world.send(SERVER, server, 1, b"state", SendOptions::unreliable()).unwrap();
+            world.run(PERIOD);
+        }
+    };
+    play(&mut world, Duration::from_secs(2));
+    world.link = link(100);
+    play(&mut world, length);
+    world.link = link(0);
+    let over_at = world.now;
+    play(&mut world, Duration::from_secs(4));
+    [CLIENT, SERVER].map(|end| {
+        let mut messages = world.seen[end].iter().filter(|(at, _, seen)| {
+            matches!(seen, Seen::Message(..)) && *at > over_at.after(Duration::from_millis(24))
+        });
+        messages.next().expect("messages arrive again").0.since(over_at)
+    })
+}
+
+#[test]
+fn after_an_outage_unreliable_messages_arrive_within_a_second() {
+    for millis in [500, 1_000, 2_000, 2_700, 4_000, 7_000] {
+        let took = unreliable_after_outage(Duration::from_millis(millis));
+        println!("after an outage of {millis} ms: {took:?} at client and server");
+        // A wait of 700 ms, the probe, its ack, and a message.
+        let longest = Duration::from_millis(700 + 3 * 25 + 17);
+        assert!(took.iter().all(|took| *took <= longest), "{millis} ms: {took:?}");
+    }
+}
