@@ -100,7 +100,10 @@ fn serve(address: SocketAddr, key: ServerKey) -> Result<(), Box<dyn Error>> {
 }
 
 fn bind(address: SocketAddr, key: ServerKey) -> Result<Server, Box<dyn Error>> {
-    Ok(Server::bind(ServerConfig::new(address, key, Access::Open).workers(Workers::Auto))?)
+    // All pods of a fleet share the key and the port, so the name of the pod is what tells their servers apart.
+    let server_id = std::env::var("HOSTNAME").unwrap_or_default();
+    let config = ServerConfig::new(address, key, Access::Open).server_id(server_id);
+    Ok(Server::bind(config.workers(Workers::Auto))?)
 }
 
 /// Runs a round, and reports its state to Agones.

@@ -355,7 +355,8 @@ typedef struct {
   // The maximum size of all messages that wait for the application, in bytes, at least 4,096. Zero: 2,097,152.
   size_t receive_memory_bytes;
   // The maximum size of a reliable message, in bytes, from 1,024 to 16 MiB, and at most a quarter of
-  // `send_memory_bytes` and of `receive_memory_bytes`. Zero: 65,536. Use the same value on the server.
+  // `send_memory_bytes` and of `receive_memory_bytes`. Zero: 65,536, or that quarter if it is less. Use the same value
+  // on the server.
   size_t message_max_bytes;
   // The size of the receive buffer to request from the system, in bytes. Zero: 262,144, or the default of the system
   // if that is larger.
@@ -427,7 +428,7 @@ typedef struct {
   uint64_t datagrams_dropped;
   // Datagrams sent.
   uint64_t datagrams_sent;
-  // Messages put into packets for the first time.
+  // Messages put into packets, including retransmissions.
   uint64_t messages_sent;
   // Messages put into packets again after a loss.
   uint64_t messages_resent;

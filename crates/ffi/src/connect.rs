@@ -50,7 +50,8 @@ pub struct DrumfireConfig {
     /// The maximum size of all messages that wait for the application, in bytes, at least 4,096. Zero: 2,097,152.
     pub receive_memory_bytes: usize,
     /// The maximum size of a reliable message, in bytes, from 1,024 to 16 MiB, and at most a quarter of
-    /// `send_memory_bytes` and of `receive_memory_bytes`. Zero: 65,536. Use the same value on the server.
+    /// `send_memory_bytes` and of `receive_memory_bytes`. Zero: 65,536, or that quarter if it is less. Use the same value
+    /// on the server.
     pub message_max_bytes: usize,
     /// The size of the receive buffer to request from the system, in bytes. Zero: 262,144, or the default of the system
     /// if that is larger.

@@ -29,7 +29,7 @@ pub struct DrumfireStats {
     pub datagrams_dropped: u64,
     /// Datagrams sent.
     pub datagrams_sent: u64,
-    /// Messages put into packets for the first time.
+    /// Messages put into packets, including retransmissions.
     pub messages_sent: u64,
     /// Messages put into packets again after a loss.
     pub messages_resent: u64,
