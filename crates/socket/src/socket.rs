@@ -70,8 +70,8 @@ pub struct Socket {
     /// A second descriptor of the same socket. It keeps the socket open, so that the socket keeps its index in the
     /// group and its queue. A connected socket has none, because a client can connect another socket.
     reserve: Option<socket2::Socket>,
-    /// The inode of the socket, which shows whether a descriptor still refers to it. `None` without a reserve, or if
-    /// the platform has no inodes for sockets.
+    /// The inode of the socket, which shows whether a descriptor still refers to it. `None` if the platform has no inodes
+    /// for sockets.
     inode: Option<u64>,
 }
 
@@ -115,8 +115,8 @@ impl Socket {
         };
         let reserve = if is_connected { None } else { Some(socket.try_clone()?) };
         let udp = mio::net::UdpSocket::from_std(socket.into());
-        // A platform without inodes can still reopen a socket. It then never closes the old descriptor.
-        let inode = reserve.as_ref().and_then(|_| sys::inode_of(&udp).ok());
+        // A platform without inodes can still replace a socket. It then never closes the old descriptor.
+        let inode = sys::inode_of(&udp).ok();
         Ok(Self { udp, is_connected, granted, locals, reserve, inode })
     }
 
@@ -183,6 +183,20 @@ impl Socket {
         sys::inode_of(&self.udp)
     }
 
+    /// Whether the descriptor still refers to this socket. Otherwise other code in the process closed it by mistake, and may
+    /// have opened another file with its number.
+    fn has_own_descriptor(&self) -> bool {
+        self.inode.is_some() && self.inode().ok() == self.inode
+    }
+
+    /// Closes the socket, unless its descriptor no longer refers to it. The number can belong to the socket that took its
+    /// place, or to a file of other code, which must stay open. A platform without inodes cannot tell, and closes it.
+    pub fn close(self) {
+        if self.inode.is_some() && !self.has_own_descriptor() {
+            std::mem::forget(self.udp);
+        }
+    }
+
     /// Returns the event source to register with a poll.
     pub(crate) fn source(&mut self) -> &mut mio::net::UdpSocket {
         &mut self.udp
@@ -200,7 +214,7 @@ impl Socket {
     ) -> io::Result<()> {
         let reserve = self.reserve.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         // Check the old descriptor first, because the new one may get the number of a descriptor that was closed.
-        let is_own = self.inode.is_some() && self.inode().ok() == self.inode;
+        let is_own = self.has_own_descriptor();
         let mut new = mio::net::UdpSocket::from_std(reserve.try_clone()?.into());
         register(&mut new)?;
         // From here on the new descriptor is in use. Its registration was the last step that could fail.

@@ -207,7 +207,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use crate::{
-        Drain, DrainEnd, Fault, GroupConfig, Parker, Poller, Receiver, ReceiverConfig, ReuseportGroup,
+        Drain, DrainEnd, Fault, GroupConfig, Parker, Poller, Receiver, ReceiverConfig, ReuseportGroup, Socket,
     };
 
     /// Closes the descriptor of a socket, as other code does that mistakes the number for one of its own.
@@ -225,7 +225,8 @@ mod tests {
     #[test]
     fn a_closed_descriptor_is_replaced_and_no_other_is_closed() {
         if std::env::var_os(IS_ALONE).is_some() {
-            return close_and_reopen();
+            close_and_reopen();
+            return close_and_replace();
         }
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let output = alone.args(["--exact", NAME, "--test-threads=1"]).env(IS_ALONE, "1").output().unwrap();
@@ -261,5 +262,18 @@ mod tests {
             }
             assert!(other.is_none_or(|file| file.metadata().is_ok()));
         }
+    }
+
+    /// A connected socket has no descriptor in reserve. Another socket takes its place, and gets its number.
+    fn close_and_replace() {
+        let peer = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let connect = || Socket::connect(peer.local_addr().unwrap(), None).unwrap();
+        let mut old = connect();
+        let number = old.source().as_raw_fd();
+        close_descriptor(old.source());
+        let mut new = connect();
+        assert_eq!(new.source().as_raw_fd(), number);
+        old.close();
+        assert!(new.local_addr().is_ok(), "the new socket is open");
     }
 }
