@@ -117,7 +117,7 @@ mod tests {
             assert!(pointers.contains(&Arc::as_ptr(&block)) && !Arc::ptr_eq(&block, &kept));
             pool.close(block);
         }
-        assert_eq!((kept.len(), kept.payload(0)), (2, &b"one"[..]), "it has not changed");
+        assert_eq!((kept.len(), kept.payload(0)), (2, &b"one"[..]), "a block in use does not change");
         drop(kept);
         pool.reclaim();
         assert_eq!((pool.sent.len(), pool.spare.len(), pool.held_bytes()), (0, 3, 0));
