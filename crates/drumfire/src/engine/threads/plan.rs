@@ -174,13 +174,13 @@ impl<S: ThreadShard> ShardPlan<S> {
 
     /// Updates the shards of the thread `thread_index`, and returns its next step. Takes over the shards that were handed to it, and moves
     /// the ones that have ended to `ended`. Dropping them runs code of the application, which may need the lock of the plan. Calls
-    /// `hand_over` on each shard that belongs to another thread, and hands it to that thread.
+    /// `detach` on each shard that belongs to another thread, and hands it to that thread.
     pub(super) fn update_shards(
         &mut self,
         thread_index: usize,
         shards: &mut Vec<S>,
         ended: &mut Vec<S>,
-        mut hand_over: impl FnMut(&mut S),
+        mut detach: impl FnMut(&mut S),
     ) -> PlanStep {
         let arrivals = self.slots.get_mut(thread_index).map(|slot| std::mem::take(&mut slot.arrivals));
         shards.extend(arrivals.into_iter().flatten());
@@ -191,7 +191,7 @@ impl<S: ThreadShard> ShardPlan<S> {
         for mut shard in
             shards.extract_if(.., |shard| self.assignments.get(shard.index()) != Some(&thread_index))
         {
-            hand_over(&mut shard);
+            detach(&mut shard);
             let assigned =
                 self.assignments.get(shard.index()).and_then(|assigned| self.slots.get_mut(*assigned));
             if let Some(slot) = assigned {
