@@ -75,7 +75,7 @@ pub(crate) const TIMESTAMP_INTERVAL: Duration = Duration::from_secs(1);
 pub const CLOCK_DRIFT_PPM: u32 = 200;
 
 /// The age at which a measurement of the peer's clock is replaced by any newer one.
-pub(crate) const CLOCK_SAMPLE_LIFE: Duration = Duration::from_secs(30);
+pub(crate) const CLOCK_SAMPLE_LIFETIME: Duration = Duration::from_secs(30);
 
 /// The shortest time between two updates of the congestion controller for a connection without waiting data.
 pub(crate) const ACK_MERGE_INTERVAL: Duration = Duration::from_millis(10);
@@ -270,7 +270,7 @@ pub(crate) const CHALLENGE_ROUNDS: u32 = 10;
 pub(crate) const CANDIDATE_SILENCE: Duration = Duration::from_secs(5);
 
 /// The lifetime of a resume token. A new one is sent at half of it.
-pub const RESUME_LIFE: Duration = Duration::from_secs(600);
+pub const RESUME_LIFETIME: Duration = Duration::from_secs(600);
 
 /// The number of spare ids that a server issues to a client. Each takes 40 bytes of every idle connection. One is
 /// also the minimum of RFC 9000.

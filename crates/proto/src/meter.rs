@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::convert::{saturated, to_u64, to_usize};
 use crate::limits::{
-    CLOCK_DRIFT_PPM, CLOCK_SAMPLE_LIFE, SKIP_MIN_PACKETS, SKIP_SPREAD_PACKETS, TIMESTAMP_INTERVAL,
+    CLOCK_DRIFT_PPM, CLOCK_SAMPLE_LIFETIME, SKIP_MIN_PACKETS, SKIP_SPREAD_PACKETS, TIMESTAMP_INTERVAL,
     TRANSPORT_MIN_BYTES,
 };
 use crate::stats::add;
@@ -162,7 +162,7 @@ impl Meter {
         let Some(newer) = ClockOffset::measure(times) else { return };
         let is_better = self.clock.is_none_or(|known| {
             let age = times.now.since(self.measured_at);
-            age >= CLOCK_SAMPLE_LIFE || newer.error <= known.error.saturating_add(drift(age))
+            age >= CLOCK_SAMPLE_LIFETIME || newer.error <= known.error.saturating_add(drift(age))
         });
         if is_better {
             (self.clock, self.measured_at) = (Some(newer), times.now);

@@ -18,7 +18,7 @@ use drumfire_crypto::token::TOKEN_CLOCK_SKEW;
 use drumfire_crypto::{PlayerId, TokenId, TokenKind};
 
 use crate::convert::to_usize;
-use crate::limits::{PLAYERS_PER_CONNECTION, PLAYERS_REMEMBERED_MIN, RESUME_LIFE, USED_TOKENS_PER_PLAYER};
+use crate::limits::{PLAYERS_PER_CONNECTION, PLAYERS_REMEMBERED_MIN, RESUME_LIFETIME, USED_TOKENS_PER_PLAYER};
 use crate::placement::HelloHash;
 
 /// The claim of a Hello with a valid token.
@@ -106,7 +106,7 @@ impl Player {
         }
         if self.resumable.is_some() {
             // Older sessions issue no tokens after this moment.
-            self.expires_at = self.expires_at.max(wall.saturating_add(RESUME_LIFE).as_secs());
+            self.expires_at = self.expires_at.max(wall.saturating_add(RESUME_LIFETIME).as_secs());
         }
     }
 
@@ -237,7 +237,7 @@ mod tests {
     fn resume(session: u8, player: u128, issued_at: u64) -> TokenClaim {
         let issued_at = Duration::from_secs(issued_at);
         let (token, player) = (TokenId(hello(session).0), PlayerId(player));
-        TokenClaim { kind: TokenKind::Resume, token, player, issued_at, expires_at: issued_at + RESUME_LIFE }
+        TokenClaim { kind: TokenKind::Resume, token, player, issued_at, expires_at: issued_at + RESUME_LIFETIME }
     }
 
     fn seconds(seconds: u64) -> Duration {
