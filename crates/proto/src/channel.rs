@@ -5,7 +5,7 @@
 pub(crate) mod block;
 pub(crate) mod credit;
 pub(crate) mod message;
-pub(crate) mod outbox;
+pub(crate) mod send_state;
 mod ranges;
 pub(crate) mod receipt;
 pub(crate) mod receive;

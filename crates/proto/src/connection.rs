@@ -18,7 +18,7 @@ use drumfire_crypto::Entropy;
 use drumfire_wire::{ChannelId, CloseCode, ConnectionId, MessageId};
 
 use crate::acks::Acks;
-use crate::channel::outbox::SendState;
+use crate::channel::send_state::SendState;
 use crate::channel::receive::ReceiveQueue;
 use crate::congestion::Congestion;
 use crate::control::{Control, ControlQueue, is_control};

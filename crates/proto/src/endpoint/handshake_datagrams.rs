@@ -18,7 +18,7 @@ use crate::datagram::{Forwarded, ForwardedWork};
 use crate::error::CloseReason;
 use crate::handshake::admission::{AdmittedHello, DenialNotice, DeniedHello};
 use crate::handshake::half_open::{HalfOpen, HelloSource};
-use crate::handshake::server::{Answer, CookieVerdict};
+use crate::handshake::server::{HandshakeResponse, CookieVerdict};
 use crate::identity::{ConnectionIdState, IssuedIds, KnownIds};
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, SPARE_IDS};
 use crate::path::Path;
@@ -320,7 +320,7 @@ impl<P: Placement> Endpoint<P> {
         let hash = admitted.hello;
         let ids = (local_id, reset_token);
         let answer = responder.answer(now, sender.source(), hello, &admitted.psk, ids, &mut self.entropy)?;
-        let Answer { agreement, remote_id, welcome, application_hello } = answer;
+        let HandshakeResponse { agreement, remote_id, welcome, application_hello } = answer;
         let path = Path::new(sender.route, remote_id);
         let timeouts = agreement.timeouts;
         let liveness = Liveness::new(now, false, timeouts.idle_timeout, timeouts.unacknowledged_timeout);

@@ -321,7 +321,7 @@ fn a_value_does_not_wait_for_incomplete_messages() {
         world.send(CLIENT, client, 1, &[7; 4_000], SendOptions::unreliable()).unwrap();
         world.flush();
         // Their last fragments are lost, and no peer sends them again.
-        assert!(world.flying.pop_last().is_some());
+        assert!(world.in_flight.pop_last().is_some());
         world.run(Duration::from_millis(100));
     }
     world.send(CLIENT, client, 1, b"the newest", SendOptions::reliable_latest(7)).unwrap();

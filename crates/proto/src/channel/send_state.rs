@@ -257,17 +257,17 @@ mod tests {
 
     const CHANNEL: ChannelId = ChannelId(3);
 
-    fn push(outbox: &mut SendState, bytes: usize) -> PushResult {
+    fn push(state: &mut SendState, bytes: usize) -> PushResult {
         let message = Message::reliable_ordered(CHANNEL, vec![7; bytes]);
-        outbox.push(KeyedBuildHasher::new(7), 10_000, Moment::ORIGIN, message, None, IfFull::Notify)
+        state.push(KeyedBuildHasher::new(7), 10_000, Moment::ORIGIN, message, None, IfFull::Notify)
     }
 
     /// Sends all queued messages. Returns the ids that they were sent with, and those by which their fates are reported.
-    fn sent(outbox: &mut SendState, number: u64) -> (Vec<u64>, Vec<MessageId>) {
+    fn sent(state: &mut SendState, number: u64) -> (Vec<u64>, Vec<MessageId>) {
         let (mut memory, mut fate_ids) = ([0; 1_000], Vec::new());
         let packet = Packet { number, now: Moment::ORIGIN, room_bytes: memory.len() };
         let mut writer = FrameWriter::new(&mut memory[..]);
-        outbox.fill(packet, &mut writer, |id| fate_ids.push(id));
+        state.fill(packet, &mut writer, |id| fate_ids.push(id));
         let bytes = writer.written_bytes();
         let ids = Frames::new(&memory[..bytes]).map(|frame| match frame.unwrap() {
             Frame::Message(message) => message.id().unwrap().0,
@@ -278,34 +278,34 @@ mod tests {
 
     #[test]
     fn ids_and_credit_continue_after_the_queue_is_released() {
-        let mut outbox = SendState::new();
-        outbox.set_parameters(2_000, 400);
+        let mut state = SendState::new();
+        state.set_parameters(2_000, 400);
         for round in 0..2 {
-            assert!(!outbox.has_sendable() && outbox.used_bytes() == 0);
-            assert_eq!(push(&mut outbox, 100), PushResult::Taken(0));
-            outbox.shrink();
-            assert!(outbox.has_sendable() && outbox.used_bytes() > 100, "something waits");
-            let (ids, fate_ids) = sent(&mut outbox, round);
+            assert!(!state.has_sendable() && state.used_bytes() == 0);
+            assert_eq!(push(&mut state, 100), PushResult::Taken(0));
+            state.shrink();
+            assert!(state.has_sendable() && state.used_bytes() > 100, "something waits");
+            let (ids, fate_ids) = sent(&mut state, round);
             assert_eq!(ids, [round], "no id twice");
-            outbox.shrink();
-            assert!(outbox.used_bytes() > 100, "it is not acknowledged");
-            outbox.on_fate(PacketFate::Acknowledged, fate_ids[0], round);
-            outbox.shrink();
-            assert!(matches!(outbox, SendState::Idle(_)), "{outbox:?}");
+            state.shrink();
+            assert!(state.used_bytes() > 100, "it is not acknowledged");
+            state.on_fate(PacketFate::Acknowledged, fate_ids[0], round);
+            state.shrink();
+            assert!(matches!(state, SendState::Idle(_)), "{state:?}");
         }
-        push(&mut outbox, 100);
-        assert!(sent(&mut outbox, 2).0.is_empty(), "the credit is used up");
-        outbox.on_credit(1_000);
-        assert_eq!(sent(&mut outbox, 3).0, [2]);
+        push(&mut state, 100);
+        assert!(sent(&mut state, 2).0.is_empty(), "the credit is used up");
+        state.on_credit(1_000);
+        assert_eq!(sent(&mut state, 3).0, [2]);
     }
 
     #[test]
     fn channel_options_survive_the_release_of_the_queue() {
-        let mut outbox = SendState::new();
+        let mut state = SendState::new();
         let options = ChannelOptions { when_full: WhenFull::DropNewest, ..Default::default() };
-        outbox.set_options(KeyedBuildHasher::new(7), CHANNEL, options);
-        outbox.shrink();
-        assert_eq!(outbox.options_of(CHANNEL), options);
+        state.set_options(KeyedBuildHasher::new(7), CHANNEL, options);
+        state.shrink();
+        assert_eq!(state.options_of(CHANNEL), options);
     }
 
     #[test]
