@@ -68,8 +68,8 @@ enum DrumfireStatus
   DRUMFIRE_STATUS_TOO_LARGE = 14,
   // The buffer is too small. The required size was written, and the call had no other effect.
   DRUMFIRE_STATUS_BUFFER_TOO_SMALL = 15,
-  // The server has issued no resume token, or not yet.
-  DRUMFIRE_STATUS_NOT_THERE = 16,
+  // The server has not issued a resume token yet, or issues none.
+  DRUMFIRE_STATUS_NO_RESUME_TOKEN = 16,
   // A bug in the library caused a panic, which was caught. The client of the call is closed, and its handle is
   // invalid.
   DRUMFIRE_STATUS_PANICKED = 17,
@@ -139,7 +139,7 @@ enum DrumfireReason
   // The event has no reason.
   DRUMFIRE_REASON_NONE = 0,
   // This application closed the connection.
-  DRUMFIRE_REASON_CLOSED_HERE = 1,
+  DRUMFIRE_REASON_CLOSED_BY_CLIENT = 1,
   // The server's application closed the connection, with a code of its own.
   DRUMFIRE_REASON_CLOSED_BY_SERVER = 2,
   // The server is going away.
@@ -155,7 +155,7 @@ enum DrumfireReason
   // The server did not acknowledge a packet within the unacknowledged timeout.
   DRUMFIRE_REASON_UNACKNOWLEDGED = 8,
   // One side violated the protocol, because of a bug or an attack.
-  DRUMFIRE_REASON_PROTOCOL_BROKEN = 9,
+  DRUMFIRE_REASON_PROTOCOL_VIOLATION = 9,
   // The keys reached their limit of packets or of forged packets: connect again.
   DRUMFIRE_REASON_KEY_LIMIT = 10,
   // The server does not know the connection any more, usually because it was restarted: connect again.
@@ -548,8 +548,9 @@ DrumfireStatus drumfire_client_time(DrumfireClient client, uint64_t *nanoseconds
 
 // Writes the newest resume token of this player and a NUL byte into a buffer of `capacity` bytes. Use it as
 // `DrumfireConfig.token` to come back to this server, also after the connection is lost. `needed` may be null.
-// Otherwise it receives the size of the text in bytes, including the NUL byte. Returns `DRUMFIRE_STATUS_NOT_THERE` if
-// the server gave no token. Keep the token secret: it admits its holder as this player, once, for ten minutes.
+// Otherwise it receives the size of the text in bytes, including the NUL byte. Returns
+// `DRUMFIRE_STATUS_NO_RESUME_TOKEN` if the server issued no token. Keep the token secret: it admits its holder as this
+// player, once, for ten minutes.
 //
 // # Safety
 //
