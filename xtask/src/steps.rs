@@ -29,7 +29,7 @@ pub(crate) struct CiArgs {
     /// Print the steps and their commands without running them.
     #[arg(long)]
     list: bool,
-    /// Skip `cargo test --workspace`, which has just run.
+    /// Skip `cargo test --workspace`, because it has just run.
     #[arg(long)]
     skip_tests: bool,
 }
@@ -71,7 +71,7 @@ pub(crate) fn ci(workspace: &Workspace, args: CiArgs) -> Result<(), Stop> {
     let elapsed = run(workspace, &steps)?;
     if elapsed > Duration::from_secs(60 * BUDGET_MINUTES) {
         // A busy machine is slower than the two cores of the budget, so that this is no failure.
-        println!("more than {BUDGET_MINUTES} minutes: move a step to the nightly task");
+        println!("warning: the steps took more than {BUDGET_MINUTES} minutes: move one to the nightly task");
     }
     Ok(())
 }
@@ -202,7 +202,7 @@ impl<'a> Steps<'a> {
 
     /// Prints the time of each step, and the skipped steps in the last line. Returns the skipped steps.
     pub(crate) fn finish(self) -> Result<Vec<String>, Stop> {
-        println!("\n{}\n{:8.1} s  in all", self.summary.join("\n"), self.elapsed().as_secs_f64());
+        println!("\n{}\n{:8.1} s  in total", self.summary.join("\n"), self.elapsed().as_secs_f64());
         if !self.skipped.is_empty() {
             println!("skipped: {}", self.skipped.join(", "));
         }

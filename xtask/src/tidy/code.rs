@@ -77,13 +77,13 @@ impl Pattern {
             }
         }
         let gone = self.files.iter().filter(|path| !files.iter().any(|file| file.path == **path));
-        let what = "does not exist: list the file that has its code now in xtask/tidy.toml";
+        let what = "does not exist: list the file that now has its code in xtask/tidy.toml";
         violations.extend(gone.map(|path| Violation::new(path, 1, what)));
         violations
     }
 }
 
-/// Finds each `cfg(..)` and `cfg!(..)` that asks for a platform.
+/// Finds each `cfg(..)` and `cfg!(..)` that tests a platform.
 fn platform_questions(rule: &Conditions, files: &[&File]) -> Vec<Violation> {
     let (question, word, mut violations) = (regex(r"\bcfg!?\("), regex(r"\w+"), Vec::new());
     for file in files.iter().filter(|file| !file.is_in_module(&rule.free)) {
@@ -93,7 +93,7 @@ fn platform_questions(rule: &Conditions, files: &[&File]) -> Vec<Violation> {
             let arguments = bracketed(&file.code[found.end() - 1..], ['(', ')'], ")");
             let mut words = word.find_iter(arguments).map(|word| word.as_str());
             if let Some(word) = words.find(|word| !allowed.iter().any(|allowed| allowed == word)) {
-                let what = format!("`cfg` asks for `{word}`: that belongs in {}", rule.free);
+                let what = format!("`cfg` tests `{word}`: move this code to {}", rule.free);
                 violations.push(file.violation(line_at(&file.code, found.start()), what));
             }
         }
