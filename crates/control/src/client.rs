@@ -26,7 +26,7 @@ pub struct Connection {
 pub enum OpenError {
     /// The path does not exist.
     Missing,
-    /// No server listens there. A killed server leaves its file behind.
+    /// No server listens on the socket. A killed server leaves its file behind.
     Abandoned,
     /// The file belongs to another user.
     NoPermission,

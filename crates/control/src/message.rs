@@ -64,12 +64,12 @@ pub enum Command {
     },
 }
 
-/// A reply of the server.
+/// A response, with the version of the protocol.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResponseMessage {
     /// The version of the protocol that the sender speaks, which is [`VERSION`].
     pub version: u32,
-    /// The result of the request.
+    /// The response to the request.
     #[serde(flatten)]
     pub response: Response,
 }
@@ -143,7 +143,7 @@ pub struct WorkerRow {
 pub struct PeerRow {
     /// The id of the peer, as requests name it.
     pub peer: String,
-    /// The address of the peer.
+    /// The address and the port of the peer, such as `192.0.2.1:50123`.
     pub address: String,
     /// The player of the token, or `None` in open access.
     pub player: Option<String>,

@@ -18,7 +18,7 @@ pub(crate) struct TokenBucket {
     /// The time that one token costs, since the bucket counts in time. Zero for no limit.
     cost: Duration,
     burst: Duration,
-    /// When the bucket is full again, if no more tokens are taken.
+    /// The time at which the bucket is full again, if no more tokens are taken.
     full_at: Moment,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Meter {
     received: ReceivedNumbers,
     clock: Option<ClockOffset>,
     measured_at: Moment,
-    /// When this end last sent its clock.
+    /// The time at which this end last sent its clock.
     timestamp_sent_at: Option<Moment>,
     counts: Counts,
 }
@@ -82,13 +82,13 @@ pub struct ClockOffset {
 /// Four readings of two clocks, taken when the peer's ack of a packet arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClockSample {
-    /// When the packet was sent.
+    /// The time at which the packet was sent.
     pub(crate) sent_at: Moment,
     /// The delay of the peer's ack.
     pub(crate) ack_delay: Duration,
     /// The peer's clock when it sent the ack, in microseconds.
     pub(crate) peer_micros: u64,
-    /// When the ack arrived.
+    /// The time at which the ack arrived.
     pub(crate) now: Moment,
 }
 

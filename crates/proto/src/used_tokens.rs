@@ -71,7 +71,7 @@ struct Player {
     forgotten_until: Option<u64>,
     /// The session whose resume tokens are valid. `None` while no resume token was used, when all are valid.
     resumable: Option<HelloHash>,
-    /// When all tokens of this record have expired.
+    /// The time at which all tokens of this record have expired.
     expires_at: u64,
 }
 

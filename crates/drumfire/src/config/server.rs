@@ -115,7 +115,7 @@ pub struct ServerConfig {
     pub access: Access,
     /// The limits and the hook that decide which of these clients are admitted. By default, every client for which there is room.
     pub admission: AdmissionConfig,
-    /// When a client has to prove its address before the server does any work for it. [`Cookie::Always`] by default.
+    /// The rule for when a client has to prove its address before the server does any work for it. The default is [`Cookie::Always`].
     pub cookie: Cookie,
     /// Distinguishes servers with the same [`key`](ServerConfig::key). Without it, one of them could end the connections of another and
     /// accept its resume tokens. Keep it across restarts. Empty by default, which means the bound address and port. Servers with one key
@@ -123,7 +123,7 @@ pub struct ServerConfig {
     pub server_id: String,
     /// The number of sockets and threads. [`Workers::Inline`] by default.
     pub workers: Workers,
-    /// How the threads wait for datagrams. By default, the best way that the platform supports.
+    /// The way in which the threads wait for datagrams. The default is the best way that the platform supports.
     pub wait: Wait,
     /// Identifies the game and its build. Clients need the same value. 0 by default.
     #[cfg_attr(feature = "serde", serde(with = "crate::config::text::number"))]

@@ -190,7 +190,7 @@ impl Network {
     /// Returns the port of a worker.
     ///
     /// # Panics
-    /// If there is no such worker.
+    /// Panics if there is no such worker.
     pub(super) fn worker(&mut self, worker: usize) -> &mut Port {
         assert!(worker < self.workers(), "there is no worker {worker}, there are {}", self.workers());
         &mut self.ports[worker]

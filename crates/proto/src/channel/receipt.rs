@@ -24,7 +24,7 @@ pub enum Outcome {
     /// The peer's connection received the message. In reliable modes the application receives it too, unless the peer
     /// closes.
     Acknowledged,
-    /// The packet with the message was declared lost. Only in unreliable modes.
+    /// The packet with the message was declared lost. This happens only in unreliable modes.
     Lost,
     /// The message was given up: its lifetime ended, a newer message replaced it, or there was no memory for it and
     /// the channel's options said to drop it. It may have arrived.

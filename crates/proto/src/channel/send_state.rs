@@ -73,20 +73,20 @@ impl SendState {
         }
     }
 
-    /// As [`SendQueue::credit_deadline`].
+    /// See [`SendQueue::credit_deadline`].
     #[inline]
     pub(crate) fn credit_deadline(&self) -> Option<Moment> {
         self.queue().and_then(SendQueue::credit_deadline)
     }
 
-    /// As [`SendQueue::on_timeout`].
+    /// See [`SendQueue::on_timeout`].
     pub(crate) fn on_timeout(&mut self, now: Moment) {
         if let Some(queue) = self.queue_mut() {
             queue.on_timeout(now);
         }
     }
 
-    /// As [`SendQueue::push`]. `hash` is the keyed hash for tables whose keys the peer may control.
+    /// See [`SendQueue::push`]. `hash` is the keyed hash for tables whose keys the peer may control.
     pub(crate) fn push(
         &mut self,
         hash: KeyedBuildHasher,
@@ -107,7 +107,7 @@ impl SendState {
         pushed
     }
 
-    /// As [`SendQueue::push_block`].
+    /// See [`SendQueue::push_block`].
     pub(crate) fn push_block(
         &mut self,
         hash: KeyedBuildHasher,
@@ -123,13 +123,13 @@ impl SendState {
         count
     }
 
-    /// As [`SendQueue::take_writable`].
+    /// See [`SendQueue::take_writable`].
     #[inline]
     pub(crate) fn take_writable(&mut self) -> bool {
         self.queue_mut().is_some_and(SendQueue::take_writable)
     }
 
-    /// As [`SendQueue::has_freed`].
+    /// See [`SendQueue::has_freed`].
     #[inline]
     pub(crate) fn has_freed(&mut self) -> bool {
         self.queue_mut().is_some_and(SendQueue::has_freed)
@@ -140,7 +140,7 @@ impl SendState {
         self.queue_mut().is_some_and(|queue| std::mem::replace(&mut queue.is_listed, is_listed))
     }
 
-    /// As [`SendQueue::fill`].
+    /// See [`SendQueue::fill`].
     #[inline]
     pub(crate) fn fill<B: BufMut>(
         &mut self,
@@ -156,7 +156,7 @@ impl SendState {
         self.queue().map_or(0, SendQueue::used_bytes)
     }
 
-    /// How long the next message of each channel has waited.
+    /// Returns the time that the next message of each channel has waited.
     pub(crate) fn queue_times(&self, now: Moment) -> Vec<(ChannelId, Duration)> {
         self.queue().map_or_else(Vec::new, |queue| queue.queue_times(now))
     }
@@ -189,7 +189,7 @@ impl SendState {
         self.queue_mut()?.pop_receipt()
     }
 
-    /// As [`SendQueue::on_fate`].
+    /// See [`SendQueue::on_fate`].
     pub(crate) fn on_fate(&mut self, fate: PacketFate, id: MessageId, packet: u64) {
         // Fates of packets from before `clear` find no queue, and have no meaning any more.
         if let Some(queue) = self.queue_mut() {
@@ -197,7 +197,7 @@ impl SendState {
         }
     }
 
-    /// As [`SendQueue::repeat`].
+    /// See [`SendQueue::repeat`].
     pub(crate) fn repeat(&mut self, id: MessageId) {
         if let Some(queue) = self.queue_mut() {
             queue.repeat(id);

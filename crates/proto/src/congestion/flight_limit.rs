@@ -33,7 +33,7 @@ pub(super) struct FlightLimit {
     min_bytes: u32,
     /// The largest limit.
     max_bytes: u32,
-    /// When the limit last grew. A moment in the future is the end of a pause after an overflow.
+    /// The time at which the limit last grew. A moment in the future is the end of a pause after an overflow.
     grown_at: Moment,
 }
 

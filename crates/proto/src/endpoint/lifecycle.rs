@@ -1,4 +1,4 @@
-//! How connections are scheduled, ended, and forgotten.
+//! The scheduling of connections, and their end.
 
 use std::collections::hash_map::Entry;
 

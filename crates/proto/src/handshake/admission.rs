@@ -70,11 +70,11 @@ impl AdmittedHello {
 pub(crate) struct TokenGrant {
     pub(crate) player: PlayerId,
     pub(crate) user_data: Box<[u8]>,
-    /// When the session must end, as time since the Unix epoch.
+    /// The time at which the session must end, as time since the Unix epoch.
     pub(crate) session_ends_at: Option<Duration>,
     /// The same on the connection's clock, set when the connection is confirmed.
     pub(crate) ends_at: Option<Moment>,
-    /// When the client gets its next resume token.
+    /// The time at which the client gets its next resume token.
     pub(crate) renew_at: Moment,
     pub(crate) placement_key: Option<u64>,
 }

@@ -136,7 +136,7 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// # Errors
     ///
-    /// As [`Self::run`].
+    /// Returns the errors of [`Self::run`].
     pub fn run_with(
         &mut self,
         channel: ChannelId,
