@@ -144,13 +144,13 @@ pub struct World<S = Server> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorldCounts {
-    /// Datagrams that were dropped because the receive queue of their socket was full.
+    /// The number of datagrams that were dropped because the receive queue of their socket was full.
     pub inbox_full: u64,
-    /// Datagrams that are in receive queues now.
+    /// The number of datagrams that are in receive queues now.
     pub waiting: u64,
-    /// Datagrams from the server to an address without a client, and datagrams to a server that is down.
+    /// The number of datagrams from the server to an address without a client, and datagrams to a server that is down.
     pub unreachable: u64,
-    /// Datagrams that [`World::inject`] accepted.
+    /// The number of datagrams that [`World::inject`] accepted.
     pub injected: u64,
 }
 
@@ -158,9 +158,9 @@ pub struct WorldCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Bytes of the datagrams from this address that the server read from its sockets.
+    /// The bytes of the datagrams from this address that the server read from its sockets.
     pub received_bytes: u64,
-    /// Bytes of the datagrams that the server sent to this address.
+    /// The bytes of the datagrams that the server sent to this address.
     pub sent_bytes: u64,
 }
 
