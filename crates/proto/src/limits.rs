@@ -31,7 +31,8 @@ pub const MTU_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// The maximum number of bytes of a message frame besides its payload: type, channel, id, distance back, length.
 const MESSAGE_OVERHEAD_MAX_BYTES: usize = 1 + 3 + 10 + 10 + 2;
 
-/// The largest message that fits one packet of 1,200 bytes with any ids. Longer messages are fragmented.
+/// The largest payload of a message that fits one packet of 1,200 bytes, however long its ids are. Longer messages are
+/// fragmented.
 pub const MESSAGE_MAX_BYTES: usize =
     DATAGRAM_SENT_MAX_BYTES - TRANSPORT_HEADER_MAX_BYTES - TAG_BYTES - MESSAGE_OVERHEAD_MAX_BYTES;
 
@@ -84,7 +85,8 @@ pub(crate) const ACK_MERGE_INTERVAL: Duration = Duration::from_millis(10);
 /// is assumed to be dead. One or two may be isolated losses.
 pub const PROBES_BEFORE_SILENCE: u32 = 3;
 
-/// The distance of a received reliable message's id from the lowest missing one, at most. The receiver refuses more.
+/// The maximum distance from the lowest missing id of a reliable message to the id of a received one. A larger distance
+/// is a protocol error.
 pub const MESSAGE_IDS_AHEAD: u64 = drumfire_wire::limits::MESSAGE_IDS_AHEAD;
 
 /// The maximum number of ids of reliable messages from the oldest one in flight to the newest. The peer accepts as

@@ -31,7 +31,7 @@ pub struct LinkConfig {
     pub corrupt: f64,
     /// The bottleneck of the path. The default, `None`, is unlimited.
     pub rate: Option<Rate>,
-    /// The largest payload that passes in bytes, at least 1. The default, `None`, is unlimited.
+    /// The length in bytes of the largest payload that passes, at least 1. The default, `None`, is unlimited.
     pub datagram_max_bytes: Option<usize>,
     /// The maximum bytes of datagrams in flight, at least 65,600. Each counts for 64 bytes more than its payload. Datagrams that do not fit
     /// count as `queue_full`. The default is 16 MiB.

@@ -148,7 +148,8 @@ pub struct NewConnectionId {
 /// `Debug` omits the key and the token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ResumeToken<'a> {
-    /// The lifetime of the token in seconds, counted from its transmission.
+    /// The lifetime of the token in seconds. The server counts it from the issue of the token, and the client from the
+    /// arrival of the frame.
     pub lifetime_seconds: u16,
     /// The pre-shared key of client and server that belongs to the token.
     pub psk: &'a [u8; PSK_BYTES],
