@@ -323,7 +323,7 @@ fn the_socket_file_is_private_and_removed_with_the_server() {
     let path = game.control.path().to_owned();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let second = ControlSocket::listen(&path, EmptySource).unwrap_err();
-    assert_eq!(second.to_string(), "another server listens there");
+    assert_eq!(second.to_string(), "another server listens on the path");
     let mut connection = game.open();
     drop(game);
     assert!(!path.exists());

@@ -14,7 +14,7 @@ const WITHIN_MIN: Duration = Duration::from_secs(1);
 /// The longest time of [`Reconnect::Within`].
 const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// Settings of a client, in all three interfaces.
+/// The settings of a client, in all three interfaces.
 ///
 /// With the feature `serde`, they can be read from any format that serde supports, in the forms that [`ServerConfig`] shows. They can
 /// also be written:
@@ -228,8 +228,8 @@ pub enum Reconnect {
     /// application that expects this can rebuild it.
     #[default]
     Never,
-    /// The client starts attempts for this long after the connection ended, or after the first attempt. 1 s to 24 h. The last attempt may
-    /// take 5 s more.
+    /// The client starts attempts for this time after the connection ended, or after the first attempt. The range is 1 s to 24 h. The
+    /// last attempt may take 5 s more.
     Within(#[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))] Duration),
 }
 

@@ -242,7 +242,7 @@ impl WorkerChannel {
         let before = self.shared_bytes.fetch_sub(charge(payload_bytes), Ordering::AcqRel);
         debug_assert!(
             before >= charge(payload_bytes),
-            "room for {payload_bytes} bytes was returned and not taken"
+            "room for {payload_bytes} bytes is taken before it is returned"
         );
     }
 

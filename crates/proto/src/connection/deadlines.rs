@@ -138,7 +138,7 @@ impl Connection {
     /// Retires the id of the previous path.
     #[cold]
     fn retire_previous_id(&mut self) {
-        debug_assert!(self.liveness.is_client(), "a server leaves an id that it never changed to");
+        debug_assert!(self.liveness.is_client(), "only a client changes and retires ids");
         let ConnectionIdState::Client(ids) = &mut self.identity else { return };
         ids.retire_at = None;
         if let Some(sequence) = ids.known.as_mut().and_then(KnownIds::take_previous) {

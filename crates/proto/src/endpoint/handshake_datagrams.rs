@@ -328,7 +328,7 @@ impl<P: Placement> Endpoint<P> {
         let identity = ConnectionIdState::Server(IssuedIds::new(local_id));
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::HalfOpen(half_open));
         let peer = self.connections.insert(Connection::new(phase, path, liveness, identity, bounds));
-        debug_assert!(peer.is_some(), "a slab with room took no connection");
+        debug_assert!(peer.is_some(), "a slab with room takes a connection");
         let peer = peer.ok_or(DropReason::ServerFull)?;
         // Counted only now, because a key agreement that failed leaves nothing that could end.
         responder.begin_half_open(sender.source());

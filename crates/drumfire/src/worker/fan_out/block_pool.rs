@@ -54,7 +54,7 @@ impl BlockPool {
         let mut block = self.spare.pop().unwrap_or_default();
         let open = Arc::get_mut(&mut block)?;
         let is_pushed = messages.into_iter().all(|payload| open.push(payload));
-        debug_assert!(is_pushed, "two messages are too long for a block");
+        debug_assert!(is_pushed, "a block has room for two messages");
         self.held_bytes = held_bytes;
         Some(block)
     }
@@ -84,7 +84,7 @@ impl BlockPool {
             }
         }
         let is_open_only = self.held_bytes.is_multiple_of(MessageBlock::MEMORY_MAX_BYTES);
-        debug_assert!(!self.sent.is_empty() || is_open_only, "the memory of blocks was counted wrong");
+        debug_assert!(!self.sent.is_empty() || is_open_only, "without sent blocks, only the open one takes memory");
     }
 
     /// Returns the memory of the blocks that connections may still need, in bytes.
