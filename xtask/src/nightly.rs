@@ -80,7 +80,9 @@ pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<(), Stop>
     ledger::run(workspace)?;
     outcome?;
     if left > 0 {
-        return Err(Stop::failed(format!("the time was too short for {left} batches of the simulator: raise --minutes")));
+        return Err(Stop::failed(format!(
+            "the time was too short for {left} batches of the simulator: raise --minutes"
+        )));
     }
     if elapsed > budget {
         let minutes = elapsed.as_secs().div_ceil(60);

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::local::{self, PlainStream};
-use super::message::{RESPONSE_BYTES_MAX, Response, Command, ResponseMessage, Request, VERSION};
+use super::message::{Command, RESPONSE_BYTES_MAX, Request, Response, ResponseMessage, VERSION};
 
 /// The longest wait for a part of a response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -88,7 +88,9 @@ impl Connection {
         let unreadable = |error: serde_json::Error| RequestError::Unreadable(error.to_string());
         let value: serde_json::Value = serde_json::from_slice(&line).map_err(unreadable)?;
         match value["version"].as_u64().and_then(|version| u32::try_from(version).ok()) {
-            Some(VERSION) => Ok(serde_json::from_value::<ResponseMessage>(value).map_err(unreadable)?.response),
+            Some(VERSION) => {
+                Ok(serde_json::from_value::<ResponseMessage>(value).map_err(unreadable)?.response)
+            }
             Some(version) => Err(RequestError::Version(version)),
             None => Err(RequestError::Unreadable("it has no version".to_owned())),
         }

@@ -49,8 +49,8 @@ mod source;
 
 pub use client::{Connection, OpenError, RequestError};
 pub use message::{
-    RESPONSE_BYTES_MAX, Response, Command, PeerRow, REQUEST_BYTES_MAX, ResponseMessage, Request, SNAPSHOT_PEERS_MAX,
-    Snapshot, VERSION, WorkerRow,
+    Command, PeerRow, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX, Request, Response, ResponseMessage,
+    SNAPSHOT_PEERS_MAX, Snapshot, VERSION, WorkerRow,
 };
 pub use server::{CLIENTS_MAX, ControlSocket};
 pub use source::Source;

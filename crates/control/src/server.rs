@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::local::{self, Listener, SocketFile, Stream};
-use super::message::{Response, REQUEST_BYTES_MAX, ResponseMessage, Request, VERSION};
+use super::message::{REQUEST_BYTES_MAX, Request, Response, ResponseMessage, VERSION};
 use super::source::Source;
 
 /// The largest number of clients that are connected at a time. Further clients are rejected with an error.

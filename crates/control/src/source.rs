@@ -8,7 +8,7 @@ use drumfire::control::{PeerSample, SurveyOrder, WorkerSample};
 use drumfire::stats::DropReason;
 use drumfire::{Control, Error, PeerId};
 
-use super::message::{Response, Command, PeerRow, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
+use super::message::{Command, PeerRow, Response, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
 
 /// The longest wait for the workers. A snapshot leaves out the connections of workers that do not respond in time.
 const WORKER_TIMEOUT: Duration = Duration::from_millis(500);

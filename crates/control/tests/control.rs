@@ -18,8 +18,8 @@ use drumfire::{
     ServerKey, Workers,
 };
 use drumfire_control::{
-    RESPONSE_BYTES_MAX, Response, CLIENTS_MAX, Command, Connection, ControlSocket, OpenError, PeerRow,
-    REQUEST_BYTES_MAX, RequestError, Snapshot, Source,
+    CLIENTS_MAX, Command, Connection, ControlSocket, OpenError, PeerRow, REQUEST_BYTES_MAX,
+    RESPONSE_BYTES_MAX, RequestError, Response, Snapshot, Source,
 };
 
 /// The longest wait for a condition.

@@ -131,7 +131,10 @@ fn assert_none<S: Echo>(options: SendOptions) {
         pair.echo(WARM_UP / count, count, options);
         // A pause of the machine may pile up more than ever before, and memory grows to that once more.
         let mut rounds = (0..ROUNDS).map(|_| measure(|| pair.echo(COUNTED / count, count, options)));
-        assert!(rounds.any(|counted| counted.count_total == 0), "{options:?}: echoes of {count} messages do not allocate");
+        assert!(
+            rounds.any(|counted| counted.count_total == 0),
+            "{options:?}: echoes of {count} messages do not allocate"
+        );
     }
 }
 

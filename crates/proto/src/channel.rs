@@ -5,11 +5,11 @@
 pub(crate) mod block;
 pub(crate) mod credit;
 pub(crate) mod message;
-pub(crate) mod send_state;
 mod ranges;
 pub(crate) mod receipt;
 pub(crate) mod receive;
 pub(crate) mod send;
+pub(crate) mod send_state;
 
 use std::num::NonZeroU8;
 

@@ -18,8 +18,8 @@ use drumfire_crypto::Entropy;
 use drumfire_wire::{ChannelId, CloseCode, ConnectionId, MessageId};
 
 use crate::acks::Acks;
-use crate::channel::send_state::SendState;
 use crate::channel::receive::ReceiveQueue;
+use crate::channel::send_state::SendState;
 use crate::congestion::Congestion;
 use crate::control::{Control, ControlQueue, is_control};
 use crate::convert::saturated;

@@ -18,7 +18,9 @@ use drumfire_crypto::token::TOKEN_CLOCK_SKEW;
 use drumfire_crypto::{PlayerId, TokenId, TokenKind};
 
 use crate::convert::to_usize;
-use crate::limits::{PLAYERS_PER_CONNECTION, PLAYERS_REMEMBERED_MIN, RESUME_LIFETIME, USED_TOKENS_PER_PLAYER};
+use crate::limits::{
+    PLAYERS_PER_CONNECTION, PLAYERS_REMEMBERED_MIN, RESUME_LIFETIME, USED_TOKENS_PER_PLAYER,
+};
 use crate::placement::HelloHash;
 
 /// The claim of a Hello with a valid token.
@@ -237,7 +239,13 @@ mod tests {
     fn resume(session: u8, player: u128, issued_at: u64) -> TokenClaim {
         let issued_at = Duration::from_secs(issued_at);
         let (token, player) = (TokenId(hello(session).0), PlayerId(player));
-        TokenClaim { kind: TokenKind::Resume, token, player, issued_at, expires_at: issued_at + RESUME_LIFETIME }
+        TokenClaim {
+            kind: TokenKind::Resume,
+            token,
+            player,
+            issued_at,
+            expires_at: issued_at + RESUME_LIFETIME,
+        }
     }
 
     fn seconds(seconds: u64) -> Duration {

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Response, Command, Connection};
+use drumfire_control::{Command, Connection, Response};
 
 use crate::clock;
 use crate::error::printable;

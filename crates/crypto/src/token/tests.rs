@@ -163,17 +163,19 @@ fn any_token() -> impl Strategy<Value = Token> {
     let times = (0..u64::MAX - 600, 1..=600_u64, prop::option::of(1..=u64::MAX));
     let rest = (any::<Option<u64>>(), prop::collection::vec(any::<u8>(), 0..=USER_DATA_MAX_BYTES));
     (names, times, rest).prop_map(
-        |((is_resume, id, player, psk, audience), (issued, lifetime, ends), (placement_key, user_data))| Token {
-            kind: if is_resume { TokenKind::Resume } else { TokenKind::Connect },
-            id: TokenId(id),
-            player: PlayerId(player),
-            psk: Secret::new(psk),
-            audience,
-            issued_at: Duration::from_secs(issued),
-            expires_at: Duration::from_secs(issued + lifetime),
-            session_ends_at: ends.map(Duration::from_secs),
-            placement_key,
-            user_data: user_data.into(),
+        |((is_resume, id, player, psk, audience), (issued, lifetime, ends), (placement_key, user_data))| {
+            Token {
+                kind: if is_resume { TokenKind::Resume } else { TokenKind::Connect },
+                id: TokenId(id),
+                player: PlayerId(player),
+                psk: Secret::new(psk),
+                audience,
+                issued_at: Duration::from_secs(issued),
+                expires_at: Duration::from_secs(issued + lifetime),
+                session_ends_at: ends.map(Duration::from_secs),
+                placement_key,
+                user_data: user_data.into(),
+            }
         },
     )
 }

@@ -161,6 +161,9 @@ mod tests {
         assert_eq!(sockets.local_addr(), Some(present));
         let socket = sockets.open_elsewhere(server).expect("the system chooses another address");
         sockets.replace(socket, |_| Ok(())).unwrap();
-        assert!(sockets.open_elsewhere(server).is_none(), "the socket has the address that the system chooses");
+        assert!(
+            sockets.open_elsewhere(server).is_none(),
+            "the socket has the address that the system chooses"
+        );
     }
 }

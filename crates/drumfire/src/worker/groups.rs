@@ -134,6 +134,9 @@ mod tests {
         for peer in peers {
             groups.remove_peer(peer);
         }
-        assert!(groups.members.is_empty() && groups.places.iter().next().is_none(), "removed peers leave nothing behind");
+        assert!(
+            groups.members.is_empty() && groups.places.iter().next().is_none(),
+            "removed peers leave nothing behind"
+        );
     }
 }

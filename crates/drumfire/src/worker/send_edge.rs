@@ -326,7 +326,11 @@ mod tests {
         }
         let reports: Vec<bool> =
             (0..10).map(|freed| account.edge.publish(1_000, 900 - 100 * freed)).collect();
-        assert_eq!(reports.iter().position(|is_reported| *is_reported), Some(4), "room is reported once half is free");
+        assert_eq!(
+            reports.iter().position(|is_reported| *is_reported),
+            Some(4),
+            "room is reported once half is free"
+        );
         assert_eq!(reports.iter().filter(|is_reported| **is_reported).count(), 1);
     }
 
@@ -346,7 +350,11 @@ mod tests {
         };
         let normal = SendOptions::reliable_ordered();
         assert_eq!(reported_at(0, &normal, true), 7 * ITEM_CHARGE_BYTES, "half is free");
-        assert_eq!(reported_at(900 - ITEM_CHARGE_BYTES, &normal, true), ITEM_CHARGE_BYTES, "the message fits");
+        assert_eq!(
+            reported_at(900 - ITEM_CHARGE_BYTES, &normal, true),
+            ITEM_CHARGE_BYTES,
+            "the message fits"
+        );
         let bulk = normal.priority(Priority::Bulk);
         assert_eq!(reported_at(0, &bulk, true), 5 * ITEM_CHARGE_BYTES, "half of the share of bulk is free");
         assert_eq!(reported_at(0, &normal, false), 15 * ITEM_CHARGE_BYTES, "half of the memory is free");

@@ -186,7 +186,11 @@ fn broadcasts_keep_their_order_among_other_commands() {
     world.run_until("all clients received their messages", |world| {
         (0..3).all(|client| world.texts(client) == received[client])
     });
-    assert_eq!(world.servers[0].stats().broadcasts_undelivered, 1, "only the closing peer misses a broadcast");
+    assert_eq!(
+        world.servers[0].stats().broadcasts_undelivered,
+        1,
+        "only the closing peer misses a broadcast"
+    );
     world.run_until("no broadcast is kept", |_| last.upgrade().is_none());
 }
 

@@ -425,7 +425,8 @@ impl Connection {
                 let lifetime = Duration::from_secs(token.lifetime_seconds.into());
                 let (sealed, psk) = (*token.sealed, Secret::new(*token.psk));
                 // The newer token lives longer, so it replaces the older one.
-                known.resume = Some((IssuedToken { key_id: RESUME_KEY_ID, sealed, psk }, now.after(lifetime)));
+                known.resume =
+                    Some((IssuedToken { key_id: RESUME_KEY_ID, sealed, psk }, now.after(lifetime)));
                 Ok(())
             }
             (ConnectionIdState::Server(issued), Frame::RetireConnectionId(sequence)) => {

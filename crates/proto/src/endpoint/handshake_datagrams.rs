@@ -18,7 +18,7 @@ use crate::datagram::{Forwarded, ForwardedWork};
 use crate::error::CloseReason;
 use crate::handshake::admission::{AdmittedHello, DenialNotice, DeniedHello};
 use crate::handshake::half_open::{HalfOpen, HelloSource};
-use crate::handshake::server::{HandshakeResponse, CookieVerdict};
+use crate::handshake::server::{CookieVerdict, HandshakeResponse};
 use crate::identity::{ConnectionIdState, IssuedIds, KnownIds};
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, SPARE_IDS};
 use crate::path::Path;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Response, Command, Connection, OpenError, Source as _};
+use drumfire_control::{Command, Connection, OpenError, Response, Source as _};
 
 use super::{IS_INTERRUPTED, is_interrupted, watch_for_interrupt, write_stdout};
 use crate::cli::TopArgs;

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Response, Command};
+use drumfire_control::{Command, Response};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Color, Modifier, Style};

@@ -1,7 +1,7 @@
 //! The state of the view. It reads no clock and uses no socket.
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Response, Command, Snapshot};
+use drumfire_control::{Command, Response, Snapshot};
 use ratatui::crossterm::event::KeyCode;
 
 use super::PEERS;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Response, Command, PeerRow, Snapshot, WorkerRow};
+use drumfire_control::{Command, PeerRow, Response, Snapshot, WorkerRow};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::KeyCode;

@@ -166,7 +166,9 @@ impl core::fmt::Debug for NewConnectionId {
 
 impl core::fmt::Debug for ResumeToken<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("ResumeToken").field("lifetime_seconds", &self.lifetime_seconds).finish_non_exhaustive()
+        f.debug_struct("ResumeToken")
+            .field("lifetime_seconds", &self.lifetime_seconds)
+            .finish_non_exhaustive()
     }
 }
 

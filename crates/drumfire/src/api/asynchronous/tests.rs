@@ -232,5 +232,9 @@ fn a_batch_costs_task_and_worker_at_most_one_allocation() {
     let connection = bench.accept();
     echo(&mut bench, &connection, 300);
     let counted = measure(|| echo(&mut bench, &connection, BATCHES));
-    assert!(counted.count_total <= u64::from(BATCHES), "{} allocations in {BATCHES} batches", counted.count_total);
+    assert!(
+        counted.count_total <= u64::from(BATCHES),
+        "{} allocations in {BATCHES} batches",
+        counted.count_total
+    );
 }

@@ -129,6 +129,10 @@ mod tests {
         assert!(mailbox.put(item.clone(), 9).is_err());
         let mut items = vec![item.clone()];
         mailbox.put_all(&mut items);
-        assert_eq!((items.len(), std::sync::Arc::strong_count(&item)), (0, 1), "a closed mailbox drops later items");
+        assert_eq!(
+            (items.len(), std::sync::Arc::strong_count(&item)),
+            (0, 1),
+            "a closed mailbox drops later items"
+        );
     }
 }

@@ -266,7 +266,11 @@ mod tests {
                 let threads = 1 + step * 17 % shards;
                 assignments = assign(&assignments, threads);
                 let counts = counts(&assignments, threads);
-                assert_eq!(counts.iter().sum::<usize>(), shards, "{threads} threads drive each of {shards} shards once");
+                assert_eq!(
+                    counts.iter().sum::<usize>(),
+                    shards,
+                    "{threads} threads drive each of {shards} shards once"
+                );
                 let (least, most) = (counts.iter().min(), counts.iter().max());
                 assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{counts:?}");
             }
@@ -290,7 +294,11 @@ mod tests {
                         had.min(least + usize::from(is_larger))
                     });
                     let keeps: usize = keeps.sum();
-                    assert_eq!(moved(&from, &to), shards - keeps, "only the necessary shards of {shards} move from {before} to {after} threads");
+                    assert_eq!(
+                        moved(&from, &to),
+                        shards - keeps,
+                        "only the necessary shards of {shards} move from {before} to {after} threads"
+                    );
                 }
             }
         }

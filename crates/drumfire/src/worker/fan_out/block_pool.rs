@@ -84,7 +84,10 @@ impl BlockPool {
             }
         }
         let is_open_only = self.held_bytes.is_multiple_of(MessageBlock::MEMORY_MAX_BYTES);
-        debug_assert!(!self.sent.is_empty() || is_open_only, "without sent blocks, only the open one takes memory");
+        debug_assert!(
+            !self.sent.is_empty() || is_open_only,
+            "without sent blocks, only the open one takes memory"
+        );
     }
 
     /// Returns the memory of the blocks that connections may still need, in bytes.

@@ -159,7 +159,10 @@ fn waits_are_spread_and_double_up_to_5_s() {
     }
     for (attempt, longest) in longest.into_iter().enumerate() {
         let most = Duration::from_millis(100 << attempt).min(Duration::from_secs(5));
-        assert!(longest > most.mul_f64(0.9), "attempt {attempt}: the longest delay is {longest:?}, the limit is {most:?}");
+        assert!(
+            longest > most.mul_f64(0.9),
+            "attempt {attempt}: the longest delay is {longest:?}, the limit is {most:?}"
+        );
     }
     let first = |seed| delay(&ended(&mut connected(MINUTE, seed), seconds(1), CloseReason::Reset));
     let below = (0..400).filter(|seed| first(*seed) < Duration::from_millis(50)).count();

@@ -76,7 +76,10 @@ impl Game {
         while let Some(event) = self.server.next_event() {
             match event {
                 Event::Connected { peer, .. } => {
-                    assert!(self.peers.insert(peer, NumberStream::default()).is_none(), "a peer connected twice");
+                    assert!(
+                        self.peers.insert(peer, NumberStream::default()).is_none(),
+                        "a peer connected twice"
+                    );
                 }
                 Event::Message { peer, channel: UP, payload } => {
                     self.peers.get_mut(&peer).expect("it is connected").receive(&payload);
@@ -105,7 +108,9 @@ impl Game {
         client.poll(Duration::ZERO);
         while let Some(event) = client.next_event() {
             match event {
-                Event::Connected { .. } => assert_eq!((stream.sent, stream.received), (0, 0), "it connected twice"),
+                Event::Connected { .. } => {
+                    assert_eq!((stream.sent, stream.received), (0, 0), "it connected twice")
+                }
                 Event::Message { channel: DOWN, payload, .. } => stream.receive(&payload),
                 Event::PathChanged { address, .. } => assert_eq!(client.local_addr(), Some(address)),
                 other => panic!("{other:?}"),
@@ -146,7 +151,8 @@ fn changes_of_ports_lose_nothing_and_forward_no_packet() {
                 game.clients[at].0.rebind().expect("another socket");
             }
             // New messages arrive at the new ports only, because the old sockets are closed.
-            let goals: Vec<u64> = game.clients.iter().map(|(_, stream)| stream.received + 2 * AHEAD).collect();
+            let goals: Vec<u64> =
+                game.clients.iter().map(|(_, stream)| stream.received + 2 * AHEAD).collect();
             game.until("all clients receive messages at the new ports", |game| {
                 game.clients.iter().zip(&goals).all(|((_, stream), goal)| stream.received >= *goal)
             });

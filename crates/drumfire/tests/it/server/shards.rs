@@ -107,7 +107,11 @@ impl Game {
                 match event {
                     Event::Message { peer, payload, .. } => {
                         let number = number(&payload);
-                        assert_eq!(number, self.said[&(socket, peer)], "each number arrives once and in order");
+                        assert_eq!(
+                            number,
+                            self.said[&(socket, peer)],
+                            "each number arrives once and in order"
+                        );
                         self.say(socket, peer, number + 1);
                     }
                     Event::Connected { .. } => {}
@@ -253,7 +257,11 @@ fn a_server_that_ends_during_a_move_closes_all_connections() {
         }
         let is_shutdown =
             |reason: &CloseReason| matches!(reason, CloseReason::Remote { code: CloseCode::Shutdown, .. });
-        assert!(game.ended.iter().all(is_shutdown), "only the shutdown ends connections, round {round}: {:?}", game.ended);
+        assert!(
+            game.ended.iter().all(is_shutdown),
+            "only the shutdown ends connections, round {round}: {:?}",
+            game.ended
+        );
     }
 }
 

@@ -69,7 +69,11 @@ fn the_newest_sequenced_message_arrives_last() {
         let numbers = over_bad_link(seed, SendOptions::reliable_sequenced());
         assert!(is_ascending(&numbers), "seed {seed}");
         assert_eq!(numbers.last(), Some(&299), "seed {seed}");
-        assert!(numbers.len() < 250, "seed {seed}: {} messages arrived, and older ones are left out", numbers.len());
+        assert!(
+            numbers.len() < 250,
+            "seed {seed}: {} messages arrived, and older ones are left out",
+            numbers.len()
+        );
     }
 }
 

@@ -382,8 +382,12 @@ fn resume_tokens_are_wiped_from_receive_memory() {
     let mut received = Vec::new();
     for _ in 0..1_000 {
         world.run(Duration::from_millis(1));
-        let to_client: Vec<_> =
-            world.in_flight.iter().filter(|(_, datagram)| datagram.to == CLIENT).map(|(key, _)| *key).collect();
+        let to_client: Vec<_> = world
+            .in_flight
+            .iter()
+            .filter(|(_, datagram)| datagram.to == CLIENT)
+            .map(|(key, _)| *key)
+            .collect();
         for key in to_client {
             let mut datagram = world.in_flight.remove(&key).unwrap();
             let (now, from) = (world.now(), Route { peer: datagram.from, local: LocalAddress::ANY });

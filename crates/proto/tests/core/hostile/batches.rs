@@ -98,7 +98,11 @@ impl Scene {
         let mut batch = Vec::new();
         for place in 0..BATCH {
             let datagram = if bad.contains(&place) {
-                corrupt(CorruptionSources { puppet: &mut self.puppet, taken: &self.taken, hello: &self.hello })
+                corrupt(CorruptionSources {
+                    puppet: &mut self.puppet,
+                    taken: &self.taken,
+                    hello: &self.hello,
+                })
             } else {
                 self.next_packet()
             };

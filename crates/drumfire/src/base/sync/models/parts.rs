@@ -224,7 +224,11 @@ fn interleavings_of_an_edge_that_rises_wake_a_waiting_sender() {
         });
         assert_eq!(send_when_writable(&mut account, &alarm), Ok(()));
         worker.join().unwrap();
-        assert_eq!(account.admit(0, &OPTIONS, true), Err(SendError::Full), "the memory has room for one message");
+        assert_eq!(
+            account.admit(0, &OPTIONS, true),
+            Err(SendError::Full),
+            "the memory has room for one message"
+        );
     });
 }
 
