@@ -77,8 +77,8 @@ enum Task {
     Secrets,
     /// Run the simulator's scenarios over a range of seeds, in a copy of the project where every packet is audited.
     Sim(sim::SimArgs),
-    /// Check project rules that the compiler does not check: lengths, module docs, prose, comments, dependencies between
-    /// crates, import cycles, type names, unsafe, platform code, forbidden words and paths, and the tests that documents name.
+    /// Check the project's rules about lengths, docs, prose, dependencies between crates, import cycles, and type names. Also
+    /// check unsafe, platform code, forbidden words and paths, and the tests that documents name.
     Tidy,
     /// Run sender and receiver in two network namespaces joined by a veth pair, and compare their reports.
     TwoHosts(two_hosts::TwoHostsArgs),
