@@ -68,7 +68,7 @@ pub(crate) fn run(workspace: &Workspace, args: &SimArgs) -> Result<(), Stop> {
         Some(number) => {
             let outcome = plant(&copy, bug(&copy, number)?, seeds, true)?;
             copy.write(None)?;
-            judge(outcome.status)
+            check_status(outcome.status)
         }
         None => {
             let kind =
@@ -107,13 +107,13 @@ fn run_seeds(root: &Path, copy: &PatchedCopy, flags: &[String], keeps: bool) -> 
         (Some(counted), None) => format!("{counted} findings=0"),
         // The figures of the other seeds are lost with the run.
         (_, Some((seed, _))) => format!("seeds={seed}..{} findings=1", seed.saturating_add(1)),
-        (None, None) => return judge(status),
+        (None, None) => return check_status(status),
     };
     ledger::note(root, &format!("xtask sim {}", flags.join(" ")), &figures, keeps)?;
-    judge(status)
+    check_status(status)
 }
 
-fn judge(status: ExitStatus) -> Result<(), Stop> {
+fn check_status(status: ExitStatus) -> Result<(), Stop> {
     if status.success() { Ok(()) } else { Err(Stop::failed(format!("sim: {status}"))) }
 }
 

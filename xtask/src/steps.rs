@@ -125,7 +125,7 @@ impl Step {
     }
 
     /// Returns the outcome as a word for the summary, or the failure.
-    fn judge(&self, status: ExitStatus) -> Result<&'static str, Stop> {
+    fn outcome(&self, status: ExitStatus) -> Result<&'static str, Stop> {
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         match (code, self.run.split(' ').nth(1)) {
             (Some(0), _) => Ok("ok"),
@@ -176,7 +176,7 @@ impl<'a> Steps<'a> {
             (None, Some(server)) => {
                 example::run_client(self.workspace, server, command.clone(), deadline).map(|()| "ok")
             }
-            (None, None) => command.run(deadline).and_then(|status| step.judge(status)),
+            (None, None) => command.run(deadline).and_then(|status| step.outcome(status)),
         };
         let seconds = start.elapsed().as_secs_f64();
         let need = missing.map_or(String::new(), |need| format!(" (needs {need})"));
@@ -250,10 +250,10 @@ mod tests {
     #[test]
     fn the_exit_code_of_a_missing_need_has_a_meaning_in_tasks_only() {
         let exit = |code| CommandLine::new("sh", &["-c", &format!("exit {code}")]);
-        let judge = |code, run| Step::new("", run, 1).judge(exit(code).run(FOREVER).unwrap()).ok();
-        let words = [0, 1, 3, 4].map(|code| judge(code, "cargo xtask chaos C1"));
+        let outcome = |code, run| Step::new("", run, 1).outcome(exit(code).run(FOREVER).unwrap()).ok();
+        let words = [0, 1, 3, 4].map(|code| outcome(code, "cargo xtask chaos C1"));
         assert_eq!(words, [Some("ok"), None, Some("skipped"), Some("in part")]);
-        let others = [judge(3, "cargo mutants --shard 0/8"), judge(3, "cargo test"), judge(4, "cargo test")];
+        let others = [outcome(3, "cargo mutants --shard 0/8"), outcome(3, "cargo test"), outcome(4, "cargo test")];
         assert_eq!(others, [Some("ok"), None, None]);
     }
 }

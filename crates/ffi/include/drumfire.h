@@ -217,7 +217,8 @@ enum DrumfireOutcome
   DRUMFIRE_OUTCOME_ACKNOWLEDGED = 1,
   // The packet that carried the message was declared lost, or the connection ended before an acknowledgment arrived.
   DRUMFIRE_OUTCOME_LOST = 2,
-  // The message was given up: its lifetime was over, a newer message replaced it, or there was no room. It may have arrived.
+  // The message was given up: its lifetime was over, a newer message replaced it, or there was no room. It may have
+  // arrived.
   DRUMFIRE_OUTCOME_EXPIRED = 3,
 };
 #ifndef __cplusplus
@@ -324,8 +325,8 @@ typedef uint32_t DrumfireWhenFull;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// The server of a client, and the settings of its connection. Start with a structure that is all zero: zero selects the
-// default of a field.
+// The server of a client, and the settings of its connection. Start with a structure that is all zero: zero selects
+// the default of a field.
 //
 // There are three ways to name the server: `token` alone, issued by the game's backend; `server` and `server_key`; or
 // `server` and `dev` for development.
@@ -339,8 +340,8 @@ typedef struct {
   const char *token;
   // Nonzero: the server uses the development key, which is public. Use it for development only.
   uint32_t dev;
-  // The time for which the client tries to reconnect after its connection ended, in milliseconds, from 1,000 to 86,400,000.
-  // Zero: it does not reconnect.
+  // The time for which the client tries to reconnect after its connection ended, in milliseconds, from 1,000 to
+  // 86,400,000. Zero: it does not reconnect.
   uint32_t reconnect_within_ms;
   // The connection ends after this time without a packet from the server, in milliseconds, at least 1,000. Zero:
   // 30,000.
@@ -446,8 +447,8 @@ typedef struct {
   uint64_t jitter_us;
   // The shortest recent round-trip time, in microseconds. Zero if unknown.
   uint64_t round_trip_min_us;
-  // The time by which the server's clock is ahead of the client's clock, in nanoseconds. At `taken_at_ns`, the server's clock
-  // showed `taken_at_ns + clock_offset_ns`.
+  // The time by which the server's clock is ahead of the client's clock, in nanoseconds. At `taken_at_ns`, the
+  // server's clock showed `taken_at_ns + clock_offset_ns`.
   int64_t clock_offset_ns;
   // The maximum error of `clock_offset_ns`, in nanoseconds. Zero if the offset is unknown.
   uint64_t clock_error_ns;
@@ -465,8 +466,8 @@ typedef struct {
   uint64_t send_memory_bytes;
   // The size of the largest datagram that the path carries, in bytes.
   uint64_t datagram_max_bytes;
-  // The number of datagrams that the kernel dropped since the client was created because the receive buffer was full.
-  // Poll more often, or raise `receive_buffer_bytes`. Zero on platforms without such a counter.
+  // The number of datagrams that the kernel dropped since the client was created because the receive buffer was
+  // full. Poll more often, or raise `receive_buffer_bytes`. Zero on platforms without such a counter.
   uint64_t kernel_dropped;
 } DrumfireStats;
 
