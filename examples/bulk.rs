@@ -32,7 +32,7 @@ const INPUTS: ChannelId = ChannelId(2);
 
 const INPUT_PERIOD: Duration = Duration::from_nanos(1_000_000_000 / 60);
 const PROGRESS_PERIOD: Duration = Duration::from_millis(500);
-/// How long the server waits for an event during an upload. A short wait means that the connections always have chunks
+/// The longest wait of the server for an event during an upload. A short wait means that the connections always have chunks
 /// to send.
 const UPLOAD_WAIT: Duration = Duration::from_millis(1);
 const IDLE_WAIT: Duration = Duration::from_millis(100);
@@ -140,8 +140,8 @@ impl AssetServer {
             }
             Event::Message { peer, channel: INPUTS, payload } => {
                 // A game would move a player here. The urgent priority puts the echo before waiting chunks.
-                let answer = Message::unreliable(INPUTS, payload).priority(Priority::Urgent);
-                let _ = self.inner.send(peer, answer);
+                let echo = Message::unreliable(INPUTS, payload).priority(Priority::Urgent);
+                let _ = self.inner.send(peer, echo);
             }
             Event::Disconnected { peer, .. } => {
                 self.uploads.remove(&peer);

@@ -38,7 +38,7 @@ const ROOM_PLAYERS_MAX: usize = 64;
 const _: () = assert!(4 + 4 * ROOM_PLAYERS_MAX <= drumfire::config::MESSAGE_MAX_BYTES);
 /// The close code for a player who may not join.
 const NOT_ADMITTED: u32 = 1;
-/// How long a client plays.
+/// The time for which a client plays.
 const PLAY_TIME: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
@@ -226,7 +226,6 @@ impl Handler for Rooms {
 
 /// Closes the connection of a player who may not join.
 fn reject(context: &mut Context<'_>, peer: PeerId, reason: &str) {
-    // Closing fails only if the peer is already gone.
     context.close(peer, NOT_ADMITTED, reason);
 }
 

@@ -194,7 +194,7 @@ DECODERS = {
     0x08: lambda reader: {"data": reader.take(8)},
     0x09: lambda reader: {"sequence": reader.varint(), "id": reader.take(8), "reset_token": reader.take(16)},
     0x0A: lambda reader: {"sequence": reader.varint()},
-    0x0B: lambda reader: {"life_seconds": reader.take(2), "psk": reader.take(32), "sealed": reader.take(512)},
+    0x0B: lambda reader: {"lifetime_seconds": reader.take(2), "psk": reader.take(32), "sealed": reader.take(512)},
     0x0D: lambda reader: {"microseconds": reader.varint()},
 }
 

@@ -20,13 +20,13 @@ const ALL: &str = "all";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChaosArgs {
-    /// The runs: C5 and so on, or all.
+    /// The runs, such as C5, or `all`.
     #[arg(required = true, value_name = "RUN", ignore_case = true, value_parser = PossibleValuesParser::new(RUNS.into_iter().chain([ALL])))]
     runs: Vec<String>,
-    /// Take some seconds for each run.
+    /// Shorten each run to some seconds.
     #[arg(long, group = "size")]
     quick: bool,
-    /// Measure the figures of a release, for hours.
+    /// Run for hours, to measure the figures of a release.
     #[arg(long, group = "size")]
     full: bool,
     /// Run the programs under the address sanitizer, if the compiler supports it.

@@ -21,9 +21,9 @@ const END_DEADLINE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExampleArgs {
-    /// The example's name.
+    /// The name of the example.
     name: String,
-    /// Run in two network namespaces joined by a veth pair, instead of on the loopback.
+    /// Run in two network namespaces joined by a veth pair, instead of over the loopback interface.
     #[arg(long)]
     two_hosts: bool,
 }
@@ -59,7 +59,9 @@ fn read(workspace: &Workspace, name: &str) -> Result<[Vec<String>; 2], Stop> {
     let text = text(workspace, name)?;
     let [server, client] = ROLES.map(|role| {
         let words = words(&text, name, role);
-        words.ok_or_else(|| Stop::failed(format!("{name}: no command for the {role} in its head")))
+        words.ok_or_else(|| {
+            Stop::failed(format!("examples/{name}.rs: the comment at its head has no command for the {role}"))
+        })
     });
     Ok([server?, client?])
 }
@@ -94,7 +96,9 @@ fn words(example: &str, name: &str, role: &str) -> Option<Vec<String>> {
 pub(crate) fn free_address() -> Result<SocketAddr, Stop> {
     let free = || UdpSocket::bind(TcpListener::bind("127.0.0.1:0")?.local_addr()?)?.local_addr();
     let mut tries = std::iter::repeat_with(free).take(PORTS_TRIED);
-    tries.find_map(Result::ok).ok_or_else(|| Stop::failed("no free port on the loopback"))
+    tries
+        .find_map(Result::ok)
+        .ok_or_else(|| Stop::failed("the loopback interface has no port that is free for UDP and TCP"))
 }
 
 /// Runs another client next to the server of an example, with the arguments of the example's client, and prints its output.

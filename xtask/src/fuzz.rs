@@ -40,7 +40,7 @@ const LAST_LINES: usize = 60;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct FuzzArgs {
-    /// F1, F2, and so on, or `all`.
+    /// The targets, such as F1, or `all`.
     targets: Vec<String>,
     /// The time for each target in seconds.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -86,7 +86,10 @@ fn select(corpora: Vec<String>, asked: &[String]) -> Result<Vec<String>, Stop> {
     let is = |corpus: &String, name: &String| name == ALL || name_of(corpus).eq_ignore_ascii_case(name);
     if let Some(name) = asked.iter().find(|name| !corpora.iter().any(|corpus| is(corpus, name))) {
         let names: Vec<String> = corpora.iter().map(|corpus| name_of(corpus)).collect();
-        return Err(Stop::failed(format!("there is no target `{name}`; there are: {}", names.join(", "))));
+        return Err(Stop::failed(format!(
+            "there is no target `{name}`: the targets are {}",
+            names.join(", ")
+        )));
     }
     let is_asked = |corpus: &String| asked.is_empty() || asked.iter().any(|name| is(corpus, name));
     Ok(corpora.into_iter().filter(is_asked).collect())

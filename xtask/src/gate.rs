@@ -93,7 +93,7 @@ impl Counts {
             return fail_with(&faults);
         }
         println!(
-            "warning: the baseline was made with {:?}, here are {:?}",
+            "warning: the baseline was made with {:?}, and this machine has {:?}",
             baseline.made_with, self.made_with
         );
         faults.iter().for_each(|line| println!("warning: the baseline was made with other tools: {line}"));
@@ -115,8 +115,8 @@ impl Counts {
             let [old, now] = [old, now].map(|count| count.map_or("-".to_owned(), |count| count.to_string()));
             table.add_row([stage, &old, &now, &percent]);
             let fault = match growth {
-                None => "without one of the counts; `cargo xtask bench --bless` adds or removes it",
-                Some(growth) if growth > GROWTH_MAX => "more than +2 %",
+                None => "one of the counts is missing: `cargo xtask bench --bless` adds or removes the stage",
+                Some(growth) if growth > GROWTH_MAX => "grew by more than 2 %",
                 Some(_) => continue,
             };
             faults.push(format!("{stage}: {old} -> {now} instructions, {percent}, {fault}"));
@@ -148,7 +148,7 @@ mod tests {
         let faults = |before: &[_], now: &[_]| counts(now).table_and_faults(&counts(before)).1;
         assert_eq!(faults(&[("parse", 1_000)], &[("parse", 1_020)]), [""; 0]);
         let grown = faults(&[("parse", 1_000), ("seal", 7)], &[("parse", 1_021), ("seal", 1)]);
-        assert_eq!(grown, ["parse: 1000 -> 1021 instructions, +2.10 %, more than +2 %"]);
+        assert_eq!(grown, ["parse: 1000 -> 1021 instructions, +2.10 %, grew by more than 2 %"]);
         let other = faults(&[("gone", 5)], &[("new", 5)]);
         assert!(other[0].starts_with("gone: 5 -> - ") && other[1].starts_with("new: - -> 5 "), "{other:?}");
     }

@@ -100,18 +100,18 @@ pub(crate) fn next_seed(root: &Path) -> Result<u64, Stop> {
 pub(crate) fn check(text: &str) -> Result<(), String> {
     let ledger: Ledger = toml::from_str(text).map_err(|why| why.to_string())?;
     if files::with_tables(text, &ledger)? != text {
-        return Err("is not what `cargo xtask` writes".to_owned());
+        return Err("differs from what `cargo xtask` writes: do not edit it by hand".to_owned());
     }
     let (counted, listed) = (ledger.sums().findings(), ledger.findings.len() as u64);
-    if counted == listed { Ok(()) } else { Err(format!("{listed} findings, {counted} counted")) }
+    if counted == listed { Ok(()) } else { Err(format!("lists {listed} findings and counts {counted}")) }
 }
 
 /// Parses `A..B`, the seeds from A up to and without B, or returns the mistake in the text.
 pub(crate) fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
-    let (from, to) = text.split_once("..").ok_or("write it as A..B, from A up to, and without, B")?;
+    let (from, to) = text.split_once("..").ok_or("write the seeds as A..B; B is not included")?;
     let number = |text: &str| text.parse::<u64>().map_err(|why| format!("`{text}`: {why}"));
     let range = number(from)?..number(to)?;
-    if range.is_empty() { Err("there is no seed in it".to_owned()) } else { Ok(range) }
+    if range.is_empty() { Err("the range is empty".to_owned()) } else { Ok(range) }
 }
 
 fn today() -> Result<String, Stop> {

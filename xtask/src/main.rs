@@ -49,17 +49,17 @@ enum Task {
     Example(example::ExampleArgs),
     /// Compile the programs next to the C interface, in C and with mono in C#, and run them against the example `echo`.
     Ffi,
-    /// Let libFuzzer look for inputs that violate an invariant of a fuzz target.
+    /// Search with libFuzzer for inputs that violate an invariant of a fuzz target.
     Fuzz(fuzz::FuzzArgs),
     /// Copy the guide's programs out of their Markdown into a package of its own, build them, and run them.
     Guide,
-    /// Check the standard's vectors, and hold sessions with a client in Python that is written from the standard alone.
+    /// Check the test vectors of the protocol, and run sessions with a Python client that was written from PROTOCOL.md alone.
     Interop,
-    /// Print the sums of all nights in the ledger.
+    /// Print the totals of all nightly runs in the ledger.
     Ledger,
-    /// Try every interleaving of the models of state that crosses threads, or many at random.
+    /// Run the models of state that threads share in every interleaving, or in many random ones.
     Loom(steps::LoomArgs),
-    /// Run the long forms of all checks that look for faults, within a budget of minutes.
+    /// Run the long forms of all checks that search for bugs, within a budget of minutes.
     Nightly(nightly::NightlyArgs),
     /// Render `target/reports/*.json` as a page, `target/reports/index.html`.
     Report {
@@ -67,18 +67,18 @@ enum Task {
         #[arg(long)]
         bless: bool,
     },
-    /// Run the tests of the package whose `unsafe` calls the system under the address sanitizer, if the compiler supports it.
+    /// Run the tests of the package with the unsafe system calls under the address sanitizer, if the compiler supports it.
     Sanitize {
-        /// Test all packages that a game runs.
+        /// Test all packages that a game uses.
         #[arg(long)]
         all: bool,
     },
-    /// Run the cryptography under valgrind, and find each branch and each address that depends on a secret.
+    /// Run the cryptography under valgrind, and report each branch and each address that depends on a secret.
     Secrets,
     /// Run the simulator's scenarios over a range of seeds, in a copy of the project where every packet is audited.
     Sim(sim::SimArgs),
-    /// Check project rules that the compiler does not check: lengths, module docs, prose, comments, dependencies between
-    /// crates, import cycles, type names, unsafe, platform code, forbidden words and paths, proofs.
+    /// Check the project's rules about lengths, docs, prose, dependencies between crates, import cycles, and type names. Also
+    /// check unsafe, platform code, forbidden words and paths, and the tests that documents name.
     Tidy,
     /// Run sender and receiver in two network namespaces joined by a veth pair, and compare their reports.
     TwoHosts(two_hosts::TwoHostsArgs),

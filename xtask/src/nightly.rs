@@ -37,7 +37,7 @@ pub(crate) struct NightlyArgs {
     /// The budget in minutes.
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=1_440))]
     minutes: u64,
-    /// Which of the parts that run every third night run; by default those of the present day.
+    /// Select the parts that run every third night. The default depends on the date.
     #[arg(long, value_name = "0..2", value_parser = clap::value_parser!(u64).range(0..=2))]
     turn: Option<u64>,
 }
@@ -80,7 +80,9 @@ pub(crate) fn run(workspace: &Workspace, args: &NightlyArgs) -> Result<(), Stop>
     ledger::run(workspace)?;
     outcome?;
     if left > 0 {
-        return Err(Stop::failed(format!("no time left for {left} batches of the simulator")));
+        return Err(Stop::failed(format!(
+            "the time was too short for {left} batches of the simulator: raise --minutes"
+        )));
     }
     if elapsed > budget {
         let minutes = elapsed.as_secs().div_ceil(60);

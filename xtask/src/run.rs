@@ -233,7 +233,7 @@ pub(crate) fn wait_for<T>(
 }
 
 fn within(child: &mut Child, deadline: Duration) -> Result<ExitStatus, Stop> {
-    wait_for("still running", deadline, || finished(child)).inspect_err(|_| end(child))
+    wait_for("it still runs", deadline, || finished(child)).inspect_err(|_| end(child))
 }
 
 fn finished(child: &mut Child) -> Result<Option<ExitStatus>, Stop> {
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn a_program_that_does_not_end_is_killed_at_its_deadline() {
         let killed = shell("exec sleep 600").run(Duration::ZERO);
-        assert!(matches!(killed, Err(Stop::Failed(why)) if why == "still running after 0 s: killed"));
+        assert!(matches!(killed, Err(Stop::Failed(why)) if why == "it still runs after 0 s: killed"));
     }
 
     #[test]

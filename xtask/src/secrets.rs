@@ -41,9 +41,11 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
     let mut names = names.lines();
     let fault = names.next().unwrap_or_default();
     if run_case(&program, &reports, fault)?.is_empty() {
-        return Err(Stop::Needs(format!("a valgrind that reports {fault}: this one does not")));
+        return Err(Stop::Needs(format!(
+            "a valgrind that reports the planted fault {fault}: the installed one does not"
+        )));
     }
-    println!("{fault}: reported, as it must be");
+    println!("{fault}: valgrind reports this planted fault");
     let mut found = Vec::new();
     for name in names {
         let places = run_case(&program, &reports, name)?;

@@ -33,7 +33,7 @@ const TESTS: [&str; 3] = [
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimArgs {
-    /// The seeds, from A up to and without B. A planted bug has seeds of its own.
+    /// The seeds from A to B; B is not included. A planted bug has seeds of its own.
     #[arg(long, value_name = "A..B", value_parser = ledger::parse_seeds, required_unless_present_any = ["plant", "tests"])]
     seeds: Option<Range<u64>>,
     /// Run scenarios with several workers, in which sockets, threads, and application code fail too.
@@ -42,10 +42,10 @@ pub(crate) struct SimArgs {
     /// Run scenarios with many clients that join and leave, for an hour of virtual time each.
     #[arg(long, conflicts_with_all = ["plant", "worker"])]
     long: bool,
-    /// Plant the bug of this number, which must be found; `all` plants one after the other.
+    /// Plant the bug with this number, which the run must find; `all` plants one bug after the other.
     #[arg(long, value_name = "N")]
     plant: Option<String>,
-    /// Run the tests that need the copy instead: the core's tests with every packet audited, and those of panics.
+    /// Run tests in the copy instead of scenarios: those of the core with every packet audited, and those of panics.
     #[arg(long, conflicts_with_all = ["seeds", "plant", "worker", "long"])]
     tests: bool,
     /// Add the figures to the ledger.
@@ -68,7 +68,7 @@ pub(crate) fn run(workspace: &Workspace, args: &SimArgs) -> Result<(), Stop> {
         Some(number) => {
             let outcome = plant(&copy, bug(&copy, number)?, seeds, true)?;
             copy.write(None)?;
-            judge(outcome.status)
+            check_status(outcome.status)
         }
         None => {
             let kind =
@@ -107,13 +107,13 @@ fn run_seeds(root: &Path, copy: &PatchedCopy, flags: &[String], keeps: bool) -> 
         (Some(counted), None) => format!("{counted} findings=0"),
         // The figures of the other seeds are lost with the run.
         (_, Some((seed, _))) => format!("seeds={seed}..{} findings=1", seed.saturating_add(1)),
-        (None, None) => return judge(status),
+        (None, None) => return check_status(status),
     };
     ledger::note(root, &format!("xtask sim {}", flags.join(" ")), &figures, keeps)?;
-    judge(status)
+    check_status(status)
 }
 
-fn judge(status: ExitStatus) -> Result<(), Stop> {
+fn check_status(status: ExitStatus) -> Result<(), Stop> {
     if status.success() { Ok(()) } else { Err(Stop::failed(format!("sim: {status}"))) }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct CiArgs {
     /// Print the steps and their commands without running them.
     #[arg(long)]
     list: bool,
-    /// Skip `cargo test --workspace`, which has just run.
+    /// Skip `cargo test --workspace`, because it has just run.
     #[arg(long)]
     skip_tests: bool,
 }
@@ -71,7 +71,7 @@ pub(crate) fn ci(workspace: &Workspace, args: CiArgs) -> Result<(), Stop> {
     let elapsed = run(workspace, &steps)?;
     if elapsed > Duration::from_secs(60 * BUDGET_MINUTES) {
         // A busy machine is slower than the two cores of the budget, so that this is no failure.
-        println!("more than {BUDGET_MINUTES} minutes: move a step to the nightly task");
+        println!("warning: the steps took more than {BUDGET_MINUTES} minutes: move one to the nightly task");
     }
     Ok(())
 }
@@ -125,7 +125,7 @@ impl Step {
     }
 
     /// Returns the outcome as a word for the summary, or the failure.
-    fn judge(&self, status: ExitStatus) -> Result<&'static str, Stop> {
+    fn outcome(&self, status: ExitStatus) -> Result<&'static str, Stop> {
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         match (code, self.run.split(' ').nth(1)) {
             (Some(0), _) => Ok("ok"),
@@ -176,7 +176,7 @@ impl<'a> Steps<'a> {
             (None, Some(server)) => {
                 example::run_client(self.workspace, server, command.clone(), deadline).map(|()| "ok")
             }
-            (None, None) => command.run(deadline).and_then(|status| step.judge(status)),
+            (None, None) => command.run(deadline).and_then(|status| step.outcome(status)),
         };
         let seconds = start.elapsed().as_secs_f64();
         let need = missing.map_or(String::new(), |need| format!(" (needs {need})"));
@@ -202,7 +202,7 @@ impl<'a> Steps<'a> {
 
     /// Prints the time of each step, and the skipped steps in the last line. Returns the skipped steps.
     pub(crate) fn finish(self) -> Result<Vec<String>, Stop> {
-        println!("\n{}\n{:8.1} s  in all", self.summary.join("\n"), self.elapsed().as_secs_f64());
+        println!("\n{}\n{:8.1} s  in total", self.summary.join("\n"), self.elapsed().as_secs_f64());
         if !self.skipped.is_empty() {
             println!("skipped: {}", self.skipped.join(", "));
         }
@@ -250,10 +250,11 @@ mod tests {
     #[test]
     fn the_exit_code_of_a_missing_need_has_a_meaning_in_tasks_only() {
         let exit = |code| CommandLine::new("sh", &["-c", &format!("exit {code}")]);
-        let judge = |code, run| Step::new("", run, 1).judge(exit(code).run(FOREVER).unwrap()).ok();
-        let words = [0, 1, 3, 4].map(|code| judge(code, "cargo xtask chaos C1"));
+        let outcome = |code, run| Step::new("", run, 1).outcome(exit(code).run(FOREVER).unwrap()).ok();
+        let words = [0, 1, 3, 4].map(|code| outcome(code, "cargo xtask chaos C1"));
         assert_eq!(words, [Some("ok"), None, Some("skipped"), Some("in part")]);
-        let others = [judge(3, "cargo mutants --shard 0/8"), judge(3, "cargo test"), judge(4, "cargo test")];
+        let others =
+            [outcome(3, "cargo mutants --shard 0/8"), outcome(3, "cargo test"), outcome(4, "cargo test")];
         assert_eq!(others, [Some("ok"), None, None]);
     }
 }

@@ -39,7 +39,7 @@ struct ProjectRules {
     pattern: Vec<code::Pattern>,
     cfg: code::Conditions,
     #[serde(rename = "unsafe")]
-    places: Vec<code::Place>,
+    unsafe_limits: Vec<code::UnsafeLimit>,
     layers: structure::Layers,
     packages: packages::DependencyRules,
     /// Phrases of prose, with their replacements.

@@ -51,9 +51,9 @@ pub(crate) fn run(workspace: &Workspace, args: &TwoHostsArgs) -> Result<(), Stop
     // The sender connects only once to the receiver's control port.
     let sockets = ["--no-header", "--listening", "--tcp", "--numeric", "sport", "=", &format!(":{PORT}")];
     let sockets = pair.inside(SIDE, "ss", &sockets);
-    wait_for("receiver: its TCP port does not listen", START_DEADLINE, || {
+    wait_for("the receiver does not listen on its TCP port", START_DEADLINE, || {
         if receiver.is_done()? {
-            return Err(Stop::failed("receiver ended before it listened"));
+            return Err(Stop::failed("the receiver ended before it listened on its TCP port"));
         }
         Ok((!sockets.output()?.is_empty()).then_some(()))
     })?;
@@ -64,11 +64,11 @@ pub(crate) fn run(workspace: &Workspace, args: &TwoHostsArgs) -> Result<(), Stop
     let mut sender = start(SENDER, Side::B, &sender_flags)?;
     let deadline = Duration::from_secs(args.secs.into()) + END_DEADLINE;
     let are_done = || Ok((receiver.is_done()? & sender.is_done()?).then_some(()));
-    wait_for("sender or receiver still runs", deadline, are_done)?;
+    wait_for("the sender or the receiver still runs", deadline, are_done)?;
     let (received, sent) = (receiver.output(), sender.output());
     println!("{received}\n{sent}");
     let count = compare(&received, &sent)?;
-    println!("reports agree: {count} datagrams sent, none unexplained");
+    println!("the reports agree: {count} datagrams were sent, and each is explained");
     Ok(())
 }
 

@@ -101,7 +101,7 @@ fn messages_written_in_update_are_sent_in_the_same_frame() {
     while !recorded(&app).iter().any(is_connected) {
         frame(&mut app, &mut world, FRAME);
         frames += 1;
-        assert!(frames < 100, "the client does not connect");
+        assert!(frames < 100, "the client connects within 100 frames");
     }
     world.server.poll(Duration::ZERO);
     world.server.events().for_each(drop);

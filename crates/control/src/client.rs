@@ -1,6 +1,6 @@
-//! The client of a control socket. It sends one request at a time and waits for the answer.
+//! The client of a control socket. It sends one request at a time and waits for the response.
 //!
-//! The client checks the size and the form of an answer, but not its texts. Escape the texts before you print them to a
+//! The client checks the size and the form of a response, but not its texts. Escape the texts before you print them to a
 //! terminal.
 
 use std::error::Error;
@@ -10,10 +10,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::local::{self, PlainStream};
-use super::message::{ANSWER_BYTES_MAX, Answer, Command, Reply, Request, VERSION};
+use super::message::{Command, RESPONSE_BYTES_MAX, Request, Response, ResponseMessage, VERSION};
 
-/// The longest wait for a part of an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest wait for a part of a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to a server's control socket.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Connection {
 pub enum OpenError {
     /// The path does not exist.
     Missing,
-    /// No server listens there. A killed server leaves its file behind.
+    /// No server listens on the socket. A killed server leaves its file behind.
     Abandoned,
     /// The file belongs to another user.
     NoPermission,
@@ -36,14 +36,14 @@ pub enum OpenError {
     Io(io::Error),
 }
 
-/// The reason why a request has no answer. The connection cannot be used afterwards.
+/// The reason why a request has no response. The connection cannot be used afterwards.
 #[non_exhaustive]
 pub enum RequestError {
     /// The server is gone, or it did not answer in time.
     Io(io::Error),
     /// The server closed the connection.
     Ended,
-    /// The received line is not an answer.
+    /// The received line is not a response.
     Unreadable(String),
     /// The server uses another version of the protocol.
     Version(u32),
@@ -57,24 +57,24 @@ impl Connection {
     /// [`OpenError`].
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let stream = local::connect(path)?;
-        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
+        stream.set_write_timeout(Some(RESPONSE_TIMEOUT))?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Sends a request and waits for the answer, at most 5 s for each part of it.
+    /// Sends a request and waits for the response, at most 5 s for each part of it.
     ///
     /// # Errors
     ///
-    /// [`RequestError`]. A request that the server refuses is not an error here: it returns [`Answer::Error`].
-    pub fn request(&mut self, command: Command) -> Result<Answer, RequestError> {
+    /// [`RequestError`]. A request that the server refuses is not an error here: it returns [`Response::Error`].
+    pub fn request(&mut self, command: Command) -> Result<Response, RequestError> {
         let request = serde_json::to_vec(&Request { version: VERSION, command });
         let mut request = request.map_err(|error| RequestError::Unreadable(error.to_string()))?;
         request.push(b'\n');
-        // A server that rejects a client sends the reason and reads nothing, so the write may fail while an answer is there.
+        // A server that rejects a client sends the reason and reads nothing, so the write may fail while a response is there.
         let written = self.stream.get_mut().write_all(&request);
         let mut line = Vec::new();
-        let limit = u64::try_from(ANSWER_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+        let limit = u64::try_from(RESPONSE_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
         let read = (&mut self.stream).take(limit).read_until(b'\n', &mut line);
         if line.is_empty() {
             written?;
@@ -88,7 +88,9 @@ impl Connection {
         let unreadable = |error: serde_json::Error| RequestError::Unreadable(error.to_string());
         let value: serde_json::Value = serde_json::from_slice(&line).map_err(unreadable)?;
         match value["version"].as_u64().and_then(|version| u32::try_from(version).ok()) {
-            Some(VERSION) => Ok(serde_json::from_value::<Reply>(value).map_err(unreadable)?.answer),
+            Some(VERSION) => {
+                Ok(serde_json::from_value::<ResponseMessage>(value).map_err(unreadable)?.response)
+            }
             Some(version) => Err(RequestError::Version(version)),
             None => Err(RequestError::Unreadable("it has no version".to_owned())),
         }
@@ -130,7 +132,7 @@ impl fmt::Display for RequestError {
         match self {
             Self::Io(error) => write!(f, "the server does not answer ({error})"),
             Self::Ended => f.write_str("the server ended the connection"),
-            Self::Unreadable(why) => write!(f, "the answer is invalid: {why}"),
+            Self::Unreadable(why) => write!(f, "the response is invalid: {why}"),
             Self::Version(version) => {
                 write!(f, "the server speaks version {version} of the protocol, this program {VERSION}")
             }

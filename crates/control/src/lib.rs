@@ -22,9 +22,9 @@
 //!
 //! # Protocol
 //!
-//! A client sends a [`Request`] and receives one [`Reply`] to it. Each is one line of JSON that ends with a newline, and both
+//! A client sends a [`Request`] and receives one [`ResponseMessage`] to it. Each is one line of JSON that ends with a newline, and both
 //! contain the [`VERSION`] of the protocol. The server answers a request of another version, or one that it cannot parse, with
-//! [`Answer::Error`] and closes the connection.
+//! [`Response::Error`] and closes the connection.
 //!
 //! ```text
 //! {"version":1,"command":"snapshot","order":"round_trip","limit":20}
@@ -36,8 +36,8 @@
 //! # Security
 //!
 //! Every process that can open the socket can close connections and ban peers. The permissions of the file are the only access
-//! control. The server disconnects a client that sends a line longer than [`REQUEST_BYTES_MAX`], that does not read its answers, or
-//! that is silent for a minute. It rejects further clients while [`CLIENTS_MAX`] are connected. All clients share one thread, and no
+//! control. The server disconnects a client that sends a line longer than [`REQUEST_BYTES_MAX`], that does not read its responses, or
+//! that is idle for a minute. It rejects further clients while [`CLIENTS_MAX`] are connected. All clients share one thread, and no
 //! worker waits for it.
 #![forbid(unsafe_code)]
 
@@ -49,8 +49,8 @@ mod source;
 
 pub use client::{Connection, OpenError, RequestError};
 pub use message::{
-    ANSWER_BYTES_MAX, Answer, Command, PeerRow, REQUEST_BYTES_MAX, Reply, Request, SNAPSHOT_PEERS_MAX,
-    Snapshot, VERSION, WorkerRow,
+    Command, PeerRow, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX, Request, Response, ResponseMessage,
+    SNAPSHOT_PEERS_MAX, Snapshot, VERSION, WorkerRow,
 };
 pub use server::{CLIENTS_MAX, ControlSocket};
 pub use source::Source;

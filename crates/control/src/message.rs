@@ -14,8 +14,8 @@ pub const VERSION: u32 = 1;
 /// The maximum length of a request in bytes, without its newline.
 pub const REQUEST_BYTES_MAX: usize = 4_096;
 
-/// The maximum length of an answer in bytes, without its newline.
-pub const ANSWER_BYTES_MAX: usize = 1_024 * 1_024;
+/// The maximum length of a response in bytes, without its newline.
+pub const RESPONSE_BYTES_MAX: usize = 1_024 * 1_024;
 
 /// The maximum number of connections in a snapshot. Each takes about 250 bytes.
 pub const SNAPSHOT_PEERS_MAX: usize = 256;
@@ -35,7 +35,7 @@ pub struct Request {
 #[serde(tag = "command", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Command {
-    /// Requests an [`Answer::Snapshot`].
+    /// Requests a [`Response::Snapshot`].
     Snapshot {
         /// The order in which connections are returned.
         #[serde(with = "order")]
@@ -43,42 +43,42 @@ pub enum Command {
         /// The maximum number of connections, at most [`SNAPSHOT_PEERS_MAX`].
         limit: usize,
     },
-    /// Closes the connection of a peer. The answer is [`Answer::Done`].
+    /// Closes the connection of a peer. The response is [`Response::Done`].
     Close {
         /// The id of the peer.
         peer: String,
         /// The text that the peer receives, in one line of at most 128 bytes.
         text: String,
     },
-    /// Bans a peer and closes its connection. The answer is [`Answer::Done`].
+    /// Bans a peer and closes its connection. The response is [`Response::Done`].
     Ban {
         /// The id of the peer.
         peer: String,
         /// The duration of the ban in seconds.
         seconds: u64,
     },
-    /// Requests the flight record of a connection. The answer is [`Answer::Record`].
+    /// Requests the flight record of a connection. The response is [`Response::Record`].
     Trace {
         /// The id of the peer.
         peer: String,
     },
 }
 
-/// A reply of the server.
+/// A response, with the version of the protocol.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Reply {
+pub struct ResponseMessage {
     /// The version of the protocol that the sender speaks, which is [`VERSION`].
     pub version: u32,
-    /// The result of the request.
+    /// The response to the request.
     #[serde(flatten)]
-    pub answer: Answer,
+    pub response: Response,
 }
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Answer {
+pub enum Response {
     /// The state of the server.
     Snapshot(Snapshot),
     /// The request was carried out.
@@ -103,7 +103,8 @@ pub enum Answer {
 #[serde(default)]
 pub struct Snapshot {
     /// The kind of program: `server` or `receiver`.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub program: String,
     /// The time of the snapshot in nanoseconds, by a clock of the server. Divide differences of counters by differences of this time.
     pub taken_at_nanos: u64,
     /// The workers, in the order of their indices.
@@ -142,7 +143,7 @@ pub struct WorkerRow {
 pub struct PeerRow {
     /// The id of the peer, as requests name it.
     pub peer: String,
-    /// The address of the peer.
+    /// The address and the port of the peer, such as `192.0.2.1:50123`.
     pub address: String,
     /// The player of the token, or `None` in open access.
     pub player: Option<String>,
@@ -229,7 +230,7 @@ mod tests {
             peers: vec![peer; SNAPSHOT_PEERS_MAX],
             ..Snapshot::default()
         };
-        let text = round_trip(&Reply { version: VERSION, answer: Answer::Snapshot(snapshot) });
-        assert!(text.len() <= ANSWER_BYTES_MAX, "{} bytes", text.len());
+        let text = round_trip(&ResponseMessage { version: VERSION, response: Response::Snapshot(snapshot) });
+        assert!(text.len() <= RESPONSE_BYTES_MAX, "{} bytes", text.len());
     }
 }

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::local::{self, Listener, SocketFile, Stream};
-use super::message::{Answer, REQUEST_BYTES_MAX, Reply, Request, VERSION};
+use super::message::{REQUEST_BYTES_MAX, Request, Response, ResponseMessage, VERSION};
 use super::source::Source;
 
 /// The largest number of clients that are connected at a time. Further clients are rejected with an error.
 pub const CLIENTS_MAX: usize = 4;
 
 /// A client that neither sends nor reads for this time is disconnected.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The interval between checks for silent clients.
-const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval between checks for idle clients.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The maximum number of bytes of one read.
 const READ_BYTES: usize = 1_024;
@@ -101,10 +101,10 @@ struct Client {
     stream: Stream,
     /// The bytes of an incomplete request.
     incoming: Vec<u8>,
-    /// The bytes of an answer that the client has not read. Until it has, no further request is read.
+    /// The bytes of a response that the client has not read. Until it has, no further request is read.
     outgoing: Vec<u8>,
     active_at: Instant,
-    /// The client is disconnected as soon as the answer is written.
+    /// The client is disconnected as soon as the response is written.
     is_ending: bool,
 }
 
@@ -117,7 +117,7 @@ impl<S: Source> ControlSession<S> {
         // One request per client and round, so that a client with many requests does not delay the others.
         let mut is_ready = [false; CLIENTS_MAX];
         loop {
-            let timeout = if is_ready.contains(&true) { Duration::ZERO } else { SILENCE_CHECK_INTERVAL };
+            let timeout = if is_ready.contains(&true) { Duration::ZERO } else { IDLE_CHECK_INTERVAL };
             let polled = self.poll.poll(&mut events, Some(timeout));
             if polled.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted) {
                 return;
@@ -141,9 +141,9 @@ impl<S: Source> ControlSession<S> {
                 *is_ready = self.serve(at, now);
             }
             for client in &mut self.clients {
-                let is_silent =
-                    |client: &Client| now.saturating_duration_since(client.active_at) >= SILENCE_MAX;
-                *client = client.take().filter(|client| !is_silent(client));
+                let is_idle =
+                    |client: &Client| now.saturating_duration_since(client.active_at) >= IDLE_TIMEOUT;
+                *client = client.take().filter(|client| !is_idle(client));
             }
         }
     }
@@ -169,7 +169,7 @@ impl<S: Source> ControlSession<S> {
             let free = self.clients.iter().position(Option::is_none);
             let Some(at) = free else {
                 let busy = format!("{CLIENTS_MAX} other clients are connected: end one of them");
-                let _ = stream.write(&line(Answer::Error { text: busy }));
+                let _ = stream.write(&line(Response::Error { text: busy }));
                 continue;
             };
             let interest = Interest::READABLE | Interest::WRITABLE;
@@ -182,11 +182,11 @@ impl<S: Source> ControlSession<S> {
         }
     }
 
-    /// Handles one request of a client, if it has sent one and reads the answer. Returns whether it may have sent more.
+    /// Handles one request of a client, if it has sent one and reads the response. Returns whether it may have sent more.
     fn serve(&mut self, at: usize, now: Instant) -> bool {
         let Some(client) = self.clients.get_mut(at).and_then(Option::as_mut) else { return false };
         let (source, start) = (&mut self.source, self.start);
-        let served = client.serve(now, |request| answer(source, request, start));
+        let served = client.serve(now, |request| respond(source, request, start));
         if served.is_err() {
             self.clients[at] = None;
         }
@@ -199,9 +199,9 @@ impl Client {
     fn serve(
         &mut self,
         now: Instant,
-        mut answer: impl FnMut(&[u8]) -> Result<Answer, Answer>,
+        mut respond: impl FnMut(&[u8]) -> Result<Response, Response>,
     ) -> Result<bool, Disconnect> {
-        let mut has_answered = false;
+        let mut has_responded = false;
         loop {
             if !self.write(now)? {
                 return Ok(false);
@@ -209,19 +209,19 @@ impl Client {
             if self.is_ending {
                 return Err(Disconnect);
             }
-            if has_answered {
+            if has_responded {
                 return Ok(true);
             }
             let end = self.incoming.iter().position(|byte| *byte == b'\n');
             if end.unwrap_or(self.incoming.len()) > REQUEST_BYTES_MAX {
                 let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
-                (self.outgoing, self.is_ending) = (line(Answer::Error { text }), true);
+                (self.outgoing, self.is_ending) = (line(Response::Error { text }), true);
             } else if let Some(end) = end {
                 let request: Vec<u8> = self.incoming.drain(..=end).collect();
-                let answer = answer(&request[..end]);
-                self.is_ending = answer.is_err();
-                self.outgoing = line(answer.unwrap_or_else(|error| error));
-                has_answered = true;
+                let response = respond(&request[..end]);
+                self.is_ending = response.is_err();
+                self.outgoing = line(response.unwrap_or_else(|error| error));
+                has_responded = true;
             } else if !self.read(now)? {
                 return Ok(false);
             }
@@ -244,7 +244,7 @@ impl Client {
         }
     }
 
-    /// Writes the answer. Returns true when all of it is written.
+    /// Writes the response. Returns true when all of it is written.
     fn write(&mut self, now: Instant) -> Result<bool, Disconnect> {
         while !self.outgoing.is_empty() {
             match self.stream.write(&self.outgoing) {
@@ -261,9 +261,9 @@ impl Client {
     }
 }
 
-/// Returns the answer to a request. After an `Err` the connection is closed.
-fn answer(source: &mut impl Source, request: &[u8], start: Instant) -> Result<Answer, Answer> {
-    let fatal = |text: String| Err(Answer::Error { text });
+/// Returns the response to a request. After an `Err` the connection is closed.
+fn respond(source: &mut impl Source, request: &[u8], start: Instant) -> Result<Response, Response> {
+    let fatal = |text: String| Err(Response::Error { text });
     // The version is checked first, because requests of other versions may have another form.
     match serde_json::from_slice::<serde_json::Value>(request).map(|value| value["version"].as_u64()) {
         Ok(Some(version)) if version == u64::from(VERSION) => {}
@@ -280,12 +280,12 @@ fn answer(source: &mut impl Source, request: &[u8], start: Instant) -> Result<An
         Ok(request) => request,
         Err(error) => return fatal(format!("not a request: {error}")),
     };
-    let mut answer = source.answer(request.command);
-    if let Answer::Snapshot(snapshot) = &mut answer {
+    let mut response = source.respond(request.command);
+    if let Response::Snapshot(snapshot) = &mut response {
         let since = now().saturating_duration_since(start);
         snapshot.taken_at_nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
     }
-    Ok(answer)
+    Ok(response)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
@@ -293,8 +293,8 @@ fn now() -> Instant {
     Instant::now()
 }
 
-fn line(answer: Answer) -> Vec<u8> {
-    let mut line = serde_json::to_vec(&Reply { version: VERSION, answer }).unwrap_or_default();
+fn line(response: Response) -> Vec<u8> {
+    let mut line = serde_json::to_vec(&ResponseMessage { version: VERSION, response }).unwrap_or_default();
     line.push(b'\n');
     line
 }

@@ -8,9 +8,9 @@ use drumfire::control::{PeerSample, SurveyOrder, WorkerSample};
 use drumfire::stats::DropReason;
 use drumfire::{Control, Error, PeerId};
 
-use super::message::{Answer, Command, PeerRow, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
+use super::message::{Command, PeerRow, Response, SNAPSHOT_PEERS_MAX, Snapshot, WorkerRow};
 
-/// The longest wait for the workers. A snapshot leaves out the connections of workers that do not answer in time.
+/// The longest wait for the workers. A snapshot leaves out the connections of workers that do not respond in time.
 const WORKER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The application code of connections that an operator closes.
@@ -57,16 +57,16 @@ pub trait Source: Send + 'static {
         Err(NO_CONNECTIONS.to_owned())
     }
 
-    /// Calls the method for a request, and returns the answer.
-    fn answer(&mut self, command: Command) -> Answer {
-        let done = |text| Answer::Done { text };
-        let answer = match command {
-            Command::Snapshot { order, limit } => Ok(Answer::Snapshot(self.snapshot(order, limit))),
+    /// Calls the method for a request, and returns the response.
+    fn respond(&mut self, command: Command) -> Response {
+        let done = |text| Response::Done { text };
+        let response = match command {
+            Command::Snapshot { order, limit } => Ok(Response::Snapshot(self.snapshot(order, limit))),
             Command::Close { peer, text } => self.close(&peer, &text).map(done),
             Command::Ban { peer, seconds } => self.ban(&peer, Duration::from_secs(seconds)).map(done),
-            Command::Trace { peer } => self.trace(&peer).map(|text| Answer::Record { text }),
+            Command::Trace { peer } => self.trace(&peer).map(|text| Response::Record { text }),
         };
-        answer.unwrap_or_else(|text| Answer::Error { text })
+        response.unwrap_or_else(|text| Response::Error { text })
     }
 }
 
@@ -75,7 +75,7 @@ impl Source for Control {
         let mut pending = self.survey(order, limit.min(SNAPSHOT_PEERS_MAX));
         let survey = pending.wait(WORKER_TIMEOUT).unwrap_or_else(|| pending.take_partial());
         Snapshot {
-            what: "server".to_owned(),
+            program: "server".to_owned(),
             taken_at_nanos: 0,
             workers: survey.workers.iter().map(worker).collect(),
             peers: survey.peers.iter().map(peer).collect(),

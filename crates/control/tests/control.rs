@@ -1,4 +1,4 @@
-//! A control socket of a server on loopback: the answers to an operator, and the treatment of clients that misbehave.
+//! A control socket of a server on loopback: the responses to an operator, and the treatment of clients that misbehave.
 //!
 //! Nothing here sleeps: a step waits for events, at most for a millisecond, and every wait has a deadline.
 
@@ -18,8 +18,8 @@ use drumfire::{
     ServerKey, Workers,
 };
 use drumfire_control::{
-    ANSWER_BYTES_MAX, Answer, CLIENTS_MAX, Command, Connection, ControlSocket, OpenError, PeerRow,
-    REQUEST_BYTES_MAX, RequestError, Snapshot, Source,
+    CLIENTS_MAX, Command, Connection, ControlSocket, OpenError, PeerRow, REQUEST_BYTES_MAX,
+    RESPONSE_BYTES_MAX, RequestError, Response, Snapshot, Source,
 };
 
 /// The longest wait for a condition.
@@ -103,7 +103,7 @@ impl Drop for Game {
 
 fn snapshot(connection: &mut Connection, limit: usize) -> Snapshot {
     match connection.request(Command::Snapshot { order: SurveyOrder::Rate, limit }).unwrap() {
-        Answer::Snapshot(snapshot) => snapshot,
+        Response::Snapshot(snapshot) => snapshot,
         other => panic!("{other:?}"),
     }
 }
@@ -120,8 +120,8 @@ fn snapshot_with(connection: &mut Connection, condition: impl Fn(&Snapshot) -> b
     }
 }
 
-fn error(answer: Answer) -> String {
-    let Answer::Error { text } = answer else { panic!("{answer:?}") };
+fn error(response: Response) -> String {
+    let Response::Error { text } = response else { panic!("{response:?}") };
     text
 }
 
@@ -144,7 +144,7 @@ fn a_snapshot_has_rates_and_at_most_the_requested_peers() {
     let all = snapshot_with(&mut connection, |snapshot| {
         snapshot.peers_examined >= 3 && snapshot.peers.iter().all(|peer| peer.sent_per_second.is_some())
     });
-    assert_eq!((all.what.as_str(), all.has_peers, all.workers.len()), ("server", true, 1));
+    assert_eq!((all.program.as_str(), all.has_peers, all.workers.len()), ("server", true, 1));
     assert!(all.peers.iter().all(|peer| peer.address.starts_with("127.0.0.1:") && peer.player.is_none()));
     assert!(all.workers[0].received > 0 && all.workers[0].busy_percent.is_some());
     let few = snapshot(&mut connection, 2);
@@ -164,7 +164,7 @@ fn a_closed_peer_receives_the_text() {
     assert!(error(connection.request(close("7.0.1", "")).unwrap()).contains("peer"));
     assert!(error(connection.request(close(&peer, &"x".repeat(200))).unwrap()).contains("128"));
     let done = connection.request(close(&peer, "come back tomorrow")).unwrap();
-    assert_eq!(done, Answer::Done { text: format!("closed {peer}") });
+    assert_eq!(done, Response::Done { text: format!("closed {peer}") });
     let deadline = now() + TIMEOUT;
     let has_text = |event: &Event| matches!(event, Event::Disconnected { closed, .. } if closed.text == "come back tomorrow");
     while !game.events.lock().unwrap().iter().flatten().any(has_text) {
@@ -179,7 +179,7 @@ fn a_banned_peer_is_disconnected_and_then_refused() {
     let mut connection = game.open();
     let peer = snapshot_with(&mut connection, |snapshot| snapshot.peers_examined == 1).peers.remove(0).peer;
     let ban = Command::Ban { peer: peer.clone(), seconds: 600 };
-    let Answer::Done { text } = connection.request(ban.clone()).unwrap() else {
+    let Response::Done { text } = connection.request(ban.clone()).unwrap() else {
         panic!("the peer is connected")
     };
     assert!(text.contains("127.0.0.1") && text.contains("600 s"), "{text}");
@@ -205,11 +205,11 @@ fn a_trace_is_the_flight_record_as_text() {
         snapshot.peers.first().is_some_and(|peer| peer.received_per_second.is_some_and(|rate| rate > 0))
     };
     let peer = snapshot_with(&mut connection, is_busy).peers.remove(0).peer;
-    let Answer::Record { text } = connection.request(Command::Trace { peer }).unwrap() else {
+    let Response::Record { text } = connection.request(Command::Trace { peer }).unwrap() else {
         panic!("a busy peer has a record")
     };
     assert!(text.starts_with("flight record of a server") && text.contains("received"), "{text}");
-    assert!(text.lines().count() > 3 && text.len() < ANSWER_BYTES_MAX);
+    assert!(text.lines().count() > 3 && text.len() < RESPONSE_BYTES_MAX);
     let gone = connection.request(Command::Trace { peer: "0.0.4294967295".to_owned() }).unwrap();
     assert!(error(gone).contains("there is no flight record"));
 }
@@ -261,7 +261,7 @@ fn clients_that_do_not_read_or_send_half_a_line_block_no_other() {
     assert!(line.contains(r#""answer":"snapshot""#), "{line}");
 }
 
-/// A source whose answer is the number of the request. The first answer waits for a signal of the test.
+/// A source whose response is the number of the request. The first response waits for a signal of the test.
 struct Numbering {
     request_count: Arc<AtomicUsize>,
     signal: std::sync::mpsc::Receiver<()>,
@@ -312,7 +312,7 @@ fn a_client_above_the_limit_is_rejected_until_one_leaves() {
     assert!(error(game.open().request(command()).unwrap()).contains("other clients are connected"));
     others.pop();
     let deadline = now() + TIMEOUT;
-    while let Answer::Error { text } = game.open().request(command()).unwrap() {
+    while let Response::Error { text } = game.open().request(command()).unwrap() {
         assert!(now() < deadline, "{text}");
     }
 }
@@ -323,7 +323,7 @@ fn the_socket_file_is_private_and_removed_with_the_server() {
     let path = game.control.path().to_owned();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let second = ControlSocket::listen(&path, EmptySource).unwrap_err();
-    assert_eq!(second.to_string(), "another server listens there");
+    assert_eq!(second.to_string(), "another server listens on the path");
     let mut connection = game.open();
     drop(game);
     assert!(!path.exists());
@@ -352,23 +352,23 @@ fn invalid_answers_are_errors() {
     let cases = [
         ("{\"version\":9,\"answer\":\"done\"}\n", "version 9 of the protocol"),
         ("{\"answer\":\"done\"}\n", "no version"),
-        ("{\"version\":1,\"answer\":\"else\"}\n", "the answer is invalid"),
-        ("nonsense\n", "the answer is invalid"),
+        ("{\"version\":1,\"answer\":\"else\"}\n", "the response is invalid"),
+        ("nonsense\n", "the response is invalid"),
         ("{\"version\":1", "cut off"),
         ("", "ended the connection"),
     ];
-    for (answer, expected) in cases {
+    for (response, expected) in cases {
         let path = path();
         let listener = UnixListener::bind(&path).unwrap();
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = String::new();
             BufReader::new(&stream).read_line(&mut request).unwrap();
-            stream.write_all(answer.as_bytes()).unwrap();
+            stream.write_all(response.as_bytes()).unwrap();
         });
         let mut connection = Connection::open(&path).unwrap();
         let error = connection.request(Command::Trace { peer: String::new() }).unwrap_err();
-        assert!(error.to_string().contains(expected), "{answer}: {error}");
+        assert!(error.to_string().contains(expected), "{response}: {error}");
         server.join().unwrap();
         std::fs::remove_file(&path).unwrap();
     }

@@ -210,7 +210,7 @@ impl SmallWindow {
         self.accepted = self.accepted.checked_shl(u32::try_from(ahead).unwrap_or(u32::MAX)).unwrap_or(0);
         self.highest = self.highest.max(number);
         let depth = self.highest.saturating_sub(number);
-        debug_assert!(depth < u64::from(u64::BITS), "`check` accepts {number}, which is below the window");
+        debug_assert!(depth < u64::from(u64::BITS), "`check` rejects {number}, which is below the window");
         self.accepted |= 1_u64.checked_shl(u32::try_from(depth).unwrap_or(u32::MAX)).unwrap_or(0);
         Ok(())
     }
@@ -292,7 +292,7 @@ impl<const LOG2: u32> Bitmap<LOG2> {
     /// The distance to the head is less than the length of the ring, so no division is necessary.
     fn index_of(&self, number: u64) -> u32 {
         let blocks_back = (self.highest >> LOG2).saturating_sub(number >> LOG2);
-        debug_assert!(blocks_back < u64::from(self.words.count()), "{number} is outside of the window");
+        debug_assert!(blocks_back < u64::from(self.words.count()), "the window contains {number}");
         let blocks_back = u32::try_from(blocks_back).unwrap_or(u32::MAX);
         match self.head.checked_sub(blocks_back) {
             Some(index) => index,

@@ -106,7 +106,7 @@ impl Sealer {
     pub fn keep_expanded(&mut self) {
         if self.expanded.is_none() {
             let expanded = self.keys.epoch_keys().expand();
-            debug_assert!(expanded.is_ok(), "keys exist for a suite that this build does not support");
+            debug_assert!(expanded.is_ok(), "keys exist only for suites that this build supports");
             self.expanded = expanded.ok().map(Box::new);
         }
     }

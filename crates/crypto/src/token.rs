@@ -32,7 +32,7 @@ pub const SEALED_TOKEN_BYTES: usize = NONCE_BYTES + BODY_BYTES + TAG_BYTES;
 /// The maximum length of the user data of a token in bytes.
 pub const USER_DATA_MAX_BYTES: usize = 256;
 /// The longest lifetime of a token.
-pub const TOKEN_LIFE_MAX: Duration = Duration::from_secs(600);
+pub const TOKEN_LIFETIME_MAX: Duration = Duration::from_secs(600);
 /// The tolerated difference between the clocks of a backend and a server.
 pub const TOKEN_CLOCK_SKEW: Duration = Duration::from_secs(5);
 /// The key id in a Hello without a token.
@@ -88,7 +88,7 @@ pub struct Token {
     pub audience: u64,
     /// The time of issue, as time since the Unix epoch in whole seconds.
     pub issued_at: Duration,
-    /// The time at which the token expires, as time since the Unix epoch. At most [`TOKEN_LIFE_MAX`] after its issue.
+    /// The time at which the token expires, as time since the Unix epoch. At most [`TOKEN_LIFETIME_MAX`] after its issue.
     pub expires_at: Duration,
     /// The time at which the session must end, or `None` if it has no end.
     pub session_ends_at: Option<Duration>,
@@ -186,7 +186,7 @@ impl TokenKey {
     ///
     /// # Errors
     /// [`TokenError::Malformed`] if the user data is longer than [`USER_DATA_MAX_BYTES`], or the lifetime is zero, negative, or
-    /// longer than [`TOKEN_LIFE_MAX`].
+    /// longer than [`TOKEN_LIFETIME_MAX`].
     pub fn seal(
         &self,
         token: &Token,
@@ -373,9 +373,9 @@ fn decode_body(body: &[u8; BODY_BYTES]) -> Option<Token> {
 
 /// Returns whether the lifetime and the length of the user data are in range.
 fn has_valid_bounds(token: &Token) -> bool {
-    let life_seconds = token.expires_at.as_secs().checked_sub(token.issued_at.as_secs());
+    let lifetime_seconds = token.expires_at.as_secs().checked_sub(token.issued_at.as_secs());
     let is_life_in_range =
-        life_seconds.is_some_and(|seconds| (1..=TOKEN_LIFE_MAX.as_secs()).contains(&seconds));
+        lifetime_seconds.is_some_and(|seconds| (1..=TOKEN_LIFETIME_MAX.as_secs()).contains(&seconds));
     is_life_in_range && token.user_data.len() <= USER_DATA_MAX_BYTES
 }
 

@@ -29,7 +29,7 @@ fn every_error_has_its_own_line_of_text() {
 #[test]
 fn the_text_of_a_malformed_token_names_the_limits() {
     let text = TokenError::Malformed.to_string();
-    let minutes = drumfire_crypto::token::TOKEN_LIFE_MAX.as_secs() / 60;
+    let minutes = drumfire_crypto::token::TOKEN_LIFETIME_MAX.as_secs() / 60;
     assert!(text.contains(&format!("1 s to {minutes} min")), "{text}");
     assert!(text.contains(&format!("{} bytes", drumfire_crypto::token::USER_DATA_MAX_BYTES)), "{text}");
 }

@@ -100,7 +100,7 @@ pub fn pair(seed: u64) -> World {
 /// Creates a world with this number of clients, which begin to connect over perfect links.
 ///
 /// # Panics
-/// With more than 65,536 clients, the limit of the default settings.
+/// Panics with more than 65,536 clients, the limit of the default settings.
 #[must_use]
 pub fn world(clients: usize, seed: u64) -> World {
     let config = server_config();
@@ -144,13 +144,13 @@ pub struct World<S = Server> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorldCounts {
-    /// Datagrams that were dropped because the receive queue of their socket was full.
+    /// The number of datagrams that were dropped because the receive queue of their socket was full.
     pub inbox_full: u64,
-    /// Datagrams that are in receive queues now.
+    /// The number of datagrams that are in receive queues now.
     pub waiting: u64,
-    /// Datagrams from the server to an address without a client, and datagrams to a server that is down.
+    /// The number of datagrams from the server to an address without a client, and datagrams to a server that is down.
     pub unreachable: u64,
-    /// Datagrams that [`World::inject`] accepted.
+    /// The number of datagrams that [`World::inject`] accepted.
     pub injected: u64,
 }
 
@@ -158,9 +158,9 @@ pub struct WorldCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Bytes of the datagrams from this address that the server read from its sockets.
+    /// The bytes of the datagrams from this address that the server read from its sockets.
     pub received_bytes: u64,
-    /// Bytes of the datagrams that the server sent to this address.
+    /// The bytes of the datagrams that the server sent to this address.
     pub sent_bytes: u64,
 }
 
@@ -271,7 +271,7 @@ impl<S: WorldServer> World<S> {
     /// [`Error::Setting`] with the first field that is out of range.
     ///
     /// # Panics
-    /// If there is no such client.
+    /// Panics if there is no such client.
     pub fn set_uplink(&mut self, client: usize, config: &LinkConfig) -> Result<(), Error> {
         Ok(self.network.lock().path(client).up.set_config(config.clone())?)
     }
@@ -283,7 +283,7 @@ impl<S: WorldServer> World<S> {
     /// [`Error::Setting`] with the first field that is out of range.
     ///
     /// # Panics
-    /// If there is no such client.
+    /// Panics if there is no such client.
     pub fn set_downlink(&mut self, client: usize, config: &LinkConfig) -> Result<(), Error> {
         Ok(self.network.lock().path(client).down.set_config(config.clone())?)
     }
@@ -291,7 +291,7 @@ impl<S: WorldServer> World<S> {
     /// Configures the clocks of this client from now on.
     ///
     /// # Panics
-    /// If there is no such client.
+    /// Panics if there is no such client.
     pub fn set_client_clock(&mut self, client: usize, config: &ClockConfig) {
         assert!(client < self.clients.len(), "there is no client {client}, there are {}", self.clients.len());
         let mut network = self.network.lock();
@@ -362,7 +362,7 @@ impl<S: WorldServer> World<S> {
     /// address are unreachable. Datagrams in flight still arrive.
     ///
     /// # Panics
-    /// If there is no such client.
+    /// Panics if there is no such client.
     pub fn rebind(&mut self, client: usize, address: SocketAddr) {
         self.network.lock().rebind(client, address);
     }
@@ -371,7 +371,7 @@ impl<S: WorldServer> World<S> {
     /// address, and arrive at the end of the link that they are on.
     ///
     /// # Panics
-    /// If there is no such client.
+    /// Panics if there is no such client.
     pub fn swap_addresses(&mut self, one: usize, other: usize) {
         self.network.lock().swap_addresses(one, other);
     }
@@ -379,7 +379,7 @@ impl<S: WorldServer> World<S> {
     /// Returns the present address of this client.
     ///
     /// # Panics
-    /// If there is no such client.
+    /// Panics if there is no such client.
     #[must_use]
     pub fn client_address(&self, client: usize) -> SocketAddr {
         self.network.lock().client_address(client)
@@ -388,7 +388,7 @@ impl<S: WorldServer> World<S> {
     /// Returns the counters of the link from this client and of the link to it, each with its number of datagrams in flight.
     ///
     /// # Panics
-    /// If there is no such client.
+    /// Panics if there is no such client.
     #[must_use]
     pub fn link_counts(&self, client: usize) -> [(LinkCounts, u64); 2] {
         let mut network = self.network.lock();
@@ -437,7 +437,7 @@ impl<S: WorldServer> World<S> {
     ///
     /// # Panics
     ///
-    /// If the world does not become idle at some moment, because an endpoint wakes up again and again while no time passes.
+    /// Panics if the world does not become idle at some moment, because an endpoint wakes up again and again while no time passes.
     pub fn advance(&mut self, duration: Duration) {
         let end = self.network.now().after(duration);
         self.server.flush_app();

@@ -131,7 +131,10 @@ fn assert_none<S: Echo>(options: SendOptions) {
         pair.echo(WARM_UP / count, count, options);
         // A pause of the machine may pile up more than ever before, and memory grows to that once more.
         let mut rounds = (0..ROUNDS).map(|_| measure(|| pair.echo(COUNTED / count, count, options)));
-        assert!(rounds.any(|counted| counted.count_total == 0), "{options:?}, {count} at once");
+        assert!(
+            rounds.any(|counted| counted.count_total == 0),
+            "{options:?}: echoes of {count} messages do not allocate"
+        );
     }
 }
 
@@ -194,5 +197,5 @@ fn a_broadcast_allocates_nothing_for_a_message() {
     round(WARM_UP / BROADCASTS);
     let mut counts = (0..ROUNDS).map(|_| measure(|| round(ROUNDS_COUNTED)).count_total);
     let least = counts.by_ref().find(|count| *count == 0);
-    assert_eq!(least, Some(0), "in no round was a broadcast free of allocations");
+    assert_eq!(least, Some(0), "a round of broadcasts does not allocate");
 }

@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A recorder that keeps every value by name and labels, with the number of updates.
 #[derive(Default)]
-struct Books {
+struct TestRecorder {
     numbers: Mutex<BTreeMap<String, Arc<Number>>>,
     /// The units of the described metrics, by name.
     described: Mutex<BTreeMap<String, Option<Unit>>>,
@@ -66,7 +66,7 @@ impl HistogramFn for Number {
     }
 }
 
-impl Books {
+impl TestRecorder {
     fn number(&self, key: &Key) -> Arc<Number> {
         let labels: Vec<String> =
             key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
@@ -86,7 +86,7 @@ impl Books {
     }
 }
 
-impl Recorder for Books {
+impl Recorder for TestRecorder {
     fn describe_counter(&self, key: KeyName, unit: Option<Unit>, _: SharedString) {
         self.described.lock().unwrap().insert(key.as_str().to_owned(), unit);
     }
@@ -125,13 +125,13 @@ fn talk(world: &mut World) {
 // One test for all of it, because the gauge of connections is a sum over the process.
 #[test]
 fn a_recorder_receives_the_stats_once_per_second() {
-    let books = Books::default();
+    let recorder = TestRecorder::default();
     let mut world = testing::world(3, 1);
     world.set_links(&LinkConfig::default().delay(Delay::Constant(Duration::from_millis(20)))).unwrap();
     // The recorder is installed late. Gauges are correct immediately; counters start with the next publication.
     world.advance(SECOND / 2);
     let before = world.server.control().stats();
-    with_local_recorder(&books, || {
+    with_local_recorder(&recorder, || {
         for _ in 0..10 {
             talk(&mut world);
         }
@@ -141,8 +141,8 @@ fn a_recorder_receives_the_stats_once_per_second() {
         }
         world.advance(2 * SECOND);
     });
-    assert_eq!(books.gauge("drumfire_connections{worker=0}"), 3.0);
-    assert_eq!(books.gauge("drumfire_connections{worker=client}"), 3.0);
+    assert_eq!(recorder.gauge("drumfire_connections{worker=0}"), 3.0);
+    assert_eq!(recorder.gauge("drumfire_connections{worker=client}"), 3.0);
     let stats = world.server.control().stats();
     let (worker, before) = (&stats.workers[0], &before.workers[0]);
     for (name, now, before) in [
@@ -151,42 +151,42 @@ fn a_recorder_receives_the_stats_once_per_second() {
         ("datagrams_sent_total", worker.sent.datagrams, before.sent.datagrams),
         ("messages_delivered_total", worker.protocol.messages_delivered, before.protocol.messages_delivered),
     ] {
-        let (value, calls) = books.counter(&format!("drumfire_{name}{{worker=0}}"));
+        let (value, calls) = recorder.counter(&format!("drumfire_{name}{{worker=0}}"));
         // The first publication also covers the time since the one before, up to a second before the recorder.
         assert!((now - before..=now).contains(&value), "{name}: {value} of {now}, {before} before");
         assert!((10..=13).contains(&calls), "{name} was updated {calls} times in 12 seconds");
     }
     let junk = DropReason::FixedBits.name();
-    let dropped = books.counter(&format!("drumfire_datagrams_dropped_total{{worker=0,reason={junk}}}"));
+    let dropped = recorder.counter(&format!("drumfire_datagrams_dropped_total{{worker=0,reason={junk}}}"));
     assert_eq!((dropped.0, stats.dropped(DropReason::FixedBits)), (7, 7));
     for reason in DropReason::ALL {
-        books.counter(&format!("drumfire_datagrams_dropped_total{{worker=0,reason={}}}", reason.name()));
+        recorder.counter(&format!("drumfire_datagrams_dropped_total{{worker=0,reason={}}}", reason.name()));
     }
     let sent: u64 = world.clients.iter().map(|client: &Client| client.stats().sent.datagrams).sum();
-    let (of_clients, _) = books.counter("drumfire_datagrams_sent_total{worker=client}");
+    let (of_clients, _) = recorder.counter("drumfire_datagrams_sent_total{worker=client}");
     assert!(of_clients <= sent && of_clients + 30 >= sent, "{of_clients} of {sent}");
 
     // Three samples a second, over links of 20 ms each way. The smoothed value starts without link delay, and acks are delayed.
-    let (seconds, calls) = books.counter("drumfire_round_trip_seconds{worker=0}");
+    let (seconds, calls) = recorder.counter("drumfire_round_trip_seconds{worker=0}");
     assert!((30..=39).contains(&calls), "{calls} round trips in 12 seconds");
     let seconds = f64::from_bits(seconds);
     assert!((0.035..0.06).contains(&seconds), "{seconds} s");
-    assert_eq!(books.gauge("drumfire_receive_queue_bytes{worker=0}"), 0.0, "a world has no receive queue");
-    let busy = books.gauge("drumfire_busy_ratio{worker=0}");
+    assert_eq!(recorder.gauge("drumfire_receive_queue_bytes{worker=0}"), 0.0, "a world has no receive queue");
+    let busy = recorder.gauge("drumfire_busy_ratio{worker=0}");
     assert!((0.0..=1.0).contains(&busy), "{busy}");
 
     // Every metric can be described.
-    with_local_recorder(&books, describe_metrics);
-    let described = books.described.lock().unwrap();
-    for name in books.numbers.lock().unwrap().keys() {
+    with_local_recorder(&recorder, describe_metrics);
+    let described = recorder.described.lock().unwrap();
+    for name in recorder.numbers.lock().unwrap().keys() {
         let (name, _) = name.split_once('{').unwrap();
         assert!(described.contains_key(name), "{name}");
     }
     assert_eq!(described["drumfire_sent_bytes_total"], Some(Unit::Bytes));
 
-    with_local_recorder(&books, || drop(world));
-    assert_eq!(books.gauge("drumfire_connections{worker=0}"), 0.0);
-    assert_eq!(books.gauge("drumfire_connections{worker=client}"), 0.0);
+    with_local_recorder(&recorder, || drop(world));
+    assert_eq!(recorder.gauge("drumfire_connections{worker=0}"), 0.0);
+    assert_eq!(recorder.gauge("drumfire_connections{worker=client}"), 0.0);
 }
 
 /// A recorder that panics when a counter or a gauge is registered.

@@ -20,8 +20,8 @@ fn write_and_read<T: std::str::FromStr>(pieces: &mut Pieces, text: String) -> T 
     let text = Zeroizing::new(text);
     let encoded = text.rsplit('_').next().expect("a label");
     pieces.add(encoded.as_bytes());
-    assert!(text[..text.len() - 1].parse::<T>().is_err(), "a text that was cut");
-    text.parse().ok().expect("what was written")
+    assert!(text[..text.len() - 1].parse::<T>().is_err(), "a text without its last character is invalid");
+    text.parse().ok().expect("the whole text is valid")
 }
 
 #[test]
@@ -53,6 +53,6 @@ fn keys_and_tokens_as_text_leave_nothing_in_freed_memory() {
     // A block at the top of the heap, so that the allocator does not return the memory below it to the system.
     let lid = Box::new([1_u8; 64]);
     drop((servers, tokens));
-    assert_eq!(pieces.found(), Some(0), "of {} pieces", pieces.len());
+    assert_eq!(pieces.found(), Some(0), "none of {} secrets is left in memory", pieces.len());
     drop(lid);
 }

@@ -68,8 +68,8 @@ enum DrumfireStatus
   DRUMFIRE_STATUS_TOO_LARGE = 14,
   // The buffer is too small. The required size was written, and the call had no other effect.
   DRUMFIRE_STATUS_BUFFER_TOO_SMALL = 15,
-  // The server has issued no resume token, or not yet.
-  DRUMFIRE_STATUS_NOT_THERE = 16,
+  // The server has not issued a resume token yet, or issues none.
+  DRUMFIRE_STATUS_NO_RESUME_TOKEN = 16,
   // A bug in the library caused a panic, which was caught. The client of the call is closed, and its handle is
   // invalid.
   DRUMFIRE_STATUS_PANICKED = 17,
@@ -139,7 +139,7 @@ enum DrumfireReason
   // The event has no reason.
   DRUMFIRE_REASON_NONE = 0,
   // This application closed the connection.
-  DRUMFIRE_REASON_CLOSED_HERE = 1,
+  DRUMFIRE_REASON_CLOSED_BY_CLIENT = 1,
   // The server's application closed the connection, with a code of its own.
   DRUMFIRE_REASON_CLOSED_BY_SERVER = 2,
   // The server is going away.
@@ -155,7 +155,7 @@ enum DrumfireReason
   // The server did not acknowledge a packet within the unacknowledged timeout.
   DRUMFIRE_REASON_UNACKNOWLEDGED = 8,
   // One side violated the protocol, because of a bug or an attack.
-  DRUMFIRE_REASON_PROTOCOL_BROKEN = 9,
+  DRUMFIRE_REASON_PROTOCOL_VIOLATION = 9,
   // The keys reached their limit of packets or of forged packets: connect again.
   DRUMFIRE_REASON_KEY_LIMIT = 10,
   // The server does not know the connection any more, usually because it was restarted: connect again.
@@ -213,11 +213,12 @@ enum DrumfireOutcome
  {
   // The event is not about a message.
   DRUMFIRE_OUTCOME_NONE = 0,
-  // The server's connection received it.
+  // The server's connection received the message.
   DRUMFIRE_OUTCOME_ACKNOWLEDGED = 1,
-  // The packet that carried it was declared lost, or the connection ended before an acknowledgment arrived.
+  // The packet that carried the message was declared lost, or the connection ended before an acknowledgment arrived.
   DRUMFIRE_OUTCOME_LOST = 2,
-  // It was given up: its lifetime was over, a newer message replaced it, or there was no room. It may have arrived.
+  // The message was given up: its lifetime was over, a newer message replaced it, or there was no room. It may have
+  // arrived.
   DRUMFIRE_OUTCOME_EXPIRED = 3,
 };
 #ifndef __cplusplus
@@ -257,17 +258,17 @@ enum DrumfireMode
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // Delivered at most once, in any order: effects, voice.
+  // The message is delivered at most once, in any order. Use it for effects and voice.
   DRUMFIRE_MODE_UNRELIABLE = 1,
-  // Delivered at most once, never after a newer message: snapshots.
+  // The message is delivered at most once, and never after a newer one. Use it for snapshots.
   DRUMFIRE_MODE_UNRELIABLE_SEQUENCED = 2,
-  // Delivered exactly once, in any order: hits, pick-ups.
+  // The message is delivered exactly once, in any order. Use it for hits and pick-ups.
   DRUMFIRE_MODE_RELIABLE_UNORDERED = 3,
-  // Delivered exactly once, in the order of the channel: chat, inputs.
+  // The message is delivered exactly once, in the order of the channel. Use it for chat and inputs.
   DRUMFIRE_MODE_RELIABLE_ORDERED = 4,
-  // The newest message of the channel is always delivered, older ones may be skipped: a single state.
+  // The newest message of the channel is always delivered. Older ones may be skipped. Use it for a single state.
   DRUMFIRE_MODE_RELIABLE_SEQUENCED = 5,
-  // The newest message of each key is always delivered, at most 1,024 bytes: the state of many things.
+  // The newest message of each key is always delivered. It has at most 1,024 bytes. Use it for the state of many objects.
   DRUMFIRE_MODE_RELIABLE_LATEST = 6,
 };
 #ifndef __cplusplus
@@ -284,13 +285,13 @@ enum DrumfirePriority
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // Sent when no urgent message waits. The default.
+  // The message is sent when no urgent message waits. This is the default.
   DRUMFIRE_PRIORITY_NORMAL = 0,
-  // Sent before all other messages.
+  // The message is sent before all other messages.
   DRUMFIRE_PRIORITY_URGENT = 1,
-  // Sent when no normal message waits.
+  // The message is sent when no urgent or normal message waits.
   DRUMFIRE_PRIORITY_LOW = 2,
-  // Sent when no other message waits: assets, replays, logs.
+  // The message is sent when no other message waits. Use it for assets, replays, and logs.
   DRUMFIRE_PRIORITY_BULK = 3,
 };
 #ifndef __cplusplus
@@ -324,7 +325,8 @@ typedef uint32_t DrumfireWhenFull;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// Where to connect, and how. Start with a structure that is all zero: zero selects the default of a field.
+// The server of a client, and the settings of its connection. Start with a structure that is all zero: zero selects
+// the default of a field.
 //
 // There are three ways to name the server: `token` alone, issued by the game's backend; `server` and `server_key`; or
 // `server` and `dev` for development.
@@ -338,8 +340,8 @@ typedef struct {
   const char *token;
   // Nonzero: the server uses the development key, which is public. Use it for development only.
   uint32_t dev;
-  // How long the client tries to reconnect after its connection ended, in milliseconds, from 1,000 to 86,400,000.
-  // Zero: it does not reconnect.
+  // The time for which the client tries to reconnect after its connection ended, in milliseconds, from 1,000 to
+  // 86,400,000. Zero: it does not reconnect.
   uint32_t reconnect_within_ms;
   // The connection ends after this time without a packet from the server, in milliseconds, at least 1,000. Zero:
   // 30,000.
@@ -396,7 +398,7 @@ typedef struct {
   size_t bytes_count;
 } DrumfireEvent;
 
-// How to send a message. `mode` is required; zero selects the default of the other fields.
+// The options of a message. `mode` is required; zero selects the default of the other fields.
 typedef struct {
   // A value of `DrumfireMode`.
   uint32_t mode;
@@ -422,19 +424,19 @@ typedef struct {
 
 // Counters since the client was created, and the last measurement of its path.
 typedef struct {
-  // Datagrams received from the socket.
+  // The number of datagrams received from the socket.
   uint64_t datagrams_received;
-  // Received datagrams that the protocol dropped: forged, duplicated, late, or for another client.
+  // The number of received datagrams that the protocol dropped: forged, duplicated, late, or for another client.
   uint64_t datagrams_dropped;
-  // Datagrams sent.
+  // The number of datagrams sent.
   uint64_t datagrams_sent;
-  // Messages put into packets, including retransmissions.
+  // The number of messages put into packets, including retransmissions.
   uint64_t messages_sent;
-  // Messages put into packets again after a loss.
+  // The number of messages put into packets again after a loss.
   uint64_t messages_resent;
-  // Messages delivered to this application.
+  // The number of messages delivered to this application.
   uint64_t messages_delivered;
-  // Packets declared lost.
+  // The number of packets declared lost.
   uint64_t packets_lost;
   // 1 if the following fields are measured. 0 if there is no measurement yet; then they are zero.
   uint64_t has_path;
@@ -446,18 +448,18 @@ typedef struct {
   uint64_t jitter_us;
   // The shortest recent round-trip time, in microseconds. Zero if unknown.
   uint64_t round_trip_min_us;
-  // How far the server's clock is ahead of the client's clock, in nanoseconds. At `taken_at_ns`, the server's clock
-  // showed `taken_at_ns + clock_offset_ns`.
+  // The time by which the server's clock is ahead of the client's clock, in nanoseconds. At `taken_at_ns`, the
+  // server's clock showed `taken_at_ns + clock_offset_ns`.
   int64_t clock_offset_ns;
   // The maximum error of `clock_offset_ns`, in nanoseconds. Zero if the offset is unknown.
   uint64_t clock_error_ns;
   // The number of recently sent ack-eliciting packets.
   uint64_t recent_packets_sent;
-  // Recently sent packets that were declared lost.
+  // The number of recently sent packets that were declared lost.
   uint64_t recent_packets_lost;
   // The number of recently received packets.
   uint64_t recent_packets_received;
-  // Recent packets of the server that were not received, or not yet.
+  // The number of recent packets of the server that were not received, or not yet.
   uint64_t recent_packets_missing;
   // The recent delivery rate of the path, in bytes per second. Zero if unknown.
   uint64_t bandwidth_bytes_per_second;
@@ -465,8 +467,8 @@ typedef struct {
   uint64_t send_memory_bytes;
   // The size of the largest datagram that the path carries, in bytes.
   uint64_t datagram_max_bytes;
-  // Datagrams that the kernel dropped since the client was created because the receive buffer was full. Poll more
-  // often, or raise `receive_buffer_bytes`. Zero on platforms without such a counter.
+  // The number of datagrams that the kernel dropped since the client was created because the receive buffer was
+  // full. Poll more often, or raise `receive_buffer_bytes`. Zero on platforms without such a counter.
   uint64_t kernel_dropped;
 } DrumfireStats;
 
@@ -549,8 +551,9 @@ DrumfireStatus drumfire_client_time(DrumfireClient client, uint64_t *nanoseconds
 
 // Writes the newest resume token of this player and a NUL byte into a buffer of `capacity` bytes. Use it as
 // `DrumfireConfig.token` to come back to this server, also after the connection is lost. `needed` may be null.
-// Otherwise it receives the size of the text in bytes, including the NUL byte. Returns `DRUMFIRE_STATUS_NOT_THERE` if
-// the server gave no token. Keep the token secret: it admits its holder as this player, once, for ten minutes.
+// Otherwise it receives the size of the text in bytes, including the NUL byte. Returns
+// `DRUMFIRE_STATUS_NO_RESUME_TOKEN` if the server issued no token. Keep the token secret: it admits its holder as this
+// player, once, for ten minutes.
 //
 // # Safety
 //

@@ -17,7 +17,8 @@ pub const DRUMFIRE_CLIENTS_MAX: u32 = 1024;
 /// The maximum length of a text argument in bytes, without its NUL byte. Tokens are shorter than 1,000 bytes.
 pub const DRUMFIRE_TEXT_MAX_BYTES: usize = 4096;
 
-/// Where to connect, and how. Start with a structure that is all zero: zero selects the default of a field.
+/// The server of a client, and the settings of its connection. Start with a structure that is all zero: zero selects
+/// the default of a field.
 ///
 /// There are three ways to name the server: `token` alone, issued by the game's backend; `server` and `server_key`; or
 /// `server` and `dev` for development.
@@ -33,8 +34,8 @@ pub struct DrumfireConfig {
     pub token: *const c_char,
     /// Nonzero: the server uses the development key, which is public. Use it for development only.
     pub dev: u32,
-    /// How long the client tries to reconnect after its connection ended, in milliseconds, from 1,000 to 86,400,000.
-    /// Zero: it does not reconnect.
+    /// The time for which the client tries to reconnect after its connection ended, in milliseconds, from 1,000 to
+    /// 86,400,000. Zero: it does not reconnect.
     pub reconnect_within_ms: u32,
     /// The connection ends after this time without a packet from the server, in milliseconds, at least 1,000. Zero:
     /// 30,000.

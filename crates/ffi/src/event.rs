@@ -47,11 +47,12 @@ pub enum DrumfireEventKind {
 pub enum DrumfireOutcome {
     /// The event is not about a message.
     None = 0,
-    /// The server's connection received it.
+    /// The server's connection received the message.
     Acknowledged = 1,
-    /// The packet that carried it was declared lost, or the connection ended before an acknowledgment arrived.
+    /// The packet that carried the message was declared lost, or the connection ended before an acknowledgment arrived.
     Lost = 2,
-    /// It was given up: its lifetime was over, a newer message replaced it, or there was no room. It may have arrived.
+    /// The message was given up: its lifetime was over, a newer message replaced it, or there was no room. It may have
+    /// arrived.
     Expired = 3,
 }
 

@@ -228,8 +228,9 @@ pub extern "C" fn drumfire_client_time(
 
 /// Writes the newest resume token of this player and a NUL byte into a buffer of `capacity` bytes. Use it as
 /// `DrumfireConfig.token` to come back to this server, also after the connection is lost. `needed` may be null.
-/// Otherwise it receives the size of the text in bytes, including the NUL byte. Returns `DRUMFIRE_STATUS_NOT_THERE` if
-/// the server gave no token. Keep the token secret: it admits its holder as this player, once, for ten minutes.
+/// Otherwise it receives the size of the text in bytes, including the NUL byte. Returns
+/// `DRUMFIRE_STATUS_NO_RESUME_TOKEN` if the server issued no token. Keep the token secret: it admits its holder as this
+/// player, once, for ten minutes.
 ///
 /// # Safety
 ///
@@ -245,7 +246,7 @@ pub unsafe extern "C" fn drumfire_client_resume_token(
     with_client(client, |client| {
         let token = client.inner.resume_token(client.peer);
         let token =
-            token.ok_or_else(|| Failure::new(DrumfireStatus::NotThere, "the server gave no token"))?;
+            token.ok_or_else(|| Failure::new(DrumfireStatus::NoResumeToken, "the server gave no token"))?;
         let text = token.to_text();
         if let Some(needed) = needed {
             needed.write(text.len() + 1);

@@ -11,7 +11,7 @@ use crate::error::Failure;
 use crate::status::DrumfireStatus;
 use crate::table::{self, DrumfireClient};
 
-/// How often a panic payload may panic while it is dropped.
+/// The number of times that a panic payload may panic while it is dropped.
 const DROPS_MAX: u32 = 4;
 
 thread_local! {

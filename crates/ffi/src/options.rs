@@ -14,17 +14,17 @@ use crate::error::Failure;
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrumfireMode {
-    /// Delivered at most once, in any order: effects, voice.
+    /// The message is delivered at most once, in any order. Use it for effects and voice.
     Unreliable = 1,
-    /// Delivered at most once, never after a newer message: snapshots.
+    /// The message is delivered at most once, and never after a newer one. Use it for snapshots.
     UnreliableSequenced = 2,
-    /// Delivered exactly once, in any order: hits, pick-ups.
+    /// The message is delivered exactly once, in any order. Use it for hits and pick-ups.
     ReliableUnordered = 3,
-    /// Delivered exactly once, in the order of the channel: chat, inputs.
+    /// The message is delivered exactly once, in the order of the channel. Use it for chat and inputs.
     ReliableOrdered = 4,
-    /// The newest message of the channel is always delivered, older ones may be skipped: a single state.
+    /// The newest message of the channel is always delivered. Older ones may be skipped. Use it for a single state.
     ReliableSequenced = 5,
-    /// The newest message of each key is always delivered, at most 1,024 bytes: the state of many things.
+    /// The newest message of each key is always delivered. It has at most 1,024 bytes. Use it for the state of many objects.
     ReliableLatest = 6,
 }
 
@@ -32,13 +32,13 @@ pub enum DrumfireMode {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrumfirePriority {
-    /// Sent when no urgent message waits. The default.
+    /// The message is sent when no urgent message waits. This is the default.
     Normal = 0,
-    /// Sent before all other messages.
+    /// The message is sent before all other messages.
     Urgent = 1,
-    /// Sent when no normal message waits.
+    /// The message is sent when no urgent or normal message waits.
     Low = 2,
-    /// Sent when no other message waits: assets, replays, logs.
+    /// The message is sent when no other message waits. Use it for assets, replays, and logs.
     Bulk = 3,
 }
 
@@ -63,7 +63,7 @@ pub const DRUMFIRE_SEND_RECEIPT: u32 = 1;
 /// next flush or poll.
 pub const DRUMFIRE_SEND_FLUSH: u32 = 2;
 
-/// How to send a message. `mode` is required; zero selects the default of the other fields.
+/// The options of a message. `mode` is required; zero selects the default of the other fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DrumfireSendOptions {

@@ -13,7 +13,7 @@ pub enum DrumfireReason {
     /// The event has no reason.
     None = 0,
     /// This application closed the connection.
-    ClosedHere = 1,
+    ClosedByClient = 1,
     /// The server's application closed the connection, with a code of its own.
     ClosedByServer = 2,
     /// The server is going away.
@@ -29,7 +29,7 @@ pub enum DrumfireReason {
     /// The server did not acknowledge a packet within the unacknowledged timeout.
     Unacknowledged = 8,
     /// One side violated the protocol, because of a bug or an attack.
-    ProtocolBroken = 9,
+    ProtocolViolation = 9,
     /// The keys reached their limit of packets or of forged packets: connect again.
     KeyLimit = 10,
     /// The server does not know the connection any more, usually because it was restarted: connect again.
@@ -75,7 +75,7 @@ pub enum DrumfireReason {
 impl DrumfireReason {
     const ALL: [Self; 30] = [
         Self::None,
-        Self::ClosedHere,
+        Self::ClosedByClient,
         Self::ClosedByServer,
         Self::ServerShutdown,
         Self::Replaced,
@@ -83,7 +83,7 @@ impl DrumfireReason {
         Self::Overflow,
         Self::IdleTimeout,
         Self::Unacknowledged,
-        Self::ProtocolBroken,
+        Self::ProtocolViolation,
         Self::KeyLimit,
         Self::Reset,
         Self::ServerFault,
@@ -115,7 +115,7 @@ impl DrumfireReason {
     const fn text(self) -> &'static CStr {
         match self {
             Self::None => c"no reason",
-            Self::ClosedHere => c"this application closed the connection",
+            Self::ClosedByClient => c"this application closed the connection",
             Self::ClosedByServer => c"the server's application closed the connection",
             Self::ServerShutdown => c"the server is going away",
             Self::Replaced => c"the same player connected again",
@@ -123,7 +123,7 @@ impl DrumfireReason {
             Self::Overflow => c"a channel that disconnects when it is full was full",
             Self::IdleTimeout => c"the server sent nothing for too long",
             Self::Unacknowledged => c"the server acknowledged nothing for too long",
-            Self::ProtocolBroken => c"one side violated the protocol",
+            Self::ProtocolViolation => c"one side violated the protocol",
             Self::KeyLimit => c"the keys reached their limit: connect again",
             Self::Reset => c"the server was restarted and does not know the connection: connect again",
             Self::ServerFault => c"the server had an internal error",
@@ -156,7 +156,7 @@ impl DrumfireReason {
 pub(crate) fn from_close(reason: CloseReason) -> (DrumfireReason, u32) {
     match reason {
         CloseReason::Local { code: CloseCode::Application, application_code } => {
-            (DrumfireReason::ClosedHere, application_code)
+            (DrumfireReason::ClosedByClient, application_code)
         }
         CloseReason::Remote { code: CloseCode::Application, application_code } => {
             (DrumfireReason::ClosedByServer, application_code)
@@ -166,7 +166,7 @@ pub(crate) fn from_close(reason: CloseReason) -> (DrumfireReason, u32) {
         }
         CloseReason::IdleTimeout => (DrumfireReason::IdleTimeout, 0),
         CloseReason::Unacknowledged => (DrumfireReason::Unacknowledged, 0),
-        CloseReason::Protocol(_) => (DrumfireReason::ProtocolBroken, 0),
+        CloseReason::Protocol(_) => (DrumfireReason::ProtocolViolation, 0),
         CloseReason::KeyLimit => (DrumfireReason::KeyLimit, 0),
         CloseReason::Reset => (DrumfireReason::Reset, 0),
         CloseReason::KeysInvalidated => (DrumfireReason::KeysInvalidated, 0),
@@ -176,11 +176,11 @@ pub(crate) fn from_close(reason: CloseReason) -> (DrumfireReason, u32) {
 
 const fn from_code(code: CloseCode) -> DrumfireReason {
     match code {
-        CloseCode::Application => DrumfireReason::ClosedHere,
+        CloseCode::Application => DrumfireReason::ClosedByClient,
         CloseCode::Shutdown => DrumfireReason::ServerShutdown,
         CloseCode::Replaced => DrumfireReason::Replaced,
         CloseCode::SessionEnded => DrumfireReason::SessionEnded,
-        CloseCode::Protocol => DrumfireReason::ProtocolBroken,
+        CloseCode::Protocol => DrumfireReason::ProtocolViolation,
         CloseCode::KeyLimit => DrumfireReason::KeyLimit,
         CloseCode::Overflow => DrumfireReason::Overflow,
         CloseCode::Internal => DrumfireReason::ServerFault,
@@ -194,7 +194,7 @@ pub(crate) fn from_connect(error: &ConnectError) -> DrumfireReason {
         ConnectError::VersionMismatch { .. } => DrumfireReason::VersionMismatch,
         ConnectError::TokenExpired => DrumfireReason::TokenExpired,
         ConnectError::Refused(refusal) => from_refusal(refusal.reason),
-        ConnectError::Closed => DrumfireReason::ClosedHere,
+        ConnectError::Closed => DrumfireReason::ClosedByClient,
         ConnectError::KeysInvalidated => DrumfireReason::KeysInvalidated,
         ConnectError::Unreachable => DrumfireReason::Unreachable,
         ConnectError::BadServerKey => DrumfireReason::BadServerKey,
@@ -251,7 +251,7 @@ mod tests {
             true => from_close(CloseReason::Local { code, application_code: 7 }),
             false => from_close(CloseReason::Remote { code, application_code: 7 }),
         };
-        assert_eq!(close(true, CloseCode::Application), (DrumfireReason::ClosedHere, 7));
+        assert_eq!(close(true, CloseCode::Application), (DrumfireReason::ClosedByClient, 7));
         assert_eq!(close(false, CloseCode::Application), (DrumfireReason::ClosedByServer, 7));
         assert_eq!(close(false, CloseCode::Shutdown), (DrumfireReason::ServerShutdown, 7));
     }

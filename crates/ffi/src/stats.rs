@@ -23,19 +23,19 @@ pub enum DrumfireState {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DrumfireStats {
-    /// Datagrams received from the socket.
+    /// The number of datagrams received from the socket.
     pub datagrams_received: u64,
-    /// Received datagrams that the protocol dropped: forged, duplicated, late, or for another client.
+    /// The number of received datagrams that the protocol dropped: forged, duplicated, late, or for another client.
     pub datagrams_dropped: u64,
-    /// Datagrams sent.
+    /// The number of datagrams sent.
     pub datagrams_sent: u64,
-    /// Messages put into packets, including retransmissions.
+    /// The number of messages put into packets, including retransmissions.
     pub messages_sent: u64,
-    /// Messages put into packets again after a loss.
+    /// The number of messages put into packets again after a loss.
     pub messages_resent: u64,
-    /// Messages delivered to this application.
+    /// The number of messages delivered to this application.
     pub messages_delivered: u64,
-    /// Packets declared lost.
+    /// The number of packets declared lost.
     pub packets_lost: u64,
     /// 1 if the following fields are measured. 0 if there is no measurement yet; then they are zero.
     pub has_path: u64,
@@ -47,18 +47,18 @@ pub struct DrumfireStats {
     pub jitter_us: u64,
     /// The shortest recent round-trip time, in microseconds. Zero if unknown.
     pub round_trip_min_us: u64,
-    /// How far the server's clock is ahead of the client's clock, in nanoseconds. At `taken_at_ns`, the server's clock
-    /// showed `taken_at_ns + clock_offset_ns`.
+    /// The time by which the server's clock is ahead of the client's clock, in nanoseconds. At `taken_at_ns`, the
+    /// server's clock showed `taken_at_ns + clock_offset_ns`.
     pub clock_offset_ns: i64,
     /// The maximum error of `clock_offset_ns`, in nanoseconds. Zero if the offset is unknown.
     pub clock_error_ns: u64,
     /// The number of recently sent ack-eliciting packets.
     pub recent_packets_sent: u64,
-    /// Recently sent packets that were declared lost.
+    /// The number of recently sent packets that were declared lost.
     pub recent_packets_lost: u64,
     /// The number of recently received packets.
     pub recent_packets_received: u64,
-    /// Recent packets of the server that were not received, or not yet.
+    /// The number of recent packets of the server that were not received, or not yet.
     pub recent_packets_missing: u64,
     /// The recent delivery rate of the path, in bytes per second. Zero if unknown.
     pub bandwidth_bytes_per_second: u64,
@@ -66,8 +66,8 @@ pub struct DrumfireStats {
     pub send_memory_bytes: u64,
     /// The size of the largest datagram that the path carries, in bytes.
     pub datagram_max_bytes: u64,
-    /// Datagrams that the kernel dropped since the client was created because the receive buffer was full. Poll more
-    /// often, or raise `receive_buffer_bytes`. Zero on platforms without such a counter.
+    /// The number of datagrams that the kernel dropped since the client was created because the receive buffer was
+    /// full. Poll more often, or raise `receive_buffer_bytes`. Zero on platforms without such a counter.
     pub kernel_dropped: u64,
 }
 

@@ -41,8 +41,8 @@ pub enum DrumfireStatus {
     TooLarge = 14,
     /// The buffer is too small. The required size was written, and the call had no other effect.
     BufferTooSmall = 15,
-    /// The server has issued no resume token, or not yet.
-    NotThere = 16,
+    /// The server has not issued a resume token yet, or issues none.
+    NoResumeToken = 16,
     /// A bug in the library caused a panic, which was caught. The client of the call is closed, and its handle is
     /// invalid.
     Panicked = 17,
@@ -68,7 +68,7 @@ impl DrumfireStatus {
         Self::Full,
         Self::TooLarge,
         Self::BufferTooSmall,
-        Self::NotThere,
+        Self::NoResumeToken,
         Self::Panicked,
         Self::NotConnected,
     ];
@@ -99,7 +99,7 @@ impl DrumfireStatus {
             Self::Full => c"the connection's send memory is full: send less, or later",
             Self::TooLarge => c"the message exceeds the limit of its mode or of the settings",
             Self::BufferTooSmall => c"the buffer is too small",
-            Self::NotThere => c"the server has not given a resume token, or not yet",
+            Self::NoResumeToken => c"the server has not issued a resume token yet, or issues none",
             Self::Panicked => c"a bug in the library caused a panic, and the client was closed",
             Self::NotConnected => {
                 c"the client reconnects and has no connection now: send after its next Connected event"

@@ -220,7 +220,7 @@ fn a_message_is_echoed_and_the_end_is_reported_once() {
     });
     assert_eq!(text, "bye");
     let (event, bytes) = poll_until(client, &mut server, DrumfireEventKind::Disconnected, echo);
-    assert_eq!((event.reason, event.code), (DrumfireReason::ClosedHere, 42));
+    assert_eq!((event.reason, event.code), (DrumfireReason::ClosedByClient, 42));
     assert_eq!((bytes.as_slice(), state(client)), (&b"bye"[..], DrumfireState::Closed));
     assert_eq!(receive(client).0.kind, DrumfireEventKind::None);
     assert_eq!(send(client, b"late", receipted).0, DrumfireStatus::Closed);
@@ -455,7 +455,7 @@ fn a_player_connects_by_token_and_again_by_resume_token() {
     assert_eq!(connect_by(&token, 9), Err(DrumfireStatus::BadToken));
     assert!(last_error().contains("protocol_id"), "{}", last_error());
     let client = connect_by(&token, 0).unwrap();
-    assert_eq!(resume_token(client, 0).0, DrumfireStatus::NotThere);
+    assert_eq!(resume_token(client, 0).0, DrumfireStatus::NoResumeToken);
     poll_until(client, &mut server, DrumfireEventKind::Connected, |_, _| {});
     let mut needed = 0;
     for _ in 0..TURNS {
@@ -463,7 +463,7 @@ fn a_player_connects_by_token_and_again_by_resume_token() {
         server.events().for_each(drop);
         assert_eq!(drumfire_client_poll(client, 1), OK);
         let (status, bytes, _) = resume_token(client, 1);
-        if status != DrumfireStatus::NotThere {
+        if status != DrumfireStatus::NoResumeToken {
             assert_eq!(status, DrumfireStatus::BufferTooSmall);
             needed = bytes;
             break;

@@ -98,7 +98,7 @@ pub(crate) fn welcome(data: &[u8]) {
     let (mut world, hello) = connecting_world();
     let hello = Hello::decode(&hello).expect("a Hello");
     let datagram = if is_genuine {
-        world.flying.clear();
+        world.in_flight.clear();
         let (usual, ephemeral) = (server_parameters([0; 8]), Secret::new([8; 32]));
         let answer = accept_hello(&server_keys(), &hello, &usual, &ephemeral, |parameters| {
             *parameters = input.bytes(1_000).into();

@@ -126,14 +126,14 @@ impl Script {
             self.world.inject(at, InFlightDatagram { from: address, to: 1 - from, bytes });
             return;
         }
-        let flying = self.world.flying.len().max(1);
-        let Some((&key, _)) = self.world.flying.iter().nth(usize::from(which) % flying) else { return };
-        let Some(mut flying) = self.world.flying.remove(&key) else { return };
+        let count = self.world.in_flight.len().max(1);
+        let Some((&key, _)) = self.world.in_flight.iter().nth(usize::from(which) % count) else { return };
+        let Some(mut datagram) = self.world.in_flight.remove(&key) else { return };
         if what % 16 == 11 {
-            let at = usize::from(which) % flying.bytes.len();
-            flying.bytes[at] ^= what | 1;
+            let at = usize::from(which) % datagram.bytes.len();
+            datagram.bytes[at] ^= what | 1;
             let late = self.world.now.after(Duration::from_millis(which.into()));
-            self.world.inject(late, flying);
+            self.world.inject(late, datagram);
         }
     }
 

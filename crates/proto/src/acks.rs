@@ -15,7 +15,7 @@ use crate::limits::{
 };
 use crate::time::Moment;
 
-/// How soon the sender of a packet needs its ack. A later variant is more urgent.
+/// The urgency with which the sender of a packet needs its ack. A later variant is more urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AckUrgency {
     /// The packet is not ack-eliciting (RFC 9000 section 13.2.1).
@@ -48,9 +48,9 @@ pub(crate) struct Acks {
     newest: Span,
     /// The older ranges. Boxed, because an idle connection has no gaps.
     gaps: Option<Box<Gaps>>,
-    /// When the packet with the largest number arrived. Without meaning before the first packet.
+    /// The time at which the packet with the largest number arrived. It has no meaning before the first packet.
     largest_at: Moment,
-    /// When an ack must be sent. `None` when all ack-eliciting packets were acknowledged.
+    /// The time at which an ack must be sent. `None` when all ack-eliciting packets were acknowledged.
     due: Option<Moment>,
     /// The number of ack-eliciting packets that arrived since the last ack was sent.
     pending_count: u16,
@@ -64,7 +64,7 @@ struct Gaps {
     /// The ranges below the newest, in ascending order. They never touch, and there are fewer than
     /// [`ACK_RANGES_KEPT`].
     older: Vec<Span>,
-    /// When the last ack for a gap was sent, or when the next one is planned. `None` before the first gap.
+    /// The time at which the last ack for a gap was sent, or at which the next one is planned. `None` before the first gap.
     ack_at: Option<Moment>,
 }
 
@@ -126,7 +126,7 @@ impl Acks {
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
     }
 
-    /// When an ack must be sent, alone if necessary.
+    /// Returns the time at which an ack must be sent, alone if necessary.
     pub(crate) const fn due(&self) -> Option<Moment> {
         self.due
     }
@@ -153,7 +153,7 @@ impl Acks {
         self.older().len().saturating_add(self.largest().is_some().into())
     }
 
-    /// How long ago the largest packet arrived.
+    /// Returns the time since the packet with the largest number arrived.
     pub(crate) fn delay(&self, now: Moment) -> AckDelay {
         AckDelay::from_duration(now.since(self.largest_at))
     }

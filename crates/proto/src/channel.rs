@@ -5,11 +5,11 @@
 pub(crate) mod block;
 pub(crate) mod credit;
 pub(crate) mod message;
-pub(crate) mod outbox;
 mod ranges;
 pub(crate) mod receipt;
 pub(crate) mod receive;
 pub(crate) mod send;
+pub(crate) mod send_state;
 
 use std::num::NonZeroU8;
 
@@ -17,7 +17,7 @@ use crate::limits::{
     ITEM_CHARGE_BYTES, RELIABLE_MESSAGE_MAX_BYTES, UNRELIABLE_MESSAGE_MAX_BYTES, VALUE_MAX_BYTES,
 };
 
-/// How a message is delivered (PROTOCOL 8, "Messages and delivery modes"). Messages of different modes in one channel
+/// The delivery mode of a message (PROTOCOL 8, "Messages and delivery modes"). Messages of different modes in one channel
 /// share nothing except the channel number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -72,18 +72,18 @@ impl Mode {
     }
 }
 
-/// Which messages are sent first when not all can be sent. A higher class precedes all lower ones. Within a class,
-/// channels share the bandwidth by bytes.
+/// The class of a message, which decides what is sent first when not everything can be sent. A higher class precedes
+/// all lower ones. Within a class, channels share the bandwidth by bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// The message is sent before all other messages.
     Urgent,
-    /// The message is sent when no urgent message waits. Suits most messages.
+    /// The message is sent when no urgent message waits. This suits most messages.
     #[default]
     Normal,
     /// The message is sent when no urgent or normal message waits.
     Low,
-    /// The message is sent when no other message waits. Suits assets, replays, and logs.
+    /// The message is sent when no other message waits. This suits assets, replays, and logs.
     Bulk,
 }
 
@@ -122,7 +122,7 @@ impl Priority {
     }
 }
 
-/// How often a short reliable message that is not acknowledged is repeated in later packets, where it fits. A lost
+/// The number of later packets that repeat a short reliable message while it is not acknowledged, where it fits. A lost
 /// input then arrives with the next packet, and not a round trip later.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Redundancy {
@@ -149,7 +149,7 @@ impl Redundancy {
     }
 }
 
-/// How a message is treated when the connection's send memory is full. A message that replaces an older one takes over its
+/// The treatment of a message when the connection's send memory is full. A message that replaces an older one takes over its
 /// memory, and needs room only for the bytes by which it is longer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum WhenFull {
@@ -161,18 +161,18 @@ pub enum WhenFull {
     DropOldest,
     /// The new message is dropped. Messages that already wait stay.
     DropNewest,
-    /// The connection is closed, for channels in which no message may be lost.
+    /// The connection is closed. This suits channels in which no message may be lost.
     Disconnect,
 }
 
-/// How [`Endpoint::send_with`](crate::Endpoint::send_with) treats a message when the send memory is full and the
+/// The treatment of a message by [`Endpoint::send_with`](crate::Endpoint::send_with) when the send memory is full and the
 /// channel of the message has [`WhenFull::Block`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum IfFull {
     /// The message is refused. [`Event::Writable`](crate::Event::Writable) follows.
     #[default]
     Notify,
-    /// The message is refused, and no event follows. For senders that do not try again.
+    /// The message is refused, and no event follows. This suits senders that do not try again.
     Refuse,
     /// The message is accepted, for a caller that has counted the memory of its messages itself.
     Accept,
@@ -195,16 +195,17 @@ pub const fn notify_below_bytes(room_bytes: usize, payload_bytes: usize, parts: 
     (if used_bytes < fitting_bytes { used_bytes } else { fitting_bytes }).saturating_add(1)
 }
 
-/// How the messages of a channel are sent.
+/// The options of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelOptions {
     /// The share of the bandwidth, relative to other channels of the same priority, from 1 to 255. The default is 1.
     pub weight: NonZeroU8,
-    /// How often reliable messages of up to [`REDUNDANT_MAX_BYTES`](crate::limits::REDUNDANT_MAX_BYTES) bytes are repeated
-    /// in later packets. The default is not at all.
+    /// The number of times that reliable messages of up to
+    /// [`REDUNDANT_MAX_BYTES`](crate::limits::REDUNDANT_MAX_BYTES) bytes are repeated
+    /// in later packets. The default is [`Redundancy::None`].
     pub redundancy: Redundancy,
-    /// How messages are treated when there is no memory for them. The default is [`WhenFull::Block`].
+    /// The treatment of messages for which there is no memory. The default is [`WhenFull::Block`].
     pub when_full: WhenFull,
 }
 

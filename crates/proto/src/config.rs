@@ -233,7 +233,7 @@ impl Config {
     /// Checks every field.
     ///
     /// # Errors
-    /// The first field that is out of range.
+    /// Returns the first field that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let timeouts =
             [("idle_timeout", self.idle_timeout), ("unacknowledged_timeout", self.unacknowledged_timeout)];
@@ -275,12 +275,12 @@ impl Config {
     }
 }
 
-/// When a client must prove its address with a cookie before a server does work for it (PROTOCOL 5.3, "The server's
-/// part").
+/// The rule for when a client must prove its address with a cookie before a server does work for it (PROTOCOL 5.3, "The
+/// server's part").
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Cookie {
-    /// Always. A Hello from an address that is not proved costs a server next to nothing.
+    /// A cookie is always required. A Hello from an address that is not proved costs a server next to nothing.
     #[default]
     Always,
     /// A cookie is required only above 64 handshakes per second or 128 half-open connections of one endpoint, and for 1
@@ -305,7 +305,7 @@ pub struct ServerConfig {
     pub server_id: Vec<u8>,
     /// The secret of cookies: one per process, the same for all shards, never stored.
     pub process_key: Secret<32>,
-    /// When a client must prove its address. The default is [`Cookie::Always`].
+    /// The rule for when a client must prove its address. The default is [`Cookie::Always`].
     pub cookie: Cookie,
     /// The shard of the server that this endpoint serves. The default is [`Shard::ONLY`].
     pub shard: Shard,
@@ -395,7 +395,7 @@ impl ServerConfig {
     /// Checks every field.
     ///
     /// # Errors
-    /// The first field that is out of range.
+    /// Returns the first field that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let count = self.shard.count.get();
         let is_known = self.shard.index < count && count <= drumfire_wire::limits::STEERING_SOCKETS_MAX;

@@ -68,11 +68,11 @@ const WINDOW_MAX_BYTES: u64 = 1 << 26;
 /// The summary of an ack that newly acknowledged something.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AckSummary {
-    /// When the ack arrived.
+    /// The time at which the ack arrived.
     pub(crate) now: Moment,
     /// The number of bytes that it newly acknowledged.
     pub(crate) bytes: u64,
-    /// When the newest packet was sent that it newly acknowledged.
+    /// The time at which the newest of the newly acknowledged packets was sent.
     pub(crate) sent_at: Moment,
     /// The time from then until now, minus the delay that the peer reported.
     pub(crate) round_trip: Duration,
@@ -80,7 +80,7 @@ pub(crate) struct AckSummary {
     pub(crate) smoothed: Duration,
     /// The application had no more data to send, so neither the window nor the pacer delayed anything.
     pub(crate) is_app_limited: bool,
-    /// As many packets as allowed were in flight, whatever their size.
+    /// Whether the limit on the number of packets in flight was reached, whatever their size.
     pub(crate) is_count_limited: bool,
 }
 
@@ -99,11 +99,11 @@ impl AckSummary {
 /// Packets that were declared lost in one step, reported after the ack that showed the loss.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LossSummary {
-    /// When the loss was detected.
+    /// The time at which the loss was detected.
     pub(crate) now: Moment,
     /// The number of bytes in all lost packets.
     pub(crate) bytes: u64,
-    /// When the newest of the lost packets was sent.
+    /// The time at which the newest of the lost packets was sent.
     pub(crate) sent_at: Moment,
     /// All packets over several probe timeouts were lost: persistent congestion (RFC 9002 section 7.6).
     pub(crate) is_persistent: bool,
@@ -153,7 +153,7 @@ pub(crate) struct Rate {
     /// Acks received while the application had no more data, not yet passed to the controller. It would only update
     /// its round trip from them. `None` when all acks were passed on.
     held: Option<AckSummary>,
-    /// When the controller was last updated from an ack.
+    /// The time at which the controller was last updated from an ack.
     updated_at: Moment,
 }
 
@@ -259,7 +259,8 @@ impl Rate {
         self.pacer.may_send_after(now, bytes)
     }
 
-    /// When the pacer allows the next packet, or `None` when it allows one now. The window is not considered.
+    /// Returns the time at which the pacer allows the next packet, or `None` when it allows one now. The window is not
+    /// considered.
     pub(crate) fn next_at(&self, now: Moment) -> Option<Moment> {
         self.pacer.next_at(now)
     }

@@ -18,8 +18,8 @@ use drumfire_crypto::Entropy;
 use drumfire_wire::{ChannelId, CloseCode, ConnectionId, MessageId};
 
 use crate::acks::Acks;
-use crate::channel::outbox::SendState;
 use crate::channel::receive::ReceiveQueue;
+use crate::channel::send_state::SendState;
 use crate::congestion::Congestion;
 use crate::control::{Control, ControlQueue, is_control};
 use crate::convert::saturated;
@@ -75,7 +75,7 @@ pub(crate) struct ConnectionLimits {
     pub(crate) datagram_max_bytes: u16,
     /// The number of packet numbers that the replay window of a busy connection covers.
     pub(crate) replay_window: u32,
-    /// When keys are replaced, and when they are used up.
+    /// The limits at which keys are replaced, and at which they are used up.
     pub(crate) epochs: EpochLimits,
 
     // Diagnostics and tables
@@ -110,7 +110,7 @@ pub(crate) struct Closing {
     pub(crate) application_code: u32,
     /// The application's text, empty without one.
     pub(crate) text: Box<[u8]>,
-    /// When the connection is forgotten.
+    /// The time at which the connection is forgotten.
     pub(crate) until: Moment,
     /// Whether the close waits to be sent, for the first time or again.
     pub(crate) is_due: bool,

@@ -26,7 +26,7 @@ pub(crate) enum Control {
 /// A resume token that is being sent to the client.
 #[derive(Debug)]
 pub(crate) struct SealedResume {
-    pub(crate) life_seconds: u16,
+    pub(crate) lifetime_seconds: u16,
     pub(crate) psk: Secret<32>,
     pub(crate) sealed: [u8; SEALED_TOKEN_BYTES],
 }
@@ -131,7 +131,7 @@ impl ControlQueue {
                 Control::RetireConnectionId(sequence) => writer.retire_connection_id(*sequence),
                 Control::Credit(total_bytes) => writer.credit(*total_bytes),
                 Control::ResumeToken(token) => writer.resume_token(&ResumeToken {
-                    life_seconds: token.life_seconds,
+                    lifetime_seconds: token.lifetime_seconds,
                     psk: token.psk.expose(),
                     sealed: &token.sealed,
                 }),
@@ -256,7 +256,7 @@ mod tests {
         let mut queue = ControlQueue::default();
         for _ in 0..1_000 {
             let (psk, sealed) = (Secret::new([1; 32]), [2; SEALED_TOKEN_BYTES]);
-            queue.push_resume(SealedResume { life_seconds: 600, psk, sealed });
+            queue.push_resume(SealedResume { lifetime_seconds: 600, psk, sealed });
             queue.assert_invariants();
         }
         assert_eq!(queue.0.as_ref().map(|pending| pending.items.len()), Some(1));

@@ -55,7 +55,7 @@ pub(crate) enum ForwardedWork {
         /// The whole datagram.
         bytes: Box<[u8]>,
     },
-    /// Close the connection that this Hello made, because its player has a newer one.
+    /// Closes the connection that this Hello made, because its player has a newer one.
     Replace(HelloHash),
 }
 

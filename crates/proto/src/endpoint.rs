@@ -134,7 +134,7 @@ impl<P: Placement> Endpoint<P> {
     /// different for every shard and every start.
     ///
     /// # Errors
-    /// The first field of a configuration that is out of range.
+    /// Returns the first field of a configuration that is out of range.
     pub fn server(
         config: Config,
         server: ServerConfig,
@@ -337,8 +337,8 @@ impl<P: Placement> Endpoint<P> {
         matches!(self.role, Role::Server(_))
     }
 
-    /// Bytes of messages that all connections hold, including charges, and the bytes of blocks. Messages that wait for the
-    /// application are counted to the byte, and the queues of each connection in whole kilobytes.
+    /// Returns the bytes of messages that all connections hold, including charges, and the bytes of blocks. Messages
+    /// that wait for the application are counted to the byte, and the queues of each connection in whole kilobytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.budget.bytes()
@@ -384,8 +384,8 @@ impl<P: Placement> Endpoint<P> {
         of_peer.unwrap_or(usize::MAX).min(self.config.message_max_bytes)
     }
 
-    /// Bytes of messages to a peer that wait or are not acknowledged, with a charge of 64 B for each message. 0 for a
-    /// stale id.
+    /// Returns the bytes of messages to a peer that wait or are not acknowledged, with a charge of 64 B for each
+    /// message. 0 for a stale id.
     #[must_use]
     pub fn undelivered_bytes(&self, peer: PeerId) -> usize {
         self.connections.get(peer).map_or(0, |connection| connection.sending.used_bytes())
@@ -455,7 +455,7 @@ impl Endpoint<SingleWorker> {
     /// Creates a client's endpoint. Everything random in it is derived from `seed`: 32 bytes from a secure source.
     ///
     /// # Errors
-    /// The first field of a configuration that is out of range.
+    /// Returns the first field of a configuration that is out of range.
     pub fn client(config: Config, client: ClientConfig, seed: Secret<32>) -> Result<Self, ConfigError> {
         let mut entropy = Entropy::from_seed(seed);
         // A client's ids need not survive a restart, so the key for them is random.

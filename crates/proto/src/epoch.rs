@@ -21,10 +21,10 @@ pub(crate) struct KeyEpoch {
     /// The first packet number that may be sealed in this epoch.
     base: u64,
     started_at: Moment,
-    /// When this end may begin the next epoch. Never before the peer has acknowledged a packet of this one (RFC 9001
-    /// section 6.5).
+    /// The time at which this end may begin the next epoch, which is never before the peer has acknowledged a packet of
+    /// this one (RFC 9001 section 6.5).
     next_allowed: Millis,
-    /// When the keys of the previous epoch are forgotten.
+    /// The time at which the keys of the previous epoch are forgotten.
     forget: Millis,
 }
 
@@ -82,7 +82,7 @@ impl KeyEpoch {
         }
     }
 
-    /// When the keys of the previous epoch must be forgotten.
+    /// Returns the time at which the keys of the previous epoch must be forgotten.
     pub(crate) fn forget_at(&self) -> Option<Moment> {
         self.at(self.forget)
     }

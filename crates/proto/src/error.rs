@@ -186,7 +186,7 @@ impl core::error::Error for ConnectError {}
 
 crate::debug_with_display!(ConnectError);
 
-/// How the peer violated the protocol (PROTOCOL 13.4, "Protocol errors").
+/// The violation of the protocol by the peer (PROTOCOL 13.4, "Protocol errors").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtocolError {
     /// A packet contained invalid frames.

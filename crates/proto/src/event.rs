@@ -427,7 +427,7 @@ impl Events {
         self.waiting.pop()
     }
 
-    /// As [`EventBatch::pop_run`].
+    /// See [`EventBatch::pop_run`].
     pub(crate) fn pop_run(&mut self) -> Option<MessageRun<'_>> {
         self.waiting.pop_run()
     }

@@ -17,7 +17,7 @@ use crate::time::Moment;
 /// The connection ids that one end knows of a connection.
 #[derive(Debug)]
 pub(crate) enum ConnectionIdState {
-    /// Not boxed: a server has many connections, and reads the ids for each packet.
+    /// The ids are not boxed, because a server has many connections, and reads the ids for each packet.
     Server(IssuedIds),
     Client(Box<ClientIds>),
 }
@@ -29,7 +29,7 @@ pub(crate) struct ClientIds {
     pub(crate) own: Option<ConnectionId>,
     /// The server's ids, known from the Welcome on.
     pub(crate) known: Option<KnownIds>,
-    /// When the id of the previous path is retired.
+    /// The time at which the id of the previous path is retired.
     pub(crate) retire_at: Option<Moment>,
     /// Whether the peer id stays reserved when the connection is removed.
     pub(crate) keeps_id: bool,

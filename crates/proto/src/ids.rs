@@ -32,11 +32,11 @@ impl Shard {
 /// The origin of the id in a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IdVerdict {
-    /// Issued by this shard.
+    /// This shard issued the id.
     Ours,
-    /// Issued by another shard of this server.
+    /// The shard with this index of this server issued the id.
     Elsewhere(u16),
-    /// Not issued by this server.
+    /// This server did not issue the id.
     Forged,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct TokenBucket {
     /// The time that one token costs, since the bucket counts in time. Zero for no limit.
     cost: Duration,
     burst: Duration,
-    /// When the bucket is full again, if no more tokens are taken.
+    /// The time at which the bucket is full again, if no more tokens are taken.
     full_at: Moment,
 }
 
@@ -49,7 +49,7 @@ impl TokenBucket {
 /// Attempts and key agreements are charged separately, because a Hello may arrive at one shard and be answered by
 /// another. With one bucket, a source of many players would be charged twice.
 #[derive(Debug)]
-pub(crate) struct Sources {
+pub(crate) struct SourceLimits {
     hash: KeyedBuildHasher,
     buckets: Box<[SourceBucket]>,
     half_open_max: u16,
@@ -64,7 +64,7 @@ struct SourceBucket {
     half_open: u16,
 }
 
-impl Sources {
+impl SourceLimits {
     pub(crate) fn new(hash: KeyedBuildHasher, per_second: u32, burst: u32, half_open_max: u16) -> Self {
         let rate = TokenBucket::new(per_second, burst);
         let bucket = SourceBucket { attempts: rate, handshakes: rate, half_open: 0 };
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_source_is_limited_in_half_open_connections_and_rate() {
-        let mut sources = Sources::new(KeyedBuildHasher::new(7), 20, 20, 16);
+        let mut sources = SourceLimits::new(KeyedBuildHasher::new(7), 20, 20, 16);
         let one = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 1));
         let same = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped(), 2));
         let other = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 2), 1));
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn attempts_and_key_agreements_are_charged_apart() {
-        let mut sources = Sources::new(KeyedBuildHasher::new(7), 20, 20, 16);
+        let mut sources = SourceLimits::new(KeyedBuildHasher::new(7), 20, 20, 16);
         let one = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 1));
         assert!((0..20).all(|_| sources.take_attempt(ms(1), one)));
         assert!(!sources.take_attempt(ms(1), one) && sources.may_begin(ms(1), one));
@@ -273,7 +273,7 @@ mod tests {
     /// The average number of sources that share a bucket with a source, itself included, and the number in the
     /// fullest bucket. A lookup would visit as many entries if each source had its own.
     fn shared(secret: u64, sources: impl Iterator<Item = SocketAddr>) -> (f64, u16) {
-        let mut limiter = Sources::new(KeyedBuildHasher::new(secret), 20, 20, 16);
+        let mut limiter = SourceLimits::new(KeyedBuildHasher::new(secret), 20, 20, 16);
         let (memory, mut count) = (size_of_val(&*limiter.buckets), 0.0);
         for source in sources {
             limiter.begin(source);
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn loopback_is_exempt_and_uses_no_bucket() {
-        let mut sources = Sources::new(KeyedBuildHasher::new(7), 1, 1, 1);
+        let mut sources = SourceLimits::new(KeyedBuildHasher::new(7), 1, 1, 1);
         for loopback in ["127.0.0.1:1", "127.1.2.3:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             let loopback = loopback.parse().unwrap();
             for _ in 0..100 {

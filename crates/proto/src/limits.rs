@@ -31,7 +31,8 @@ pub const MTU_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// The maximum number of bytes of a message frame besides its payload: type, channel, id, distance back, length.
 const MESSAGE_OVERHEAD_MAX_BYTES: usize = 1 + 3 + 10 + 10 + 2;
 
-/// The largest message that fits one packet of 1,200 bytes with any ids. Longer messages are fragmented.
+/// The largest payload of a message that fits one packet of 1,200 bytes, however long its ids are. Longer messages are
+/// fragmented.
 pub const MESSAGE_MAX_BYTES: usize =
     DATAGRAM_SENT_MAX_BYTES - TRANSPORT_HEADER_MAX_BYTES - TAG_BYTES - MESSAGE_OVERHEAD_MAX_BYTES;
 
@@ -75,7 +76,7 @@ pub(crate) const TIMESTAMP_INTERVAL: Duration = Duration::from_secs(1);
 pub const CLOCK_DRIFT_PPM: u32 = 200;
 
 /// The age at which a measurement of the peer's clock is replaced by any newer one.
-pub(crate) const CLOCK_SAMPLE_LIFE: Duration = Duration::from_secs(30);
+pub(crate) const CLOCK_SAMPLE_LIFETIME: Duration = Duration::from_secs(30);
 
 /// The shortest time between two updates of the congestion controller for a connection without waiting data.
 pub(crate) const ACK_MERGE_INTERVAL: Duration = Duration::from_millis(10);
@@ -84,7 +85,8 @@ pub(crate) const ACK_MERGE_INTERVAL: Duration = Duration::from_millis(10);
 /// is assumed to be dead. One or two may be isolated losses.
 pub const PROBES_BEFORE_SILENCE: u32 = 3;
 
-/// The distance of a received reliable message's id from the lowest missing one, at most. The receiver refuses more.
+/// The maximum distance from the lowest missing id of a reliable message to the id of a received one. A larger distance
+/// is a protocol error.
 pub const MESSAGE_IDS_AHEAD: u64 = drumfire_wire::limits::MESSAGE_IDS_AHEAD;
 
 /// The maximum number of ids of reliable messages from the oldest one in flight to the newest. The peer accepts as
@@ -270,7 +272,7 @@ pub(crate) const CHALLENGE_ROUNDS: u32 = 10;
 pub(crate) const CANDIDATE_SILENCE: Duration = Duration::from_secs(5);
 
 /// The lifetime of a resume token. A new one is sent at half of it.
-pub const RESUME_LIFE: Duration = Duration::from_secs(600);
+pub const RESUME_LIFETIME: Duration = Duration::from_secs(600);
 
 /// The number of spare ids that a server issues to a client. Each takes 40 bytes of every idle connection. One is
 /// also the minimum of RFC 9000.

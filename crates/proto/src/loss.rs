@@ -24,7 +24,7 @@ use crate::time::Moment;
 pub(crate) struct SentPacket {
     /// The packet number. It is larger than that of every packet registered before.
     pub(crate) number: u64,
-    /// When the packet was built.
+    /// The time at which the packet was built.
     pub(crate) at: Moment,
     /// The largest packet number that an ack inside this packet acknowledges, or `None` without an ack.
     pub(crate) acks_up_to: Option<PacketNumber>,
@@ -34,7 +34,7 @@ pub(crate) struct SentPacket {
     pub(crate) carried: u16,
     /// Some of its contents are sent again until they arrive: reliable messages or control frames.
     pub(crate) is_repeated: bool,
-    /// How soon the peer acknowledges the packet. It waits longer with control frames than with reliable messages.
+    /// The urgency of the ack of the packet. The peer waits longer with control frames than with reliable messages.
     pub(crate) urgency: AckUrgency,
     /// The packet only tests a datagram size. Its loss is no sign of congestion.
     pub(crate) is_mtu_probe: bool,
@@ -66,7 +66,7 @@ pub(crate) struct AckOutcome {
     pub(crate) acknowledged_count: u64,
     /// The sum of their sizes in bytes.
     pub(crate) acknowledged_bytes: u64,
-    /// When the newest of them was sent. `None` when there is no such packet.
+    /// The time at which the newest of the packets was sent. `None` when there is no such packet.
     pub(crate) newest_sent_at: Option<Moment>,
     /// The measured round trip, minus the delay that the peer reported. `None` when the ack gives no sample.
     pub(crate) round_trip: Option<Duration>,
@@ -98,7 +98,7 @@ pub(crate) struct LostPackets {
     /// The packet number of the newest MTU probe that was lost, if there was one. MTU probes are not included in the other
     /// counts.
     pub(crate) mtu_probe: Option<u64>,
-    /// When the newest of the lost packets was sent. `None` when `count` is zero.
+    /// The time at which the newest of the lost packets was sent. `None` when `count` is zero.
     pub(crate) newest_sent_at: Option<Moment>,
     /// All packets over several probe timeouts were lost: persistent congestion (RFC 9002 section 7.6).
     pub(crate) is_persistent: bool,
@@ -183,12 +183,12 @@ impl Loss {
         self.probe_count() >= PROBES_BEFORE_SILENCE
     }
 
-    /// When the last probe was sent, if only probes may be sent.
+    /// Returns the time at which the last probe was sent, if only probes may be sent.
     pub(crate) fn silenced_probe_at(&self) -> Option<Moment> {
         self.packets.as_ref().filter(|_| self.is_silenced())?.probed_at
     }
 
-    /// When the oldest packet without an ack was sent.
+    /// Returns the time at which the oldest packet without an ack was sent.
     pub(crate) fn oldest_sent_at(&self) -> Option<Moment> {
         self.packets.as_ref()?.oldest_sent_at()
     }
@@ -285,7 +285,7 @@ impl Loss {
         );
     }
 
-    /// When packets must be declared lost or a probe must be sent.
+    /// Returns the time at which packets must be declared lost or a probe must be sent.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let packets = self.packets.as_ref().filter(|packets| packets.in_flight.count > 0)?;
         // The loss timer takes precedence over the probe timer (RFC 9002 section 6.2.1).

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::convert::{saturated, to_u64, to_usize};
 use crate::limits::{
-    CLOCK_DRIFT_PPM, CLOCK_SAMPLE_LIFE, SKIP_MIN_PACKETS, SKIP_SPREAD_PACKETS, TIMESTAMP_INTERVAL,
+    CLOCK_DRIFT_PPM, CLOCK_SAMPLE_LIFETIME, SKIP_MIN_PACKETS, SKIP_SPREAD_PACKETS, TIMESTAMP_INTERVAL,
     TRANSPORT_MIN_BYTES,
 };
 use crate::stats::add;
@@ -25,7 +25,7 @@ pub(crate) struct Meter {
     received: ReceivedNumbers,
     clock: Option<ClockOffset>,
     measured_at: Moment,
-    /// When this end last sent its clock.
+    /// The time at which this end last sent its clock.
     timestamp_sent_at: Option<Moment>,
     counts: Counts,
 }
@@ -82,13 +82,13 @@ pub struct ClockOffset {
 /// Four readings of two clocks, taken when the peer's ack of a packet arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClockSample {
-    /// When the packet was sent.
+    /// The time at which the packet was sent.
     pub(crate) sent_at: Moment,
     /// The delay of the peer's ack.
     pub(crate) ack_delay: Duration,
     /// The peer's clock when it sent the ack, in microseconds.
     pub(crate) peer_micros: u64,
-    /// When the ack arrived.
+    /// The time at which the ack arrived.
     pub(crate) now: Moment,
 }
 
@@ -162,7 +162,7 @@ impl Meter {
         let Some(newer) = ClockOffset::measure(times) else { return };
         let is_better = self.clock.is_none_or(|known| {
             let age = times.now.since(self.measured_at);
-            age >= CLOCK_SAMPLE_LIFE || newer.error <= known.error.saturating_add(drift(age))
+            age >= CLOCK_SAMPLE_LIFETIME || newer.error <= known.error.saturating_add(drift(age))
         });
         if is_better {
             (self.clock, self.measured_at) = (Some(newer), times.now);

@@ -28,7 +28,7 @@ pub(crate) struct MtuSearch {
     probe: Option<u64>,
     /// Packets are full, so a larger size is useful.
     is_wanted: bool,
-    /// When the next probe may be sent.
+    /// The time at which the next probe may be sent.
     next_at: Moment,
     /// Large packets lost since one last arrived.
     lost_count: u32,

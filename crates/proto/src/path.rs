@@ -70,7 +70,7 @@ struct Candidate {
     received_bytes: usize,
     /// The bytes of datagrams sent to the address.
     sent_bytes: usize,
-    /// When a packet last came from the address.
+    /// The time at which a packet last came from the address.
     seen_at: Moment,
 }
 
@@ -84,7 +84,7 @@ struct Challenge {
     previous: Option<PathData>,
     /// Whether the challenge waits to be sent, for the first time or again.
     is_due: bool,
-    /// When the challenge was last sent. `None` before the first time.
+    /// The time at which the challenge was last sent. `None` before the first time.
     sent_at: Option<Moment>,
 }
 
@@ -245,7 +245,7 @@ impl Path {
         candidate.challenge.renew(now, entropy);
     }
 
-    /// When the challenge to the leading candidate is repeated.
+    /// Returns the time at which the challenge to the leading candidate is repeated.
     #[inline]
     pub(crate) fn repeat_at(&self) -> Option<Moment> {
         self.search.as_ref().and_then(|search| search.repeat_at())
@@ -383,9 +383,9 @@ impl Search {
             && self.candidates.iter().flatten().all(|candidate| candidate.is_silent(now))
     }
 
-    /// When the challenge to the leading candidate is repeated. A challenge or its response may be lost while neither
-    /// end has data. The challenge is repeated while the known address is silent and the allowance of the candidate
-    /// permits it.
+    /// Returns the time at which the challenge to the leading candidate is repeated. A challenge or its response may be
+    /// lost while neither end has data. The challenge is repeated while the known address is silent and the allowance
+    /// of the candidate permits it.
     fn repeat_at(&self) -> Option<Moment> {
         let candidate = self.leading().filter(|_| !self.prefers_known)?;
         let is_possible = !candidate.challenge.is_due && candidate.allowance_bytes() >= CANDIDATE_MIN_BYTES;

@@ -34,19 +34,19 @@ pub struct PeerStats {
     pub round_trip_percentiles: Option<[Duration; 3]>,
     /// The number of recently sent ack-eliciting packets. The fate of other packets is unknown.
     pub packets_sent: u64,
-    /// Recent packets that were declared lost.
+    /// The number of recent packets that were declared lost.
     pub packets_lost: u64,
-    /// Recently received packets.
+    /// The number of recently received packets.
     pub packets_received: u64,
-    /// Recent packets of the peer that have not arrived, derived from packet numbers: accurate to one percent.
+    /// The number of recent packets of the peer that have not arrived, derived from packet numbers: accurate to one percent.
     pub packets_missing: u64,
-    /// Recently sent bytes of UDP payload.
+    /// The number of recently sent bytes of UDP payload.
     pub bytes_sent: u64,
-    /// Recently received bytes of UDP payload, computed with the shortest possible header.
+    /// The number of recently received bytes of UDP payload, computed with the shortest possible header.
     pub bytes_received: u64,
-    /// Messages that were recently put into packets, including retransmissions.
+    /// The number of messages that were recently put into packets, including retransmissions.
     pub messages_sent: u64,
-    /// Retransmissions of reliable messages among them.
+    /// The number of retransmissions of reliable messages among `messages_sent`.
     pub messages_resent: u64,
     /// The number of bytes that may be in flight.
     pub window_bytes: usize,
@@ -57,9 +57,9 @@ pub struct PeerStats {
     pub bandwidth_estimate: Option<u64>,
     /// The largest datagram that the path carries, in bytes.
     pub datagram_max_bytes: u16,
-    /// Bytes of messages that wait or are not acknowledged, including charges.
+    /// The bytes of messages that wait or are not acknowledged, including charges.
     pub send_memory_bytes: usize,
-    /// How long the next message of each channel with waiting messages has waited.
+    /// The time that the next message of each channel with waiting messages has waited.
     pub queue_times: Vec<(ChannelId, Duration)>,
 }
 
@@ -71,21 +71,21 @@ pub struct PeerSummary {
     pub address: SocketAddr,
     /// The player whose token was accepted; `None` in open access.
     pub player: Option<PlayerId>,
-    /// [`PeerStats::round_trip`].
+    /// See [`PeerStats::round_trip`].
     pub round_trip: Duration,
-    /// [`PeerStats::packets_sent`].
+    /// See [`PeerStats::packets_sent`].
     pub packets_sent: u64,
-    /// [`PeerStats::packets_lost`].
+    /// See [`PeerStats::packets_lost`].
     pub packets_lost: u64,
-    /// [`PeerStats::packets_received`].
+    /// See [`PeerStats::packets_received`].
     pub packets_received: u64,
-    /// [`PeerStats::packets_missing`].
+    /// See [`PeerStats::packets_missing`].
     pub packets_missing: u64,
-    /// [`PeerStats::bytes_sent`].
+    /// See [`PeerStats::bytes_sent`].
     pub bytes_sent: u64,
-    /// [`PeerStats::bytes_received`].
+    /// See [`PeerStats::bytes_received`].
     pub bytes_received: u64,
-    /// [`PeerStats::send_memory_bytes`].
+    /// See [`PeerStats::send_memory_bytes`].
     pub send_memory_bytes: usize,
 }
 

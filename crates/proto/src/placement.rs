@@ -57,7 +57,7 @@ pub enum PlacementDecision {
     Forward(u16),
     /// No shard has room for the connection, and the client is refused.
     Full {
-        /// How long the client must wait before it tries again. `None` for never.
+        /// The time after which the client may try again. `None` for never.
         retry_after: Option<Duration>,
     },
     /// The token was used before.
@@ -75,7 +75,7 @@ pub struct Rejection {
     pub counted_as: DropReason,
     /// The reason that is sent to the client.
     pub reason: RefuseReason,
-    /// How long the client must wait before it tries again; `None` for never. Sent in whole seconds, rounded up, at most
+    /// The time after which the client may try again; `None` for never. Sent in whole seconds, rounded up, at most
     /// 65,535.
     pub retry_after: Option<Duration>,
     /// The address of another server that the client may try; `None` without one.

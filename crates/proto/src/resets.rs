@@ -18,7 +18,7 @@ use crate::time::Moment;
 pub(crate) struct Resets {
     hash: KeyedBuildHasher,
     bucket: TokenBucket,
-    /// When the ids of each entry may be answered again.
+    /// The time from which the ids of each entry may be answered again.
     free_at: Box<[Moment]>,
 }
 

@@ -159,7 +159,7 @@ impl PacketProtection {
         self.epoch.on_acked(now, largest, settling);
     }
 
-    /// When the keys of the previous epoch must be forgotten.
+    /// Returns the time at which the keys of the previous epoch must be forgotten.
     pub(crate) fn forget_at(&self) -> Option<Moment> {
         self.epoch.forget_at()
     }

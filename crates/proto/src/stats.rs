@@ -7,118 +7,118 @@ use core::fmt;
 
 use drumfire_wire::DatagramError;
 
-/// The reason why a datagram was dropped. "It" is the datagram.
+/// The reason why a datagram was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum DropReason {
     /// The datagram was empty.
     Empty,
-    /// Its first byte is not one of this protocol.
+    /// The first byte of the datagram is not one of this protocol.
     FixedBits,
-    /// Its handshake kind does not exist.
+    /// The handshake kind of the datagram does not exist.
     UnknownKind,
-    /// Its length is not valid for its kind.
+    /// The length of the datagram is not valid for its kind.
     WrongLength,
-    /// It has an invalid length of the packet number.
+    /// The datagram has an invalid length of the packet number.
     PacketNumberLength,
-    /// It is of a kind that this end does not accept.
+    /// The datagram is of a kind that this end does not accept.
     UnexpectedKind,
-    /// Nothing else was wrong, but its source cannot receive a response: port 0, or an unspecified, multicast, or
+    /// The datagram is valid otherwise, but its source cannot receive a response: port 0, or an unspecified, multicast, or
     /// broadcast address.
     UnanswerableSource,
-    /// Its connection id was not issued by this server.
+    /// The connection id of the packet was not issued by this server.
     ForgedId,
-    /// No connection has its id.
+    /// No connection has the id of the packet.
     UnknownConnection,
-    /// It was forwarded to the wrong shard, or to one that no longer has a place for it.
+    /// The datagram was forwarded to the wrong shard, or to one that no longer has a place for it.
     Misrouted,
-    /// Its connection has used up its share of this pass.
+    /// The connection of the packet has used up its share of this pass.
     PassShare,
-    /// Its connection has no keys yet.
+    /// The connection of the packet has no keys yet.
     NoKeys,
-    /// Its packet number was accepted before.
+    /// The packet number was accepted before.
     Duplicate,
-    /// Its packet number is below the replay window.
+    /// The packet number is below the replay window.
     TooOld,
-    /// Its tag did not authenticate it: it was forged or corrupted.
+    /// The tag did not authenticate the packet, which was forged or corrupted.
     Forged,
-    /// Its connection was closed before it was delivered.
+    /// The connection of the packet was closed before the packet was delivered.
     ConnectionClosed,
-    /// It contained messages for which the connection has no memory left. It was not acknowledged.
+    /// The datagram contained messages for which the connection has no memory left. It was not acknowledged.
     ReceiveMemory,
-    /// It contained a fragment that contradicts earlier fragments of its message.
+    /// The datagram contained a fragment that contradicts earlier fragments of its message.
     FragmentMismatch,
-    /// It violated the protocol, and its connection is closed.
+    /// The datagram violated the protocol, and its connection is closed.
     Protocol,
-    /// A Hello for another protocol id.
+    /// The datagram is a Hello for another protocol id.
     WrongProtocol,
-    /// A Hello of another version, with a valid cookie.
+    /// The datagram is a Hello of another version, with a valid cookie.
     WrongVersion,
-    /// A Hello for a key that this server does not have.
+    /// The datagram is a Hello for a key that this server does not have.
     UnknownServerKey,
-    /// A Hello with a token, on a server that accepts none.
+    /// The datagram is a Hello with a token, on a server that accepts none.
     UnexpectedToken,
-    /// A Hello without a token, on a server that requires one.
+    /// The datagram is a Hello without a token, on a server that requires one.
     TokenMissing,
-    /// A Hello with a token that is for another server, or that no key of this server opens.
+    /// The datagram is a Hello with a token that is for another server, or that no key of this server opens.
     TokenForeign,
-    /// A Hello with a token that has expired, or was issued before this server started.
+    /// The datagram is a Hello with a token that has expired, or was issued before this server started.
     TokenExpired,
-    /// A Hello whose token contains impossible values, or that has bytes of a token without a key id.
+    /// The datagram is a Hello whose token contains impossible values, or that has bytes of a token without a key id.
     TokenMalformed,
-    /// A Hello with a token that another Hello has used.
+    /// The datagram is a Hello with a token that another Hello has used.
     TokenUsed,
-    /// A Hello without the mandatory suite.
+    /// The datagram is a Hello without the mandatory suite.
     BadOffer,
-    /// A Hello without a valid cookie, when the limit of Retries was reached.
+    /// The datagram is a Hello without a valid cookie, when the limit of Retries was reached.
     RetryLimit,
-    /// A Hello whose source has reached its limit of attempts or of half-open connections.
+    /// The datagram is a Hello whose source has reached its limit of attempts or of half-open connections.
     SourceLimit,
-    /// A Hello when the limit of half-open connections was reached.
+    /// The datagram is a Hello that arrived when the limit of half-open connections was reached.
     HalfOpenLimit,
-    /// A Hello when the limit of handshakes was reached.
+    /// The datagram is a Hello that arrived when the limit of handshakes was reached.
     HandshakeLimit,
-    /// A Hello whose first MAC is invalid.
+    /// The datagram is a Hello whose first MAC is invalid.
     BadMac1,
-    /// A Hello when the server was full.
+    /// The datagram is a Hello that arrived when the server was full.
     ServerFull,
-    /// A Hello when the connections of the endpoint held as many bytes of messages as allowed.
+    /// The datagram is a Hello that arrived when the connections of the endpoint held as many bytes of messages as allowed.
     MemoryFull,
-    /// A Hello from a banned client.
+    /// The datagram is a Hello from a banned client.
     Banned,
-    /// A Hello that the application did not accept.
+    /// The datagram is a Hello that the application did not accept.
     Declined,
-    /// A Hello for which the application's decision panicked.
+    /// The datagram is a Hello for which the application's decision panicked.
     AcceptPanicked,
-    /// A Hello when the server accepts no new players.
+    /// The datagram is a Hello that arrived when the server accepts no new players.
     NotAdmitting,
-    /// A Hello whose source has reached its limit of connections.
+    /// The datagram is a Hello whose source has reached its limit of connections.
     SourceFull,
-    /// A Hello when every worker that could accept it was overloaded.
+    /// The datagram is a Hello that arrived when every worker that could accept it was overloaded.
     Overloaded,
-    /// A Hello whose Noise message is invalid.
+    /// The datagram is a Hello whose Noise message is invalid.
     BadNoise,
-    /// A Hello with parameters out of range.
+    /// The datagram is a Hello with parameters out of range.
     BadParameters,
-    /// A Hello for whose connection no unused id could be drawn. The entropy source is broken.
+    /// The datagram is a Hello for whose connection no unused id could be drawn. The entropy source is broken.
     NoConnectionId,
-    /// A Hello that was answered often enough, or whose connection exists.
+    /// The datagram is a Hello that was answered often enough, or whose connection exists.
     HelloRepeated,
     /// Too many datagrams wait to be forwarded.
     ForwardFull,
     /// Too many responses wait to be sent.
     ReplyFull,
-    /// A response to a Hello that this client did not send, or sent long ago.
+    /// The datagram is a response to a Hello that this client did not send, or sent long ago.
     UnknownClientId,
-    /// A response from another address than that of the server.
+    /// The datagram is a response from another address than that of the server.
     WrongSource,
-    /// A Retry beyond the number that a client stores.
+    /// The datagram is a Retry beyond the number that a client stores.
     CookieLimit,
-    /// A Welcome that does not open, or has invalid contents.
+    /// The datagram is a Welcome that does not open, or has invalid contents.
     BadWelcome,
-    /// A Welcome beyond the number that a client tries to open per second.
+    /// The datagram is a Welcome beyond the number that a client tries to open per second.
     WelcomeLimit,
-    /// A Reset that matches no connection.
+    /// The datagram is a Reset that matches no connection.
     BadReset,
 }
 
@@ -263,67 +263,68 @@ impl From<DatagramError> for DropReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Datagrams received.
+    /// The number of datagrams received.
     pub datagrams_received: u64,
-    /// Received datagrams that were opened and delivered as packets.
+    /// The number of received datagrams that were opened and delivered as packets.
     pub packets_received: u64,
-    /// Received handshake datagrams that were processed.
+    /// The number of received handshake datagrams that were processed.
     pub handshakes_received: u64,
-    /// Received datagrams that were passed to another shard.
+    /// The number of received datagrams that were passed to another shard.
     pub forwarded: u64,
-    /// Datagrams returned to be sent.
+    /// The number of datagrams returned to be sent.
     pub datagrams_sent: u64,
-    /// Bytes of UDP payload returned to be sent.
+    /// The number of bytes of UDP payload returned to be sent.
     pub bytes_sent: u64,
-    /// Sent packets with nothing but an ack.
+    /// The number of sent packets with nothing but an ack.
     pub ack_only_packets_sent: u64,
-    /// Probes sent because no ack arrived in time.
+    /// The number of probes sent because no ack arrived in time.
     pub probes_sent: u64,
-    /// Retransmissions of reliable messages.
+    /// The number of retransmissions of reliable messages.
     pub messages_resent: u64,
-    /// Messages put into packets, including retransmissions.
+    /// The number of messages put into packets, including retransmissions.
     pub messages_sent: u64,
-    /// Messages dropped before they were sent, because the memory was full as the options of their channel request.
+    /// The number of messages dropped before they were sent, because the memory was full as the options of their
+    /// channel request.
     pub messages_dropped: u64,
-    /// Fragments put into packets, including retransmissions. A fragmented message counts as sent with its last
+    /// The number of fragments put into packets, including retransmissions. A fragmented message counts as sent with its last
     /// fragment.
     pub fragments_sent: u64,
-    /// Messages delivered to the application.
+    /// The number of messages delivered to the application.
     pub messages_delivered: u64,
-    /// Unreliable messages that were dropped because no memory was left.
+    /// The number of unreliable messages that were dropped because no memory was left.
     pub unreliable_overflows: u64,
-    /// Messages that their sender gave up after it had sent them.
+    /// The number of messages that their sender gave up after it had sent them.
     pub messages_skipped: u64,
-    /// Copies of messages that were sent for redundancy.
+    /// The number of copies of messages that were sent for redundancy.
     pub redundant_copies_sent: u64,
-    /// Messages of this end that were given up because their lifetime ended.
+    /// The number of messages of this end that were given up because their lifetime ended.
     pub messages_expired: u64,
-    /// Sequenced messages that arrived after a newer one, or so late that their order is unknown. By design they were not
-    /// delivered.
+    /// The number of sequenced messages that arrived after a newer one, or so late that their order is unknown. By
+    /// design they were not delivered.
     pub sequenced_late: u64,
-    /// Packets declared lost.
+    /// The number of packets declared lost.
     pub packets_lost: u64,
-    /// Key changes that this end initiated. Key changes by peers are not counted.
+    /// The number of key changes that this end initiated. Key changes by peers are not counted.
     pub key_changes: u64,
-    /// Key agreements computed.
+    /// The number of key agreements computed.
     pub handshakes_computed: u64,
-    /// Bytes of Hellos received, to which responses are proportional.
+    /// The number of bytes of Hellos received, to which responses are proportional.
     pub hello_bytes: u64,
-    /// Bytes of Retries sent.
+    /// The number of bytes of Retries sent.
     pub retry_bytes: u64,
-    /// Bytes of Refuses sent.
+    /// The number of bytes of Refuses sent.
     pub refuse_bytes: u64,
-    /// Stateless resets sent.
+    /// The number of stateless resets sent.
     pub resets_sent: u64,
-    /// Migrations of connections to another address of the peer.
+    /// The number of migrations of connections to another address of the peer.
     pub path_migrations: u64,
-    /// Bytes of Welcomes sent.
+    /// The number of bytes of Welcomes sent.
     pub welcome_bytes: u64,
-    /// Connections that became connected.
+    /// The number of connections that became connected.
     pub connections_opened: u64,
-    /// Connections that were connected and ended.
+    /// The number of connections that were connected and ended.
     pub connections_closed: u64,
-    /// Flight records that were dropped, because too many waited for the application.
+    /// The number of flight records that were dropped, because too many waited for the application.
     pub flight_records_dropped: u64,
     pub(crate) dropped: DropCounts,
 }
@@ -379,19 +380,19 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// Datagrams dropped for this reason.
+    /// Returns the number of datagrams that were dropped for this reason.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped.0.get(usize::from(reason as u8)).copied().unwrap_or(0)
     }
 
-    /// Datagrams dropped for any reason.
+    /// Returns the number of datagrams that were dropped for any reason.
     #[must_use]
     pub fn dropped_count(&self) -> u64 {
         self.dropped.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Received datagrams that are in no other counter. Always 0, unless the accounting is wrong.
+    /// Returns the number of received datagrams that are in no other counter. Always 0, unless the accounting is wrong.
     #[must_use]
     pub fn unexplained(&self) -> u64 {
         let parts = [self.packets_received, self.handshakes_received, self.forwarded, self.dropped_count()];

@@ -59,7 +59,7 @@ pub(crate) struct Timers {
 /// A timer, and its neighbors in its list.
 #[derive(Debug, Clone, Copy)]
 struct Timer {
-    /// When the timer fires. Without meaning for a timer that is not armed.
+    /// The time at which the timer fires. It has no meaning for a timer that is not armed.
     deadline: Moment,
     /// The index of the next timer in the list, or `NO_INDEX` for the last one.
     next: u32,
@@ -152,7 +152,7 @@ impl Timers {
         first.filter(|_| self.timer(index).is_none())
     }
 
-    /// When the timer of `index` fires, or `None` if it is not armed.
+    /// Returns the time at which the timer of `index` fires, or `None` if it is not armed.
     pub(crate) fn deadline(&self, index: u32) -> Option<Moment> {
         self.timer(index).map(|timer| timer.deadline)
     }

@@ -18,7 +18,9 @@ use drumfire_crypto::token::TOKEN_CLOCK_SKEW;
 use drumfire_crypto::{PlayerId, TokenId, TokenKind};
 
 use crate::convert::to_usize;
-use crate::limits::{PLAYERS_PER_CONNECTION, PLAYERS_REMEMBERED_MIN, RESUME_LIFE, USED_TOKENS_PER_PLAYER};
+use crate::limits::{
+    PLAYERS_PER_CONNECTION, PLAYERS_REMEMBERED_MIN, RESUME_LIFETIME, USED_TOKENS_PER_PLAYER,
+};
 use crate::placement::HelloHash;
 
 /// The claim of a Hello with a valid token.
@@ -71,7 +73,7 @@ struct Player {
     forgotten_until: Option<u64>,
     /// The session whose resume tokens are valid. `None` while no resume token was used, when all are valid.
     resumable: Option<HelloHash>,
-    /// When all tokens of this record have expired.
+    /// The time at which all tokens of this record have expired.
     expires_at: u64,
 }
 
@@ -106,7 +108,7 @@ impl Player {
         }
         if self.resumable.is_some() {
             // Older sessions issue no tokens after this moment.
-            self.expires_at = self.expires_at.max(wall.saturating_add(RESUME_LIFE).as_secs());
+            self.expires_at = self.expires_at.max(wall.saturating_add(RESUME_LIFETIME).as_secs());
         }
     }
 
@@ -237,7 +239,13 @@ mod tests {
     fn resume(session: u8, player: u128, issued_at: u64) -> TokenClaim {
         let issued_at = Duration::from_secs(issued_at);
         let (token, player) = (TokenId(hello(session).0), PlayerId(player));
-        TokenClaim { kind: TokenKind::Resume, token, player, issued_at, expires_at: issued_at + RESUME_LIFE }
+        TokenClaim {
+            kind: TokenKind::Resume,
+            token,
+            player,
+            issued_at,
+            expires_at: issued_at + RESUME_LIFETIME,
+        }
     }
 
     fn seconds(seconds: u64) -> Duration {

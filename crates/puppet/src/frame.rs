@@ -185,7 +185,7 @@ impl DrawnFrame {
             }),
             Self::RetireConnectionId(sequence) => writer.retire_connection_id(*sequence),
             Self::ResumeToken => {
-                writer.resume_token(&ResumeToken { life_seconds: 600, psk: &[5; 32], sealed: &[6; 512] })
+                writer.resume_token(&ResumeToken { lifetime_seconds: 600, psk: &[5; 32], sealed: &[6; 512] })
             }
         }
     }

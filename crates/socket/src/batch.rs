@@ -59,7 +59,7 @@ impl RecvBatch {
         }
     }
 
-    /// Returns how many messages the next receive call may add, 1 to 32.
+    /// Returns the number of messages that the next receive call may add, 1 to 32.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
@@ -72,7 +72,7 @@ impl RecvBatch {
     }
 
     /// Adds one message as the kernel would, and returns whether there was a free slot. A message that does not fit its
-    /// slot is truncated and marked. `segment_bytes` is the segment size of a train. For fakes of [`crate::Io`].
+    /// slot is truncated and marked. `segment_bytes` is the segment size of a train. Fakes of [`crate::Io`] use it.
     pub fn put(&mut self, from: SocketAddr, message: &[u8], segment_bytes: Option<usize>) -> bool {
         if self.filled == self.limit {
             return false;

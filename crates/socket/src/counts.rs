@@ -90,7 +90,7 @@ pub struct ReceiveCounts {
     pub messages: u64,
     /// The number of receive calls, including those that failed.
     pub calls: u64,
-    /// The failed calls by fault. [`Fault::WouldBlock`] is the normal end of a drain.
+    /// The number of failed calls by fault. [`Fault::WouldBlock`] is the normal end of a drain.
     pub faults: FaultCounts,
     #[cfg_attr(feature = "serde", serde(rename = "dropped"))]
     drops: DropCounts,
@@ -146,9 +146,9 @@ pub struct SendCounts {
     pub bytes: u64,
     /// The number of send calls, including those that failed.
     pub calls: u64,
-    /// The failed calls by fault.
+    /// The number of failed calls by fault.
     pub faults: FaultCounts,
-    /// The datagrams that were discarded, by the fault that was the reason.
+    /// The number of datagrams that were discarded, by the fault that was the reason.
     pub lost: FaultCounts,
 }
 

@@ -294,7 +294,7 @@ impl Receiver {
         &self.counts
     }
 
-    /// Returns the number of datagrams since the receiver was created, including those that were dropped.
+    /// Returns the number of datagrams that arrived since the receiver was created, including those that were dropped.
     #[must_use]
     pub fn arrived_count(&self) -> u64 {
         self.arrived_count

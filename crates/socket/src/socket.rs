@@ -53,7 +53,7 @@ pub struct SocketBacklog {
     /// The number of datagrams that were dropped because the receive buffer was full, since the socket was created and
     /// modulo 2^32. With GRO it counts trains.
     pub drops: u32,
-    /// Bytes of kernel memory that queued datagrams occupy, which is more than their length. 0 if every datagram was
+    /// The bytes of kernel memory that queued datagrams occupy, which is more than their length. 0 if every datagram was
     /// read.
     pub queued_bytes: u32,
 }
@@ -298,9 +298,9 @@ impl DropCounter {
 pub struct QueueState {
     /// The number of datagrams that were dropped since the meter was created. With GRO it counts trains.
     pub drops: u64,
-    /// Bytes of kernel memory that the queue occupies. 0 if every datagram was read.
+    /// The bytes of kernel memory that the queue occupies. 0 if every datagram was read.
     pub queued_bytes: u32,
-    /// Bytes of kernel memory that the queue may occupy.
+    /// The bytes of kernel memory that the queue may occupy.
     pub limit_bytes: u32,
 }
 

@@ -43,7 +43,7 @@ pub enum Wait {
     /// While traffic is low, the thread sleeps until the first datagram arrives. Under load, it sleeps for this time
     /// before each drain, 1 us to 10 ms, so that datagrams gather and one call reads many of them.
     Gather(#[cfg_attr(feature = "serde", serde(with = "crate::duration_text"))] Duration),
-    /// The thread never sleeps, and uses a whole core. For cores that do nothing else.
+    /// The thread never sleeps, and uses a whole core. Use it on cores that do nothing else.
     Spin,
 }
 

@@ -45,7 +45,7 @@ const METRICS: [Metric; 4] = [
         value: |thread| Some(thread.received as f64),
     },
     Metric {
-        name: "drumfire_kernel_dropped_total",
+        name: "drumfire_datagrams_kernel_dropped_total",
         kind: "counter",
         help: "Datagrams that the kernel dropped: receive buffer full",
         value: |thread| thread.kernel_dropped.map(|count| count as f64),

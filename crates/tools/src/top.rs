@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Answer, Command, Connection};
+use drumfire_control::{Command, Connection, Response};
 
 use crate::clock;
 use crate::error::printable;
@@ -34,7 +34,7 @@ const PEERS: usize = 200;
 pub(crate) fn reconnecting(
     path: PathBuf,
     connection: Connection,
-) -> impl FnMut(Command) -> Result<Answer, String> + Send + 'static {
+) -> impl FnMut(Command) -> Result<Response, String> + Send + 'static {
     let mut connection = Some(connection);
     move |command| {
         let opened = connection.take().map_or_else(|| Connection::open(&path), Ok);
@@ -49,14 +49,14 @@ pub(crate) fn reconnecting(
 /// for. Requests and answers have the same order.
 struct SourceThread {
     commands: Sender<Command>,
-    answers: Receiver<Answer>,
+    answers: Receiver<Response>,
     /// Requests that were not answered.
     open_count: usize,
 }
 
 impl SourceThread {
     fn start(
-        mut source: impl FnMut(Command) -> Result<Answer, String> + Send + 'static,
+        mut source: impl FnMut(Command) -> Result<Response, String> + Send + 'static,
     ) -> std::io::Result<Self> {
         let (commands, requests) = channel();
         let (outbox, answers) = channel();
@@ -64,7 +64,7 @@ impl SourceThread {
             while let Ok(command) = requests.recv() {
                 let answer = source(command).unwrap_or_else(|error| {
                     let text = format!("no answer: {error}; trying again");
-                    Answer::Error { text }
+                    Response::Error { text }
                 });
                 if outbox.send(answer).is_err() {
                     return;
@@ -81,7 +81,7 @@ impl SourceThread {
     }
 
     /// Returns the next answer, if there is one.
-    fn next_answer(&mut self) -> Option<Answer> {
+    fn next_answer(&mut self) -> Option<Response> {
         let answer = self.answers.try_recv().ok()?;
         self.open_count = self.open_count.saturating_sub(1);
         Some(answer)
@@ -90,7 +90,7 @@ impl SourceThread {
 
 /// Takes two snapshots, [`SNAPSHOT_INTERVAL`] apart, so that there are rates.
 pub(crate) fn once(
-    mut source: impl FnMut(Command) -> Result<Answer, String>,
+    mut source: impl FnMut(Command) -> Result<Response, String>,
     order: SurveyOrder,
 ) -> Result<State, String> {
     let mut state = State::new(order);
@@ -99,7 +99,7 @@ pub(crate) fn once(
             clock::pause(SNAPSHOT_INTERVAL);
         }
         match source(Command::Snapshot { order, limit: PEERS })? {
-            Answer::Error { text } => return Err(printable(&text)),
+            Response::Error { text } => return Err(printable(&text)),
             answer => state.on_answer(answer),
         }
     }

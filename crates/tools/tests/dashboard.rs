@@ -67,7 +67,7 @@ fn the_dashboard_has_the_most_important_metrics() {
         "drumfire_busy_ratio",
         "drumfire_datagrams_dropped_total",
         "drumfire_receive_queue_bytes",
-        "drumfire_kernel_dropped_total",
+        "drumfire_datagrams_kernel_dropped_total",
         "drumfire_round_trip_seconds_bucket",
         "drumfire_connections",
     ] {

@@ -15,7 +15,7 @@ const TAGS: u32 = 1 << 16;
 /// The permitted deviation of a socket's share of the tags, as the denominator of a fraction: one tenth of the share.
 const BALANCE_PARTS: u32 = 10;
 
-/// The id of a connection, made by the server that receives it (PROTOCOL 11.1, "Connection ids").
+/// The id of a connection, issued by the server that receives it (PROTOCOL 11.1, "Connection ids").
 ///
 /// ```text
 ///  0        2           5           8

@@ -59,7 +59,7 @@ impl<'a> Retry<'a> {
     ///
     /// # Errors
     ///
-    /// If the datagram is not a Retry, or has an invalid length.
+    /// Returns an error if the datagram is not a Retry, or has an invalid length.
     pub fn decode(datagram: &'a [u8]) -> Result<Self, DatagramError> {
         match DatagramKind::of(datagram)? {
             DatagramKind::Retry => Self::read(datagram).ok_or(DatagramError::WrongLength),
@@ -107,7 +107,7 @@ impl<'a> Welcome<'a> {
     ///
     /// # Errors
     ///
-    /// If the datagram is not a Welcome, or has an invalid length.
+    /// Returns an error if the datagram is not a Welcome, or has an invalid length.
     pub fn decode(datagram: &'a [u8]) -> Result<Self, DatagramError> {
         match DatagramKind::of(datagram)? {
             DatagramKind::Welcome => Self::read(datagram).ok_or(DatagramError::WrongLength),
@@ -157,7 +157,7 @@ impl Reset {
     ///
     /// # Errors
     ///
-    /// If the datagram is not a Reset, or has an invalid length.
+    /// Returns an error if the datagram is not a Reset, or has an invalid length.
     pub fn decode(datagram: &[u8]) -> Result<Self, DatagramError> {
         match DatagramKind::of(datagram)? {
             DatagramKind::Reset => Self::read(datagram).ok_or(DatagramError::WrongLength),

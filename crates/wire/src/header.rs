@@ -59,7 +59,7 @@ impl DatagramKind {
     ///
     /// # Errors
     ///
-    /// If the first byte belongs to no kind of this version, or the length is not valid for the kind.
+    /// Returns an error if the first byte belongs to no kind of this version, or the length is not valid for the kind.
     #[inline]
     pub fn of(datagram: &[u8]) -> Result<Self, DatagramError> {
         let &byte = datagram.first().ok_or(DatagramError::Empty)?;
@@ -170,7 +170,8 @@ impl TransportHeader {
     ///
     /// # Errors
     ///
-    /// If the datagram is not a packet, is too short or too long for one, or has an invalid packet number length.
+    /// Returns an error if the datagram is not a packet, is too short or too long for one, or has an invalid packet
+    /// number length.
     pub fn decode(datagram: &[u8], ids: ConnectionIdLength) -> Result<Self, DatagramError> {
         if DatagramKind::of(datagram)? != DatagramKind::Transport {
             return Err(DatagramError::WrongKind);

@@ -143,7 +143,7 @@ pub const CHANNELS: u32 = 65_536;
 /// More is a protocol error. Sparse ids would cost the receiver memory and cost the sender nothing.
 pub const MESSAGE_IDS_AHEAD: u64 = 16_384;
 
-/// The default of the maximum length of a reliable message in bytes. Each peer can choose another value.
+/// The default for the maximum length of a reliable message, in bytes. Each peer can choose another value.
 pub const RELIABLE_MESSAGE_MAX_BYTES: usize = 64 * 1_024;
 
 /// The largest value in bytes that a peer can choose for the maximum length of a message.

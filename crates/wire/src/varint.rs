@@ -53,7 +53,7 @@ impl core::error::Error for VarintError {}
 ///
 /// # Errors
 ///
-/// If the bytes end inside the varint, or the encoding is longer than necessary or larger than a `u64`.
+/// Returns an error if the bytes end inside the varint, or the encoding is longer than necessary or larger than a `u64`.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<(u64, &[u8]), VarintError> {
     match bytes {

@@ -42,7 +42,7 @@ pub(super) struct Conditions {
 /// brace.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Place {
+pub(super) struct UnsafeLimit {
     module: String,
     blocks: usize,
     lines: usize,
@@ -61,7 +61,7 @@ pub(super) fn check(rules: &ProjectRules, files: &[File]) -> Vec<Violation> {
     violations.extend(rules.pattern.iter().flat_map(|pattern| pattern.violations(&rust)));
     violations.extend(platform_questions(&rules.cfg, &rust));
     violations.extend(long_files(&rust));
-    violations.extend(unsafe_amounts(&rules.places, &rust));
+    violations.extend(unsafe_amounts(&rules.unsafe_limits, &rust));
     violations.extend(few_comments(&rules.commented, &rust));
     violations
 }
@@ -77,13 +77,13 @@ impl Pattern {
             }
         }
         let gone = self.files.iter().filter(|path| !files.iter().any(|file| file.path == **path));
-        let what = "does not exist: list the file that has its code now in xtask/tidy.toml";
+        let what = "does not exist: list the file that now has its code in xtask/tidy.toml";
         violations.extend(gone.map(|path| Violation::new(path, 1, what)));
         violations
     }
 }
 
-/// Finds each `cfg(..)` and `cfg!(..)` that asks for a platform.
+/// Finds each `cfg(..)` and `cfg!(..)` that tests a platform.
 fn platform_questions(rule: &Conditions, files: &[&File]) -> Vec<Violation> {
     let (question, word, mut violations) = (regex(r"\bcfg!?\("), regex(r"\w+"), Vec::new());
     for file in files.iter().filter(|file| !file.is_in_module(&rule.free)) {
@@ -93,7 +93,7 @@ fn platform_questions(rule: &Conditions, files: &[&File]) -> Vec<Violation> {
             let arguments = bracketed(&file.code[found.end() - 1..], ['(', ')'], ")");
             let mut words = word.find_iter(arguments).map(|word| word.as_str());
             if let Some(word) = words.find(|word| !allowed.iter().any(|allowed| allowed == word)) {
-                let what = format!("`cfg` asks for `{word}`: that belongs in {}", rule.free);
+                let what = format!("`cfg` tests `{word}`: move this code to {}", rule.free);
                 violations.push(file.violation(line_at(&file.code, found.start()), what));
             }
         }
@@ -111,11 +111,11 @@ fn bracketed<'a>(code: &'a str, brackets: [char; 2], ends: &str) -> &'a str {
     &code[..end.unwrap_or(code.len())]
 }
 
-/// Limits the amount of `unsafe` in each place. Clippy requires a reason for each block, and a reviewer judges whether
+/// Limits the amount of `unsafe` in each listed module. Clippy requires a reason for each block, and a reviewer judges whether
 /// the reason is true.
-fn unsafe_amounts(places: &[Place], files: &[&File]) -> Vec<Violation> {
+fn unsafe_amounts(limits: &[UnsafeLimit], files: &[&File]) -> Vec<Violation> {
     let (keyword, mut violations) = (regex(r"\bunsafe\b"), Vec::new());
-    for Place { module, blocks: blocks_max, lines: lines_max } in places {
+    for UnsafeLimit { module, blocks: blocks_max, lines: lines_max } in limits {
         let (mut blocks, mut lines) = (0, 0);
         for file in files.iter().filter(|file| file.is_in_module(module)) {
             // Function pointer types count too.
@@ -212,8 +212,8 @@ mod tests {
     const SYS: &str = "crates/socket/src/sys/linux/recv.rs";
 
     fn amounts(path: &str, text: &str) -> Vec<String> {
-        let place = Place { module: "crates/socket/src/sys".to_owned(), blocks: 2, lines: 6 };
-        unsafe_amounts(&[place], &[&File::new(path, text)]).iter().map(ToString::to_string).collect()
+        let limit = UnsafeLimit { module: "crates/socket/src/sys".to_owned(), blocks: 2, lines: 6 };
+        unsafe_amounts(&[limit], &[&File::new(path, text)]).iter().map(ToString::to_string).collect()
     }
 
     #[test]

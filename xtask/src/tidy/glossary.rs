@@ -69,7 +69,9 @@ pub(super) fn check(rule: &TypeNames, crates: &[Crate], files: &[File]) -> BTree
         }
     }
     let gone = rule.unexplained.iter().filter(|name| !listed.contains(name));
-    let gone = gone.map(|name| Violation::new(CONFIG, 1, format!("unlist {name}: no two files use it")));
+    let gone = gone.map(|name| {
+        Violation::new(CONFIG, 1, format!("remove {name} from `unexplained`: at most one file uses it"))
+    });
     violations.extend(gone);
     violations
 }
@@ -82,6 +84,9 @@ mod tests {
     fn a_name_leaves_the_list_with_its_type() {
         let rule = toml::from_str("crates = []\nplain = []\nunexplained = ['Gone']\n").unwrap();
         let found = check(&rule, &[], &[File::new(GLOSSARY, "")]);
-        assert_eq!(found.first().unwrap().to_string(), "xtask/tidy.toml:1: unlist Gone: no two files use it");
+        assert_eq!(
+            found.first().unwrap().to_string(),
+            "xtask/tidy.toml:1: remove Gone from `unexplained`: at most one file uses it"
+        );
     }
 }

@@ -61,16 +61,16 @@ impl Crate {
         let used = self.modules[module].used.iter();
         let defining = used.filter_map(|names| match self.resolve(module, names, 0)? {
             // A module may use its parent, because it is a part of it.
-            Found::Item(defining) if defining == self.modules[module].parent => None,
-            Found::Item(defining) => Some(self.modules[defining].file.as_str()),
+            Resolved::Item(defining) if defining == self.modules[module].parent => None,
+            Resolved::Item(defining) => Some(self.modules[defining].file.as_str()),
             // A path through a module to an item of another module does not use the first one.
-            Found::Module(_) => None,
+            Resolved::Module(_) => None,
         });
         defining.collect()
     }
 
     /// Finds the module or the item of a path. Returns `None` for paths of other crates.
-    fn resolve(&self, from: usize, names: &[String], depth: usize) -> Option<Found> {
+    fn resolve(&self, from: usize, names: &[String], depth: usize) -> Option<Resolved> {
         let mut at = from;
         let mut is_own = false;
         for name in names {
@@ -79,40 +79,40 @@ impl Crate {
                 "super" => at = self.modules[at].parent,
                 "self" => {}
                 _ => match self.find(at, name, depth) {
-                    Some(Found::Module(module)) => at = module,
+                    Some(Resolved::Module(module)) => at = module,
                     // A macro defines the item.
-                    None if is_own => return Some(Found::Item(at)),
+                    None if is_own => return Some(Resolved::Item(at)),
                     other => return other,
                 },
             }
             is_own = true;
         }
-        Some(Found::Module(at))
+        Some(Resolved::Module(at))
     }
 
-    fn find(&self, at: usize, name: &str, depth: usize) -> Option<Found> {
+    fn find(&self, at: usize, name: &str, depth: usize) -> Option<Resolved> {
         let module = &self.modules[at];
         if depth > REEXPORTS_MAX {
             return None;
         }
         if let Some(child) = module.children.get(name) {
-            return Some(Found::Module(*child));
+            return Some(Resolved::Module(*child));
         }
         if module.items.contains(name) {
-            return Some(Found::Item(at));
+            return Some(Resolved::Item(at));
         }
         if let Some(import) = module.imports.get(name) {
             return self.resolve(at, import, depth + 1);
         }
         module.globs.iter().find_map(|glob| match self.resolve(at, glob, depth + 1)? {
-            Found::Module(module) if module != at => self.find(module, name, depth + 1),
+            Resolved::Module(module) if module != at => self.find(module, name, depth + 1),
             _ => None,
         })
     }
 }
 
 /// A module, or the module that defines an item.
-enum Found {
+enum Resolved {
     Module(usize),
     Item(usize),
 }

@@ -56,10 +56,10 @@ impl DependencyRules {
         // Neither more nor less than what CI compiles with.
         let running = rustc.split_whitespace().nth(1).map_or("", major_minor);
         if package.field("rust_version").as_str().map(major_minor) != Some(running) {
-            faults.push(format!("rust-version is not {running}, the version of the toolchain"));
+            faults.push(format!("rust-version must be {running}, the version of the toolchain"));
         }
         if package.is_published() != self.published.contains(&package.folder) {
-            faults.push("xtask/tidy.toml and `publish` disagree".to_owned());
+            faults.push("`publish` differs from the list in xtask/tidy.toml".to_owned());
         }
         if package.is_published() {
             let is_empty = |field: &&String| match package.field(field) {
@@ -83,7 +83,7 @@ impl DependencyRules {
             return Vec::new();
         }
         let Some(allowed) = self.uses.get(folder) else {
-            return vec!["the architecture has no such package".to_owned()];
+            return vec!["the package is not listed in xtask/tidy.toml".to_owned()];
         };
         let stray = package.uses().filter(|used| *used != TRIES && !allowed.iter().any(|one| one == used));
         let mut faults: Vec<String> = stray.map(|used| format!("may not use {used}")).collect();
@@ -147,13 +147,13 @@ mod tests {
             ("crates/proto", "name", json!("core"), &[name]),
             ("crates/proto", "categories", json!([]), &["has no `categories`"]),
             ("crates/proto", "readme", json!(null), &["has no `readme`"]),
-            ("crates/proto", "publish", json!([]), &["xtask/tidy.toml and `publish` disagree"]),
+            ("crates/proto", "publish", json!([]), &["`publish` differs from the list in xtask/tidy.toml"]),
         ] {
             assert_eq!(found(folder, "rustc 1.95.3", field, &value), faults, "{folder} {field} {value}");
         }
         let manifest = json!(files::root().join("crates/util/Cargo.toml"));
         let moved = found("crates/proto", "rustc 1.95.3", "manifest_path", &manifest);
-        assert_eq!(moved[0], "the architecture has no such package");
+        assert_eq!(moved[0], "the package is not listed in xtask/tidy.toml");
         assert_eq!(moved.last().unwrap(), "the package has no LICENSE-MIT");
         for rustc in ["rustc 1.96.0", "rustc 1.9.5", ""] {
             assert_eq!(found("crates/proto", rustc, "readme", &json!("README.md")).len(), 1, "{rustc}");

@@ -51,14 +51,14 @@ fn clear(path: &Path) -> io::Result<()> {
     }
     match connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        _ => exists("another server listens there"),
+        _ => exists("another server listens on the path"),
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let there = fs::symlink_metadata(&self.path);
-        if there.is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.file) {
+        let metadata = fs::symlink_metadata(&self.path);
+        if metadata.is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.file) {
             // On an error the file stays, and the next server that binds the path replaces it.
             let _ = fs::remove_file(&self.path);
         }

@@ -129,7 +129,7 @@ fn walk_every_state(lowest: u64) {
             (next.head, next.highest) = (map.head, map.highest);
             next.accept(number).unwrap();
             match &mut models[state_index(&next)] {
-                Some(known) => assert_eq!(*known, next_model, "one state, two histories"),
+                Some(known) => assert_eq!(*known, next_model, "equal states have equal models"),
                 unknown => {
                     *unknown = Some(next_model);
                     queue.push_back((copy(&next), next_model));

@@ -46,7 +46,7 @@ fn every_kind_of_token_round_trips() {
 #[test]
 fn an_invalid_token_is_not_sealed() {
     let long = Token { user_data: vec![0; 257].into(), ..token() };
-    let seconds = |life: u64| Token { expires_at: Duration::from_secs(1_000 + life), ..token() };
+    let seconds = |lifetime: u64| Token { expires_at: Duration::from_secs(1_000 + lifetime), ..token() };
     let backwards = Token { expires_at: Duration::from_secs(999), ..token() };
     for (token, fits) in [
         (long, false),
@@ -163,17 +163,19 @@ fn any_token() -> impl Strategy<Value = Token> {
     let times = (0..u64::MAX - 600, 1..=600_u64, prop::option::of(1..=u64::MAX));
     let rest = (any::<Option<u64>>(), prop::collection::vec(any::<u8>(), 0..=USER_DATA_MAX_BYTES));
     (names, times, rest).prop_map(
-        |((is_resume, id, player, psk, audience), (issued, life, ends), (placement_key, user_data))| Token {
-            kind: if is_resume { TokenKind::Resume } else { TokenKind::Connect },
-            id: TokenId(id),
-            player: PlayerId(player),
-            psk: Secret::new(psk),
-            audience,
-            issued_at: Duration::from_secs(issued),
-            expires_at: Duration::from_secs(issued + life),
-            session_ends_at: ends.map(Duration::from_secs),
-            placement_key,
-            user_data: user_data.into(),
+        |((is_resume, id, player, psk, audience), (issued, lifetime, ends), (placement_key, user_data))| {
+            Token {
+                kind: if is_resume { TokenKind::Resume } else { TokenKind::Connect },
+                id: TokenId(id),
+                player: PlayerId(player),
+                psk: Secret::new(psk),
+                audience,
+                issued_at: Duration::from_secs(issued),
+                expires_at: Duration::from_secs(issued + lifetime),
+                session_ends_at: ends.map(Duration::from_secs),
+                placement_key,
+                user_data: user_data.into(),
+            }
         },
     )
 }

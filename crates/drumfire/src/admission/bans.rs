@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(left(10), Some(MINUTE));
         assert_eq!(left(69), Some(Duration::from_secs(1)));
         bans.add(at(69), Ban::Address(ip("192.0.2.1")), MINUTE).unwrap();
-        assert_eq!(left(69), Some(MINUTE), "the longer one");
+        assert_eq!(left(69), Some(MINUTE), "the ban that lasts longer counts");
         assert!(bans.remove(at(69), Ban::Address(ip("::ffff:192.0.2.1"))));
         assert_eq!((left(69), left(70)), (Some(Duration::from_secs(1)), None));
         bans.add(at(70), Ban::Player(player), Duration::MAX).unwrap();

@@ -169,7 +169,7 @@ pub(crate) mod tests {
     fn the_load_covers_the_last_second_and_is_published_at_its_end() {
         let busy = LoadMeter::default();
         passes(&busy, &[(0, 500), (500, 900)]);
-        assert_eq!(busy.percent(at(900)), 0, "the first second is not over");
+        assert_eq!(busy.percent(at(900)), 0, "the load is published after a second");
         passes(&busy, &[(990, 1_000)]);
         assert_eq!(busy.percent(at(1_000)), 91);
         passes(&busy, &[(1_000, 1_300), (1_900, 1_999)]);
@@ -253,7 +253,7 @@ pub(crate) mod tests {
         }
         assert_eq!((busy.percent(at(4_000)), busy.percent(at(4_001))), (100, 0));
         passes(&busy, &[(10_000, 10_400)]);
-        assert_eq!(busy.percent(at(10_400)), 4, "400 ms of a window of 8.4 s");
+        assert_eq!(busy.percent(at(10_400)), 4, "passes took 400 ms of a window of 8.4 s");
     }
 
     #[test]

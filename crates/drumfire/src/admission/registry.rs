@@ -437,7 +437,7 @@ mod tests {
         first.release(hash(1));
         assert_eq!(second.confirm(NOW, hash(1)), ConfirmDecision::Confirmed);
         let again = Claim { hello: hash(2), ..claim };
-        assert_eq!(first.place(NOW, &again), PlacementDecision::Used, "one token, one session");
+        assert_eq!(first.place(NOW, &again), PlacementDecision::Used, "a token opens one session");
         assert_eq!(registry.table().loads, [0, 1]);
     }
 
@@ -573,12 +573,12 @@ mod tests {
             registry.of_worker(0).confirm(NOW, *hello);
         }
         // The Hello that opened a session still finds it, and all other Hellos are refused.
-        assert_eq!(race(&registry, TOKENS), taken, "sessions are open");
+        assert_eq!(race(&registry, TOKENS), taken, "each session belongs to its first Hello");
         assert_eq!(registry.table().entries.len(), taken.len());
         for (_, hello) in &taken {
             (0..4).for_each(|worker| registry.of_worker(worker).release(*hello));
         }
-        assert!(race(&registry, TOKENS).is_empty(), "sessions are closed");
+        assert!(race(&registry, TOKENS).is_empty(), "tokens of closed sessions stay used");
         assert_eq!(registry.table().entries.len(), 0);
     }
 
@@ -616,7 +616,7 @@ mod tests {
                     PlacementDecision::Local
                 );
             }
-            assert_eq!(registry.table().tokens.counts().1, 1, "one record of the player");
+            assert_eq!(registry.table().tokens.counts().1, 1, "the player has one record");
         }
     }
 
@@ -693,7 +693,7 @@ mod tests {
                 assert_eq!(
                     owner_of(registry.of_worker(here).place(NOW, &claim), here),
                     worker,
-                    "repeated Hello"
+                    "a repeated Hello stays with its worker"
                 );
             }
             assert_eq!(count.load(Ordering::Relaxed), number);
@@ -712,7 +712,7 @@ mod tests {
         let is_panicking = Arc::new(AtomicBool::new(false));
         let panics = Arc::clone(&is_panicking);
         let (registry, count) = registry_with_hook(1, move |_| {
-            assert!(!panics.load(Ordering::Relaxed), "a fault in the application");
+            assert!(!panics.load(Ordering::Relaxed), "the hook panics on purpose");
             Verdict::Redirect { address: SocketAddr::from(([192, 0, 2, 9], 7_777)), retry_after: None }
         });
         let mut here = registry.of_worker(0);
@@ -751,8 +751,8 @@ mod tests {
         let (registry, count) = registry_with_hook(2, move |applicant| {
             if applicant.address.port() == 1 {
                 // Another worker receives the same Hello, and a different one.
-                let other = seen.upgrade().expect("it outlives the workers");
-                let mut other = other.get().expect("set below").clone();
+                let other = seen.upgrade().expect("the registry outlives its workers");
+                let mut other = other.get().expect("the test sets the other worker first").clone();
                 let same = Claim { address: applicant.address, ..without_token(1) };
                 assert_eq!(other.place(NOW, &same), PlacementDecision::Undecided);
                 assert_eq!(other.place(NOW, &without_token(2)), PlacementDecision::Local);

@@ -190,7 +190,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`Client::send`]. No event follows.
+    /// Returns the errors of [`Client::send`]. No event follows.
     pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
         self.inline.worker.send_with_receipt(peer, message)
     }
@@ -409,7 +409,7 @@ impl Client {
 ///
 /// # Panics
 ///
-/// In a simulated world, which has no descriptors.
+/// Panics in a simulated world, which has no descriptors.
 #[cfg(unix)]
 impl std::os::fd::AsFd for Client {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {

@@ -278,7 +278,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`Server::send`]. No event follows.
+    /// Returns the errors of [`Server::send`]. No event follows.
     pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
         self.actions().send_with_receipt(peer, message)
     }

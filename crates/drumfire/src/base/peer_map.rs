@@ -98,7 +98,7 @@ mod tests {
         assert_eq!((map.get(id(2, 1)), map.get(id(4, 1))), (None, None));
         assert_eq!((map.remove(id(3, 2)), map.remove(id(9, 1))), (None, None));
         map.insert(id(3, 2), 'b');
-        assert_eq!(map.len(), 1, "the stale value is gone");
+        assert_eq!(map.len(), 1, "a new value removes the stale one");
         assert!(map.get_mut(id(3, 1)).is_none() && map.get_mut(id(3, 2)).is_some());
         assert_eq!((map.remove(id(3, 2)), map.get(id(3, 2))), (Some('b'), None));
     }

@@ -14,7 +14,7 @@ const WITHIN_MIN: Duration = Duration::from_secs(1);
 /// The longest time of [`Reconnect::Within`].
 const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// Settings of a client, in all three interfaces.
+/// The settings of a client, in all three interfaces.
 ///
 /// With the feature `serde`, they can be read from any format that serde supports, in the forms that [`ServerConfig`] shows. They can
 /// also be written:
@@ -46,11 +46,11 @@ const WITHIN_MAX: Duration = Duration::from_secs(24 * 3_600);
 )]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// Identifies the game and its build. The server needs the same value. 0 by default.
+    /// Identifies the game and its build. The server needs the same value. The default is 0.
     #[cfg_attr(feature = "serde", serde(with = "crate::config::text::number"))]
     pub protocol_id: u64,
-    /// The largest number of connections at the same time, including attempts to connect, 1 to 4,194,304. 1 by default. The limits of
-    /// memory and of bytes in flight apply to each connection.
+    /// The largest number of connections at the same time, including attempts to connect, 1 to 4,194,304. The default is 1. The
+    /// limits of memory and of bytes in flight apply to each connection.
     ///
     /// A client with one connection and without an [`address`](Self::address) has a socket that is connected to its server. All
     /// other clients have one socket for all connections, and packets to it carry a connection id of 8 bytes.
@@ -61,12 +61,13 @@ pub struct ClientConfig {
     /// where the system allows it, otherwise those with IPv4 addresses.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub address: Option<SocketAddr>,
-    /// The memory in bytes for messages that wait to be sent or are not acknowledged. Each message is charged 64 bytes more than its
-    /// length. At least 4 KiB, 1 MiB by default.
+    /// The memory in bytes for messages that wait to be sent or are not acknowledged. Each message is charged 64 bytes more than
+    /// its length. The minimum is 4 KiB, and the default is 1 MiB.
     pub send_memory_bytes: usize,
-    /// The memory in bytes for received messages that wait for the application, with the same charge per message. At least 4 KiB, 2 MiB by
-    /// default. The server begins with credit for 128 KiB of reliable messages, or for two of the longest messages if that is more, but at
-    /// most for half of this memory. The credit grows up to that half while the application takes them.
+    /// The memory in bytes for received messages that wait for the application, with the same charge per message. The minimum is 4
+    /// KiB, and the default is 2 MiB. The server begins with credit for 128 KiB of reliable messages, or for two of the longest
+    /// messages if that is more, but at most for half of this memory. The credit grows up to that half while the application takes
+    /// them.
     pub receive_memory_bytes: usize,
     /// The length in bytes of the longest reliable message, in both directions. 1 KiB to 16 MiB, and at most a quarter of either memory;
     /// `None`, the default, is 64 KiB, or a quarter of the smaller memory if that is less. The server should have the same value, because
@@ -79,13 +80,15 @@ pub struct ClientConfig {
     /// delivers more. `send_memory_bytes` here and half of `receive_memory_bytes` at the server limit it too. The defaults are enough for
     /// 100 Mbit/s at a round trip of 50 ms. For 100 ms, set both memories to 4 MiB.
     pub in_flight_bytes: usize,
-    /// The congestion controller, which determines the sending rate. [`Congestion::Delay`] by default.
+    /// The congestion controller, which determines the sending rate. The default is [`Congestion::Delay`].
     #[cfg_attr(feature = "serde", serde(deserialize_with = "super::text::congestion"))]
     pub congestion: Congestion,
-    /// The time without any packet from the server after which the connection ends. 1 s to 49 days, 30 s by default.
+    /// The time without any packet from the server after which the connection ends. The range is 1 s to 49 days, and the default is
+    /// 30 s.
     #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
     pub idle_timeout: Duration,
-    /// The time without an acknowledgment for a packet after which the connection ends. 1 s to 49 days, 10 s by default.
+    /// The time without an acknowledgment for a packet after which the connection ends. The range is 1 s to 49 days, and the
+    /// default is 10 s.
     #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
     pub unacknowledged_timeout: Duration,
     /// The receive buffer that each socket requests from the kernel, in bytes, 4 KiB to 1 GiB. It must hold the datagrams that arrive
@@ -96,17 +99,18 @@ pub struct ClientConfig {
     /// [`WorkerStats::kernel_dropped`](crate::stats::WorkerStats::kernel_dropped) counts the datagrams for which the buffer had no room.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub receive_buffer_bytes: Option<usize>,
-    /// Whether the client reconnects by itself when its connection ends. [`Reconnect::Never`] by default.
+    /// Whether the client reconnects by itself when its connection ends. The default is [`Reconnect::Never`].
     pub reconnect: Reconnect,
     /// Whether the client continues from another local address when the device has changed its network, for example from Wi-Fi to
-    /// mobile. On by default. Only a client whose socket is connected to its server does so: see [`connections`](Self::connections).
+    /// mobile. The default is on. Only a client whose socket is connected to its server does so: see
+    /// [`connections`](Self::connections).
     ///
     /// The client looks for another address when the system refuses to send, and once per second while the server is silent and a
     /// packet is not acknowledged. If there is no other address, the connection ends by its timeouts. Without this setting, it ends
     /// as [`Unreachable`](crate::CloseReason::Unreachable) at the first refusal.
     pub follow_network: bool,
-    /// Whether a busy connection records its last events, in 3 KiB of memory. If the connection ends in a way that neither application
-    /// requested, [`Event::FlightRecord`](crate::Event::FlightRecord) contains the record. On by default.
+    /// Whether a busy connection records its last events, in 3 KiB of memory. If the connection ends in a way that neither
+    /// application requested, [`Event::FlightRecord`](crate::Event::FlightRecord) contains the record. The default is on.
     pub flight_recorder: bool,
     /// Simulates a bad network at the socket, to test a game. Each direction is a [`Link`](crate::conditioner::Link) with this
     /// configuration, so the delay applies twice to a round trip, and four times if both ends simulate.
@@ -224,8 +228,8 @@ pub enum Reconnect {
     /// application that expects this can rebuild it.
     #[default]
     Never,
-    /// The client starts attempts for this long after the connection ended, or after the first attempt. 1 s to 24 h. The last attempt may
-    /// take 5 s more.
+    /// The client starts attempts for this time after the connection ended, or after the first attempt. The range is 1 s to 24 h. The
+    /// last attempt may take 5 s more.
     Within(#[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))] Duration),
 }
 

@@ -115,33 +115,33 @@ pub struct ServerConfig {
     pub access: Access,
     /// The limits and the hook that decide which of these clients are admitted. By default, every client for which there is room.
     pub admission: AdmissionConfig,
-    /// When a client has to prove its address before the server does any work for it. [`Cookie::Always`] by default.
+    /// The rule for when a client has to prove its address before the server does any work for it. The default is [`Cookie::Always`].
     pub cookie: Cookie,
     /// Distinguishes servers with the same [`key`](ServerConfig::key). Without it, one of them could end the connections of another and
     /// accept its resume tokens. Keep it across restarts. Empty by default, which means the bound address and port. Servers with one key
     /// need different ids when they are bound to `0.0.0.0` or `[::]`, or when they have the same address in different networks.
     pub server_id: String,
-    /// The number of sockets and threads. [`Workers::Inline`] by default.
+    /// The number of sockets and threads. The default is [`Workers::Inline`].
     pub workers: Workers,
-    /// How the threads wait for datagrams. By default, the best way that the platform supports.
+    /// The way in which the threads wait for datagrams. The default is the best way that the platform supports.
     pub wait: Wait,
-    /// Identifies the game and its build. Clients need the same value. 0 by default.
+    /// Identifies the game and its build. Clients need the same value. The default is 0.
     #[cfg_attr(feature = "serde", serde(with = "crate::config::text::number"))]
     pub protocol_id: u64,
     /// The number of connections of all workers together, including half-open ones; 1 to 4,194,304 for each worker,
     /// 65,536 by default.
     pub connections: u32,
     /// The memory in bytes for messages to a peer that wait to be sent or are not acknowledged, with a charge of 64 bytes for each
-    /// message. At least 4 KiB, 1 MiB by default.
+    /// message. The minimum is 4 KiB, and the default is 1 MiB.
     pub send_memory_bytes: usize,
-    /// The memory in bytes for messages from a peer that wait for the application, with the same charge. At least 4 KiB, 2 MiB by default.
-    /// The peer begins with credit for 128 KiB of reliable messages, or for two of the longest messages if that is more, but at most for
-    /// half of this memory. The credit grows up to that half while the application takes them.
+    /// The memory in bytes for messages from a peer that wait for the application, with the same charge. The minimum is 4 KiB, and
+    /// the default is 2 MiB. The peer begins with credit for 128 KiB of reliable messages, or for two of the longest messages if
+    /// that is more, but at most for half of this memory. The credit grows up to that half while the application takes them.
     pub receive_memory_bytes: usize,
-    /// The memory in bytes for messages of all connections of one worker, in both directions and with the same charge. When it is exceeded,
-    /// the worker accepts no new connections: clients are refused because the server is full, and
-    /// [`MemoryFull`](crate::stats::DropReason::MemoryFull) counts them. Existing connections keep their own limits. At least 1 MiB, 512
-    /// MiB by default.
+    /// The memory in bytes for messages of all connections of one worker, in both directions and with the same charge. When it is
+    /// exceeded, the worker accepts no new connections: clients are refused because the server is full, and
+    /// [`MemoryFull`](crate::stats::DropReason::MemoryFull) counts them. Existing connections keep their own limits. The minimum is
+    /// 1 MiB, and the default is 512 MiB.
     pub worker_memory_bytes: usize,
     /// The longest reliable message in bytes, in both directions: 1 KiB to 16 MiB, and at most a quarter of the memory for sending
     /// and of that for receiving. `None`, the default, is 64 KiB, or a quarter of the smaller memory if that is less. If a client has
@@ -153,12 +153,12 @@ pub struct ServerConfig {
     /// delivers more. `send_memory_bytes` here and half of `receive_memory_bytes` at the peer limit it too. The defaults are enough for 100
     /// Mbit/s at a round trip of 50 ms. For 100 ms, set both memories to 4 MiB.
     pub in_flight_bytes: usize,
-    /// The congestion controller. [`Congestion::Delay`] by default.
+    /// The congestion controller. The default is [`Congestion::Delay`].
     pub congestion: Congestion,
-    /// A connection ends when nothing arrives from its peer for this time: 1 s to 49 days, 30 s by default.
+    /// A connection ends when nothing arrives from its peer for this time. The range is 1 s to 49 days, and the default is 30 s.
     #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
     pub idle_timeout: Duration,
-    /// A connection ends when a packet is not acknowledged for this time: 1 s to 49 days, 10 s by default.
+    /// A connection ends when a packet is not acknowledged for this time. The range is 1 s to 49 days, and the default is 10 s.
     #[cfg_attr(feature = "serde", serde(with = "drumfire_socket::duration_text"))]
     pub unacknowledged_timeout: Duration,
     /// The receive buffer that is requested from the kernel for each worker: 4 KiB to 1 GiB. `None`, the default, requests 4 MiB,
@@ -166,8 +166,8 @@ pub struct ServerConfig {
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub receive_buffer_bytes: Option<usize>,
     /// Whether busy connections record their last events, in 3 KiB each. [`Event::FlightRecord`](crate::Event::FlightRecord)
-    /// reports the record of a connection that ends abnormally. On by default. It costs less than 2 % of the processor time of a
-    /// packet.
+    /// reports the record of a connection that ends abnormally. The default is on. It costs less than 2 % of the processor time of
+    /// a packet.
     pub flight_recorder: bool,
     /// Simulates a bad network at the socket, to test a game. Each direction is a [`Link`](crate::conditioner::Link) with this
     /// configuration, so the delay applies twice to a round trip, and four times if both ends simulate.

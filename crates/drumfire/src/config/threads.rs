@@ -20,7 +20,7 @@ pub enum Workers {
     /// connections after [`unacknowledged_timeout`](crate::ServerConfig::unacknowledged_timeout), 10 s by default. A server that
     /// loads for longer needs a thread: [`Workers::Count`].
     Inline,
-    /// This many threads, 1 to 1,024, with a socket each. The only valid count is 1 on platforms without shared ports.
+    /// This number of threads, 1 to 1,024, with a socket each. The only valid count is 1 on platforms without shared ports.
     Count(u16),
     /// More sockets than threads, so that [`Control::set_threads`](crate::Control::set_threads) can add threads while clients play. On
     /// platforms without shared ports, the server has one socket and one thread, and prints a line on standard error.

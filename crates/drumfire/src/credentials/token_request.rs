@@ -27,7 +27,7 @@ pub struct TokenRequest {
     pub address: SocketAddr,
     /// The public key of the server.
     pub server: ServerPublicKey,
-    /// The game and its build. Server and client must have the same number. The default is 0.
+    /// The number of the game and its build. Server and client must have the same one. The default is 0.
     pub protocol_id: u64,
     /// The number of the match or instance for which the token is valid. The default is 0.
     pub audience: u64,
@@ -35,7 +35,7 @@ pub struct TokenRequest {
     pub lifetime: Duration,
     /// The maximum duration of the session, from the time at which the token is issued. The default, `None`, is no limit.
     pub session: Option<Duration>,
-    /// Players with the same key share a worker. The default, `None`, is the least loaded worker.
+    /// The placement key. Players with the same key share a worker. The default, `None`, selects the least loaded worker.
     pub placement_key: Option<u64>,
     /// Data about the player for the server, at most 256 bytes.
     pub user_data: Vec<u8>,

@@ -60,7 +60,7 @@ impl AppSide {
 
     fn stage(&mut self, command: Command, peer: PeerId) {
         let staged = self.staged.get_mut(peer.worker());
-        debug_assert!(staged.is_some(), "{peer} belongs to no worker");
+        debug_assert!(staged.is_some(), "{peer} belongs to a worker");
         if let Some(staged) = staged {
             staged.push(command);
         }
@@ -92,7 +92,7 @@ impl AppSide {
             match event {
                 Event::Connected { .. } => {
                     let edge = edges.pop_front();
-                    debug_assert!(edge.is_some(), "a new peer without a send edge");
+                    debug_assert!(edge.is_some(), "a new peer has a send edge");
                     if let Some((peers, edge)) = peers.zip(edge) {
                         peers.insert(peer, PeerState::new(edge));
                     }

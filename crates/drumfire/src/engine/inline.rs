@@ -91,7 +91,7 @@ impl Inline {
     ///
     /// # Panics
     ///
-    /// In a simulated world, which has no descriptors.
+    /// Panics in a simulated world, which has no descriptors.
     #[cfg(unix)]
     pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         self.worker.descriptor().expect("a client of a simulated world has no descriptor")

@@ -26,7 +26,7 @@ pub struct Audience {
 }
 
 impl Audience {
-    /// All connected peers. The cost of a broadcast is proportional to the number of peers.
+    /// The audience of all connected peers. The cost of a broadcast is proportional to the number of peers.
     pub const ALL: Self = Self { group: None, except: None };
 
     /// Returns the audience of all members of a group. The cost of a broadcast is proportional to the number of members.

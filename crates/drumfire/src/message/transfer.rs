@@ -34,7 +34,7 @@ pub const CHUNK_BYTES: usize = 16 * 1_024;
 /// The progress of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that the connection has accepted, or that have arrived.
+    /// The bytes that the connection has accepted, or that have arrived.
     pub done_bytes: u64,
     /// The total number of bytes. It is 0 until the first chunk arrives.
     pub total_bytes: u64,
@@ -98,7 +98,7 @@ impl Upload {
         Ok(self.progress())
     }
 
-    /// Returns how much the connection has accepted so far.
+    /// Returns the progress, which counts the bytes that the connection has accepted so far.
     #[must_use]
     pub const fn progress(&self) -> Progress {
         Progress {
@@ -182,7 +182,7 @@ impl Download {
         Ok(Chunk { bytes, progress: self.progress })
     }
 
-    /// Returns how much has arrived so far.
+    /// Returns the progress, which counts the bytes that have arrived so far.
     #[must_use]
     pub const fn progress(&self) -> Progress {
         self.progress

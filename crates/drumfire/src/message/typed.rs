@@ -79,14 +79,14 @@ pub trait Codec<T> {
     ///
     /// # Errors
     ///
-    /// If the value has no encoding.
+    /// Returns an error if the value has no encoding.
     fn encode(&self, value: &T, into: &mut Vec<u8>) -> Result<(), Self::Error>;
 
     /// Returns the value that the bytes encode.
     ///
     /// # Errors
     ///
-    /// If the bytes are not the encoding of exactly one value.
+    /// Returns an error if the bytes are not the encoding of exactly one value.
     fn decode(&self, bytes: &[u8]) -> Result<T, Self::Error>;
 }
 

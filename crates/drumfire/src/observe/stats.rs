@@ -101,42 +101,43 @@ pub struct WorkerStats {
     pub protocol: drumfire_proto::Stats,
     /// The datagrams that the socket received, and those that it dropped before the protocol.
     pub received: ReceiveCounts,
-    /// Datagrams that the kernel dropped because the receive buffer was full. With GRO, a train of joined datagrams counts once. More
-    /// threads or a larger [`receive_buffer_bytes`](crate::ServerConfig::receive_buffer_bytes) help. Read at most once per second, and when
-    /// the server ends. 0 on platforms without such a counter.
+    /// The number of datagrams that the kernel dropped because the receive buffer was full. With GRO, a train of joined datagrams
+    /// counts once. More threads or a larger [`receive_buffer_bytes`](crate::ServerConfig::receive_buffer_bytes) help. Read at most
+    /// once per second, and when the server ends. 0 on platforms without such a counter.
     pub kernel_dropped: u64,
-    /// Kernel memory in bytes of the datagrams that waited in the socket after a pass, when `kernel_dropped` was last read. It is more
-    /// than the size of the datagrams. Usually 0 for a worker that keeps up, and always on platforms that do not report it.
+    /// The kernel memory in bytes of the datagrams that waited in the socket after a pass, when `kernel_dropped` was last read. It
+    /// is more than the size of the datagrams. Usually 0 for a worker that keeps up, and always on platforms that do not report it.
     pub receive_queue_bytes: u32,
     /// The datagrams that the socket sent.
     pub sent: SendCounts,
     /// The number of connections, including half-open and closing ones.
     pub connections: usize,
-    /// Bytes of messages of all connections, in both directions and with a charge of 64 bytes for each message, and the memory of
+    /// The bytes of messages of all connections, in both directions and with a charge of 64 bytes for each message, and the memory of
     /// broadcasts that connections share. Limited by [`worker_memory_bytes`](crate::ServerConfig::worker_memory_bytes).
     pub message_memory_bytes: usize,
-    /// Datagrams that other workers forwarded to this one.
+    /// The number of datagrams that other workers forwarded to this one.
     pub forwarded_in: u64,
-    /// Passes after which datagrams for another worker had to wait because its queue was full.
+    /// The number of passes after which datagrams for another worker had to wait because its queue was full.
     pub forward_queue_full: u64,
-    /// Passes without room for more events because the application had not taken the earlier ones.
+    /// The number of passes without room for more events because the application had not taken the earlier ones.
     pub event_queue_full: u64,
-    /// Messages of the application whose connection had ended before they reached it.
+    /// The number of messages of the application whose connection had ended before they reached it.
     pub messages_undelivered: u64,
-    /// Broadcasts to members whose connection was closing or had ended, counted once for each member. Broadcasts for which a member
-    /// had no room are not counted here, but reported as [`Event::Missed`](crate::Event::Missed).
+    /// The number of broadcasts to members whose connection was closing or had ended, counted once for each member. Broadcasts for
+    /// which a member had no room are not counted here, but reported as [`Event::Missed`](crate::Event::Missed).
     pub broadcasts_undelivered: u64,
-    /// Connections that ended before the application accepted them, and were dropped with their messages because too many of them
-    /// waited. Async servers only.
+    /// The number of connections that ended before the application accepted them, and were dropped with their messages because too
+    /// many of them waited. Only async servers count them.
     pub connections_unaccepted: u64,
-    /// Notices of skipped or missed messages that were dropped because too many of them waited. Async servers only.
+    /// The number of notices of skipped or missed messages that were dropped because too many of them waited. Only async servers
+    /// count them.
     pub notices_dropped: u64,
-    /// Panics that were caught, in the application's code or in drumfire.
+    /// The number of panics that were caught, in the application's code or in drumfire.
     pub panics: u64,
     /// The number of restarts of the worker. A restart closes all its connections. It happens after panics in consecutive passes, or after
     /// one outside of a pass.
     pub restarts: u64,
-    /// Waits for datagrams that failed with an error of the system.
+    /// The number of waits for datagrams that failed with an error of the system.
     pub wait_faults: u64,
     /// The number of times that the descriptor of the worker's socket was found closed, and the worker continued with another descriptor of
     /// the same socket. No connection and no datagram is lost. The cause is code in this process that closes descriptors that it does not

@@ -16,7 +16,7 @@ impl<S: WorldServer> World<S> {
     /// Replaces the simulated faults of a worker's socket.
     ///
     /// # Panics
-    /// If there is no such worker.
+    /// Panics if there is no such worker.
     pub fn set_socket_faults(&mut self, worker: usize, faults: SocketFaults) {
         self.network.lock().set_socket_faults(worker, faults);
     }
@@ -24,7 +24,7 @@ impl<S: WorldServer> World<S> {
     /// Returns the counters of a worker's socket.
     ///
     /// # Panics
-    /// If there is no such worker.
+    /// Panics if there is no such worker.
     #[must_use]
     pub fn socket_counts(&self, worker: usize) -> SocketCounts {
         self.network.lock().socket_counts(worker).clone()
@@ -34,7 +34,7 @@ impl<S: WorldServer> World<S> {
     /// such as `poll` still do I/O.
     ///
     /// # Panics
-    /// If there is no such worker.
+    /// Panics if there is no such worker.
     pub fn stall_worker(&mut self, worker: usize, duration: Duration) {
         self.network.lock().stall(worker, duration);
     }
@@ -43,7 +43,7 @@ impl<S: WorldServer> World<S> {
     /// outside the code of any connection.
     ///
     /// # Panics
-    /// If there is no such worker.
+    /// Panics if there is no such worker.
     pub fn inject_panics(&mut self, worker: usize, panics: u32) {
         self.network.lock().worker(worker).inject_panics(panics);
     }
@@ -53,7 +53,7 @@ impl World {
     /// Restarts a worker as after a panic outside a pass. It keeps its socket and its index, and loses all connections.
     ///
     /// # Panics
-    /// If there is no such worker.
+    /// Panics if there is no such worker.
     pub fn restart_worker(&mut self, worker: usize) {
         self.network.lock().wake(worker);
         self.server.parts().1.worker(worker, crate::worker::pass::Worker::restart_after_panic);

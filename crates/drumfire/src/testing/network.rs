@@ -190,7 +190,7 @@ impl Network {
     /// Returns the port of a worker.
     ///
     /// # Panics
-    /// If there is no such worker.
+    /// Panics if there is no such worker.
     pub(super) fn worker(&mut self, worker: usize) -> &mut Port {
         assert!(worker < self.workers(), "there is no worker {worker}, there are {}", self.workers());
         &mut self.ports[worker]
@@ -473,7 +473,7 @@ mod tests {
         assert!(network.take_captured().is_empty());
         let datagram = |from, to| Datagram { from: address(from), to: address(to), bytes: vec![7; 9] };
         assert!(network.inject(datagram(9, 1)) && network.inject(datagram(1, 2)));
-        assert!(!network.inject(datagram(1, 3)), "no end has this address");
+        assert!(!network.inject(datagram(1, 3)), "each end has its own address");
         assert_eq!(network.take_due(), [0, port]);
         assert_eq!(network.receive(0).unwrap().from, address(9));
         network.send(0, Some(address(9)), b"who?");

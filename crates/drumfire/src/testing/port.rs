@@ -355,7 +355,7 @@ mod tests {
         port.set_socket_faults(SocketFaults::default());
         port.make_room(until);
         port.begin_turn();
-        assert_eq!(port.next_at(), None, "room is reported once");
+        assert_eq!(port.next_at(), None, "free room is reported once");
         assert_eq!(port.sends(until, 3, SendMode::Sendmmsg), Ok(3));
     }
 

@@ -41,7 +41,7 @@ impl<S: WorldServer> World<S> {
     /// An [`Error`] that names the invalid setting. The client is then not replaced, but its port has changed.
     ///
     /// # Panics
-    /// If there is no such client.
+    /// Panics if there is no such client.
     pub fn rejoin(
         &mut self,
         client: usize,

@@ -16,11 +16,11 @@ const NOMINAL_RATE_PPM: u32 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockConfig {
-    /// The rate of both clocks in parts per million of the world's time. 0 stops them. 1,000,000 by default.
+    /// The rate of both clocks in parts per million of the world's time. 0 stops them. The default is 1,000,000.
     pub rate_ppm: u32,
-    /// The jump of both clocks in nanoseconds when the configuration takes effect. Negative values jump back. 0 by default.
+    /// The jump of both clocks in nanoseconds when the configuration takes effect. Negative values jump back. The default is 0.
     pub step_nanos: i64,
-    /// The additional offset of the wall clock in seconds. A positive offset puts it ahead. 0 by default.
+    /// The additional offset of the wall clock in seconds. A positive offset puts it ahead. The default is 0.
     pub wall_offset_seconds: i64,
 }
 

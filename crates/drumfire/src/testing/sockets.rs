@@ -10,15 +10,15 @@ pub use drumfire_socket::{Fault, FaultCounts};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sockets {
-    /// Whether the connection id of a packet selects the worker, as with the kernel's filter. Otherwise a hash of the source address
-    /// selects it, as for Hellos. True by default.
+    /// Whether the connection id of a packet selects the worker, as with the kernel's filter. Otherwise a hash of the source
+    /// address selects it, as for Hellos. The default is true.
     pub is_steered: bool,
-    /// Whether datagrams of equal length that arrive together from one address are received as one train (GRO). The worker of the first
-    /// datagram receives the train. False by default.
+    /// Whether datagrams of equal length that arrive together from one address are received as one train (GRO). The worker of the
+    /// first datagram receives the train. The default is false.
     pub has_gro: bool,
-    /// Whether trains are sent in one call (GSO). False by default.
+    /// Whether trains are sent in one call (GSO). The default is false.
     pub has_gso: bool,
-    /// The maximum number of datagrams in one receive queue. 4,096 by default.
+    /// The maximum number of datagrams in one receive queue. The default is 4,096.
     pub queue_datagrams: usize,
 }
 

@@ -98,7 +98,7 @@ mod tests {
             held = next;
         }
         drop(held);
-        assert!(seen.len() <= 2 * PIECES, "{} pieces", seen.len());
+        assert!(seen.len() <= 2 * PIECES, "{} pieces are in use", seen.len());
     }
 
     #[test]

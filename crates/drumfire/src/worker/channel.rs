@@ -71,7 +71,7 @@ impl Batch {
 
     /// Takes all events, when the edges were taken.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Event> {
-        debug_assert!(self.edges.is_empty(), "a send edge without its event");
+        debug_assert!(self.edges.is_empty(), "send edges are taken before their events");
         self.bytes = 0;
         self.events.drain(..)
     }
@@ -242,7 +242,7 @@ impl WorkerChannel {
         let before = self.shared_bytes.fetch_sub(charge(payload_bytes), Ordering::AcqRel);
         debug_assert!(
             before >= charge(payload_bytes),
-            "room for {payload_bytes} bytes was returned and not taken"
+            "room for {payload_bytes} bytes is taken before it is returned"
         );
     }
 
@@ -366,7 +366,7 @@ pub(crate) mod tests {
         assert_eq!(link.room(), (REPORTS_MAX, REPORT_BYTES_MAX));
         report(&link, REPORTS_MAX - 1, 10);
         assert_eq!(link.room(), (1, REPORT_BYTES_MAX - 10 * (REPORTS_MAX - 1)));
-        assert!(link.hold(), "one more fits");
+        assert!(link.hold(), "the queue has room for one more event");
         report(&link, 1, 10);
         assert!(!link.hold());
         let mut taken = Batch::default();
@@ -441,7 +441,7 @@ pub(crate) mod tests {
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
         let unused = WorkerChannel::new(Arc::default());
         unused.set_waker(count.clone());
-        assert_eq!(count.0.load(Ordering::Relaxed), 2, "no command waits");
+        assert_eq!(count.0.load(Ordering::Relaxed), 2, "a waker is not called without a command");
     }
 
     #[test]

@@ -156,11 +156,14 @@ mod tests {
         // As if the present socket were of another network.
         let present = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9));
         sockets.local = Some(present);
-        let socket = sockets.open_elsewhere(server).expect("another address");
+        let socket = sockets.open_elsewhere(server).expect("the system chooses another address");
         assert!(sockets.replace(socket, |_| Err(io::ErrorKind::Other.into())).is_err());
         assert_eq!(sockets.local_addr(), Some(present));
-        let socket = sockets.open_elsewhere(server).expect("another address");
+        let socket = sockets.open_elsewhere(server).expect("the system chooses another address");
         sockets.replace(socket, |_| Ok(())).unwrap();
-        assert!(sockets.open_elsewhere(server).is_none(), "the address is the one of the system");
+        assert!(
+            sockets.open_elsewhere(server).is_none(),
+            "the socket has the address that the system chooses"
+        );
     }
 }

@@ -92,7 +92,11 @@ impl<P: Placement> Core<P> {
         if has_remote_senders {
             endpoint.report_freed();
         }
-        debug_assert_eq!(sessions.is_none(), endpoint.is_server(), "only clients have sessions");
+        debug_assert_eq!(
+            sessions.is_none(),
+            endpoint.is_server(),
+            "clients have sessions, and servers have none"
+        );
         let observer = Observer::new(endpoint.is_server().then_some(index));
         Self {
             index,

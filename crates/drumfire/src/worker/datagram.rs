@@ -33,7 +33,7 @@ pub(super) fn commit(
     }
     let local = to.map_or(LocalAddress::ANY, |to| LocalAddress::from_number(to.local.0));
     let has_room = batch.commit(to.map(|to| to.peer), local, bytes);
-    debug_assert!(has_room, "{bytes} bytes were written to a batch, and do not fit it");
+    debug_assert!(has_room, "a datagram of {bytes} bytes fits the batch that it was written to");
     peers.push(peer);
 }
 

@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(next(&mut fan_out), None);
         fan_out.clear();
         fan_out.push(&to_group(1, 0));
-        assert_eq!(next(&mut fan_out), Some(members[0]), "it starts with the first again");
+        assert_eq!(next(&mut fan_out), Some(members[0]), "a new broadcast begins with the first member");
     }
 
     #[test]
@@ -316,7 +316,7 @@ mod tests {
 
         impl Drop for Trap {
             fn drop(&mut self) {
-                assert!(std::thread::panicking(), "a fault of the application");
+                assert!(std::thread::panicking(), "the application panics on purpose");
             }
         }
 

@@ -19,14 +19,14 @@ const RING_DATAGRAMS: usize = 256;
 pub struct ForwardQueue<W> {
     inbox: Receiver<Forwarded>,
     /// The rings of all workers, by index.
-    outboxes: Vec<Outbox<W>>,
+    rings: Vec<RingSender<W>>,
     /// The oldest datagram for which there was no room. Later datagrams wait in the endpoint, which drops and counts the excess.
     held: Option<Forwarded>,
 }
 
 /// The sending end of a worker's ring.
 #[derive(Debug)]
-struct Outbox<W> {
+struct RingSender<W> {
     sender: SyncSender<Forwarded>,
     worker: Arc<W>,
     /// Whether this pass has put a datagram into the ring, and has not woken the worker yet.
@@ -37,24 +37,24 @@ struct Outbox<W> {
 pub fn forward_queues<W>(workers: &[Arc<W>]) -> Vec<ForwardQueue<W>> {
     let ends: Vec<_> = workers.iter().map(|_| sync_channel(RING_DATAGRAMS)).collect();
     let senders: Vec<SyncSender<Forwarded>> = ends.iter().map(|(sender, _)| sender.clone()).collect();
-    let outboxes = || {
-        // Each worker has an outbox for itself too, so that the index of a worker is the index of its outbox in every
+    let rings = || {
+        // Each worker has a sender for its own ring too, so that the index of a worker is the index of its ring in every
         // list.
         let ends = senders.iter().zip(workers);
-        ends.map(|(sender, worker)| Outbox {
+        ends.map(|(sender, worker)| RingSender {
             sender: sender.clone(),
             worker: Arc::clone(worker),
             is_owed_wake: false,
         })
         .collect()
     };
-    ends.into_iter().map(|(_, inbox)| ForwardQueue { inbox, outboxes: outboxes(), held: None }).collect()
+    ends.into_iter().map(|(_, inbox)| ForwardQueue { inbox, rings: rings(), held: None }).collect()
 }
 
 impl<W: Wake> ForwardQueue<W> {
     /// Whether there are other workers.
     pub(crate) fn has_others(&self) -> bool {
-        self.outboxes.len() > 1
+        self.rings.len() > 1
     }
 
     /// Gives the endpoint the datagrams from other workers, and returns their number.
@@ -72,9 +72,9 @@ impl<W: Wake> ForwardQueue<W> {
     pub fn send<P: Placement>(&mut self, endpoint: &mut Endpoint<P>) -> bool {
         while let Some(forwarded) = self.held.take().or_else(|| endpoint.poll_forward()) {
             // The endpoint derives the index from the number of workers, so it is always in range.
-            let Some(outbox) = self.outboxes.get_mut(usize::from(forwarded.shard())) else { continue };
-            match outbox.sender.try_send(forwarded) {
-                Ok(()) => outbox.is_owed_wake = true,
+            let Some(ring) = self.rings.get_mut(usize::from(forwarded.shard())) else { continue };
+            match ring.sender.try_send(forwarded) {
+                Ok(()) => ring.is_owed_wake = true,
                 Err(TrySendError::Full(forwarded)) => {
                     // The endpoint cannot take the datagram back, so it is kept here. The full ring also delays
                     // datagrams for other workers, which wait in the endpoint.
@@ -87,9 +87,9 @@ impl<W: Wake> ForwardQueue<W> {
         }
         // The wake-ups follow after all datagrams. One wake-up then serves all datagrams of this pass, and the woken
         // worker finds them.
-        for outbox in &mut self.outboxes {
-            if std::mem::take(&mut outbox.is_owed_wake) {
-                outbox.worker.wake();
+        for ring in &mut self.rings {
+            if std::mem::take(&mut ring.is_owed_wake) {
+                ring.worker.wake();
             }
         }
         self.held.is_some()

@@ -128,12 +128,15 @@ mod tests {
                 }
             }
             let members: BTreeSet<PeerId> = groups.members(group).iter().copied().collect();
-            assert_eq!(members.len(), groups.members(group).len(), "each once");
+            assert_eq!(members.len(), groups.members(group).len(), "a group lists each member once");
             assert_eq!(members, model.get(&group).cloned().unwrap_or_default());
         }
         for peer in peers {
             groups.remove_peer(peer);
         }
-        assert!(groups.members.is_empty() && groups.places.iter().next().is_none(), "nothing is left");
+        assert!(
+            groups.members.is_empty() && groups.places.iter().next().is_none(),
+            "removed peers leave nothing behind"
+        );
     }
 }

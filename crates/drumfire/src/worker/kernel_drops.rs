@@ -100,7 +100,7 @@ mod tests {
     fn drops_are_read_once_a_second_and_added_over_sockets() {
         let mut kernel_drops = KernelDrops::default();
         kernel_drops.read_if_due(ms(5_000), &Socket(Some(3)));
-        assert_eq!(kernel_drops.count(), 3, "dropped before the first pass");
+        assert_eq!(kernel_drops.count(), 3, "drops before the first pass are counted");
         kernel_drops.read_if_due(ms(5_999), &Socket(Some(9)));
         assert_eq!(kernel_drops.count(), 3);
         kernel_drops.read_if_due(ms(6_000), &Socket(Some(9)));

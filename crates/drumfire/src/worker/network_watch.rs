@@ -56,15 +56,15 @@ mod tests {
     fn only_a_path_without_any_answer_is_checked() {
         let mut watch = NetworkWatch::default();
         let mut is_due = |millis, arrivals, awaits_ack| watch.is_due(at(millis), arrivals, awaits_ack, false);
-        assert!(!is_due(5_000, 1, true), "a datagram has arrived");
+        assert!(!is_due(5_000, 1, true), "a datagram arrived since the last check");
         assert!(!is_due(5_999, 1, true));
-        assert!(!is_due(6_500, 2, true), "another one");
+        assert!(!is_due(6_500, 2, true), "another datagram restarts the silence");
         assert!(!is_due(7_499, 2, true));
         assert!(is_due(7_500, 2, true));
-        assert!(!is_due(8_499, 2, true), "once per second");
+        assert!(!is_due(8_499, 2, true), "the network is checked once per second");
         assert!(is_due(8_500, 2, true));
-        assert!(!is_due(99_000, 2, false), "nothing was sent that needs an answer");
-        assert!(!is_due(99_999, 2, true), "the silence counts from then");
+        assert!(!is_due(99_000, 2, false), "no packet awaits an ack");
+        assert!(!is_due(99_999, 2, true), "silence counts from the last moment without such a packet");
         assert!(is_due(100_000, 2, true));
     }
 

@@ -19,13 +19,13 @@ pub(crate) trait Park<I>: Parker {
         None
     }
 
-    /// Lets `hub` wait for this socket, under this index.
-    fn enter(&self, _hub: &MultiPoller, _index: usize) -> io::Result<()> {
+    /// Lets `multi_poller` wait for this socket, under this index.
+    fn attach(&self, _multi_poller: &MultiPoller, _index: usize) -> io::Result<()> {
         Ok(())
     }
 
-    /// Undoes `enter`.
-    fn leave(&self, _hub: &MultiPoller) -> io::Result<()> {
+    /// Undoes `attach`.
+    fn detach(&self, _multi_poller: &MultiPoller) -> io::Result<()> {
         Ok(())
     }
 
@@ -56,12 +56,12 @@ impl Park<Socket> for Poller {
         Self::reopen(self, io, 0).is_ok()
     }
 
-    fn enter(&self, hub: &MultiPoller, index: usize) -> io::Result<()> {
-        hub.add(self, index)
+    fn attach(&self, multi_poller: &MultiPoller, index: usize) -> io::Result<()> {
+        multi_poller.add(self, index)
     }
 
-    fn leave(&self, hub: &MultiPoller) -> io::Result<()> {
-        hub.remove(self)
+    fn detach(&self, multi_poller: &MultiPoller) -> io::Result<()> {
+        multi_poller.remove(self)
     }
 
     #[cfg(unix)]

@@ -44,7 +44,7 @@ impl EventQueue {
         let Some(event) = core.endpoint.poll_event() else { return false };
         if let Some(event) = Event::from_core(event, |payload| self.arena.copy(payload)) {
             let (event, edge) = core.apply(event);
-            debug_assert!(core.queued.is_empty(), "the application's thread has the receipts");
+            debug_assert!(core.queued.is_empty(), "the thread of the application keeps the receipts");
             self.batch.push(event, edge);
         }
         true

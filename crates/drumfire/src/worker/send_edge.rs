@@ -319,14 +319,18 @@ mod tests {
         let mut account = account(1_000);
         let options = SendOptions::reliable_ordered();
         fill(&mut account, 100);
-        assert!(!account.edge.publish(1_000, 0), "no sender was refused");
+        assert!(!account.edge.publish(1_000, 0), "room is reported only after a refusal");
         account.edge.publish(1_000, 1_000);
         for _ in 0..3 {
             assert_eq!(account.admit_or_register(36, &options, true), Err(SendError::Full));
         }
         let reports: Vec<bool> =
             (0..10).map(|freed| account.edge.publish(1_000, 900 - 100 * freed)).collect();
-        assert_eq!(reports.iter().position(|is_reported| *is_reported), Some(4), "500 of 1,000 are used");
+        assert_eq!(
+            reports.iter().position(|is_reported| *is_reported),
+            Some(4),
+            "room is reported once half is free"
+        );
         assert_eq!(reports.iter().filter(|is_reported| **is_reported).count(), 1);
     }
 
@@ -345,11 +349,15 @@ mod tests {
             used
         };
         let normal = SendOptions::reliable_ordered();
-        assert_eq!(reported_at(0, &normal, true), 7 * ITEM_CHARGE_BYTES, "at most 500");
-        assert_eq!(reported_at(900 - ITEM_CHARGE_BYTES, &normal, true), ITEM_CHARGE_BYTES, "at most 100");
+        assert_eq!(reported_at(0, &normal, true), 7 * ITEM_CHARGE_BYTES, "half is free");
+        assert_eq!(
+            reported_at(900 - ITEM_CHARGE_BYTES, &normal, true),
+            ITEM_CHARGE_BYTES,
+            "the message fits"
+        );
         let bulk = normal.priority(Priority::Bulk);
-        assert_eq!(reported_at(0, &bulk, true), 5 * ITEM_CHARGE_BYTES, "at most 375");
-        assert_eq!(reported_at(0, &normal, false), 15 * ITEM_CHARGE_BYTES, "at most 1,000 of 2,000");
+        assert_eq!(reported_at(0, &bulk, true), 5 * ITEM_CHARGE_BYTES, "half of the share of bulk is free");
+        assert_eq!(reported_at(0, &normal, false), 15 * ITEM_CHARGE_BYTES, "half of the memory is free");
     }
 
     #[test]

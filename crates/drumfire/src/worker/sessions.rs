@@ -130,7 +130,7 @@ impl Sessions {
 impl<P: Placement> Core<P> {
     /// Starts a session of a client, and returns its id.
     pub(super) fn connect(&mut self, options: &ConnectOptions) -> Result<PeerId, ConnectError> {
-        debug_assert!(check_server(options.server).is_ok(), "options and redirects are checked");
+        debug_assert!(check_server(options.server).is_ok(), "the caller checks the address of the server");
         // The endpoint checks the request and draws the id. A request that fails leaves no session behind.
         let is_ipv6 = self.sessions.as_ref().is_some_and(|sessions| sessions.is_ipv6);
         let peer = self.endpoint.connect_with(self.now, &options.request(Duration::ZERO, is_ipv6))?;

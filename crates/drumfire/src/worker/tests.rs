@@ -32,7 +32,7 @@ impl AsRef<[u8]> for Trap {
 
 impl Drop for Trap {
     fn drop(&mut self) {
-        assert!(std::thread::panicking(), "a fault of the application");
+        assert!(std::thread::panicking(), "the application panics on purpose");
     }
 }
 
@@ -186,7 +186,11 @@ fn broadcasts_keep_their_order_among_other_commands() {
     world.run_until("all clients received their messages", |world| {
         (0..3).all(|client| world.texts(client) == received[client])
     });
-    assert_eq!(world.servers[0].stats().broadcasts_undelivered, 1, "the one that was closing");
+    assert_eq!(
+        world.servers[0].stats().broadcasts_undelivered,
+        1,
+        "only the closing peer misses a broadcast"
+    );
     world.run_until("no broadcast is kept", |_| last.upgrade().is_none());
 }
 

@@ -69,17 +69,17 @@ pub(crate) trait Transport<P: Placement>: Send {
     /// Reads the kernel's counters once more, because there is no later pass.
     fn read_kernel_dropped(&mut self);
 
-    /// Lets `hub` wait for this transport, under this index.
+    /// Lets `multi_poller` wait for this transport, under this index.
     ///
     /// # Errors
     /// The error of the system.
-    fn enter(&self, hub: &MultiPoller, index: usize) -> io::Result<()>;
+    fn attach(&self, multi_poller: &MultiPoller, index: usize) -> io::Result<()>;
 
-    /// Undoes `enter`.
+    /// Undoes `attach`.
     ///
     /// # Errors
     /// The error of the system.
-    fn leave(&self, hub: &MultiPoller) -> io::Result<()>;
+    fn detach(&self, multi_poller: &MultiPoller) -> io::Result<()>;
 
     /// Whether there is a socket. A simulated transport has none, and moves with its client.
     fn has_socket(&self) -> bool;
@@ -442,12 +442,12 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         self.kernel_drops.read(&self.io);
     }
 
-    fn enter(&self, hub: &MultiPoller, index: usize) -> io::Result<()> {
-        self.parker.enter(hub, index)
+    fn attach(&self, multi_poller: &MultiPoller, index: usize) -> io::Result<()> {
+        self.parker.attach(multi_poller, index)
     }
 
-    fn leave(&self, hub: &MultiPoller) -> io::Result<()> {
-        self.parker.leave(hub)
+    fn detach(&self, multi_poller: &MultiPoller) -> io::Result<()> {
+        self.parker.detach(multi_poller)
     }
 
     fn has_socket(&self) -> bool {

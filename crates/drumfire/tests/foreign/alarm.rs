@@ -45,7 +45,7 @@ pub(crate) fn while_it_is_there() {
     world.until("nothing of it was lost", |world| {
         world.events.iter().filter(|event| is_last(event)).count() == CLIENTS
     });
-    assert_eq!(other.count(), 0, "datagrams of existing connections");
+    assert_eq!(other.count(), 0, "datagrams of existing connections stay with the server");
     assert_eq!(world.peers.len(), CLIENTS);
 
     // Without this check, the count of 0 above could mean that the other process is not on the port.

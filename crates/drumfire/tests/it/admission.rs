@@ -158,9 +158,15 @@ fn no_token_of_a_banned_player_is_accepted_until_the_ban_ends() {
         assert!(retry_after.is_some_and(|after| after > minute * 9 / 10 && after <= minute));
         assert!(is_soon(after), "{after:?}");
     }
-    assert!(matches!(game.outcome(2).0, Event::Connected { .. }), "another player from the same network");
+    assert!(
+        matches!(game.outcome(2).0, Event::Connected { .. }),
+        "another player of the same network connects"
+    );
     game.world.advance(minute);
-    assert!(matches!(game.outcome_with(&resume).0, Event::Connected { .. }), "neither was used up");
+    assert!(
+        matches!(game.outcome_with(&resume).0, Event::Connected { .. }),
+        "a refused client uses up neither token"
+    );
     assert!(game.world.server.control().bans().is_empty());
     // A refused client sends one more Hello before it gives up.
     assert_eq!(game.world.server.control().stats().dropped(DropReason::Banned), 2 * 2);

@@ -90,7 +90,7 @@ static int handle_event(struct game *game, const DrumfireEvent *event) {
       return 1;
     case DRUMFIRE_EVENT_KIND_DISCONNECTED:
       game->is_closed = 1;
-      return event->reason != DRUMFIRE_REASON_CLOSED_HERE;
+      return event->reason != DRUMFIRE_REASON_CLOSED_BY_CLIENT;
     default:
       return 0;
   }

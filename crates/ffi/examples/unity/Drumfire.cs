@@ -162,7 +162,7 @@ namespace Drumfire
                 var text = new byte[4097];
                 UIntPtr needed;
                 var status = Native.drumfire_client_resume_token(handle, text, new UIntPtr((uint)text.Length), out needed);
-                if (status == Status.NotThere)
+                if (status == Status.NoResumeToken)
                 {
                     return null;
                 }
@@ -394,7 +394,7 @@ namespace Drumfire
         Full = 13,
         TooLarge = 14,
         BufferTooSmall = 15,
-        NotThere = 16,
+        NoResumeToken = 16,
         Panicked = 17,
         NotConnected = 18,
     }
@@ -420,7 +420,7 @@ namespace Drumfire
     public enum Reason : uint
     {
         None = 0,
-        ClosedHere = 1,
+        ClosedByClient = 1,
         ClosedByServer = 2,
         ServerShutdown = 3,
         Replaced = 4,
@@ -428,7 +428,7 @@ namespace Drumfire
         Overflow = 6,
         IdleTimeout = 7,
         Unacknowledged = 8,
-        ProtocolBroken = 9,
+        ProtocolViolation = 9,
         KeyLimit = 10,
         Reset = 11,
         ServerFault = 12,

@@ -140,7 +140,7 @@ impl ReceiveCredit {
 #[derive(Debug)]
 pub(crate) struct CreditWindow {
     bytes: u32,
-    /// When the present measurement began.
+    /// The time at which the present measurement began.
     from: Moment,
     /// The charges of all messages that had arrived by then, in bytes.
     received_before: u64,

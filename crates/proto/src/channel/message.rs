@@ -22,7 +22,7 @@ pub struct Message {
     pub channel: ChannelId,
     /// The bytes that the peer's application receives.
     pub payload: Bytes,
-    /// How the message is sent.
+    /// The delivery mode, the priority, and the lifetime of the message.
     pub options: SendOptions,
 }
 
@@ -85,7 +85,7 @@ impl Message {
     }
 }
 
-/// How to send one message.
+/// The options of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SendOptions {

@@ -254,7 +254,7 @@ impl ReceiveQueue {
         self.newest.keys_mut().accept(now, channel, key, version)
     }
 
-    /// When a value last arrived, while any key is remembered.
+    /// Returns the time at which a value last arrived, while any key is remembered.
     pub(crate) fn last_value_at(&self) -> Option<Moment> {
         self.newest.keys()?.last_value_at()
     }

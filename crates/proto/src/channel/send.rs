@@ -61,8 +61,8 @@ pub(crate) struct SendQueue {
     used_bytes: usize,
     /// The peer's limits for reliable messages.
     pub(crate) credit: SendCredit,
-    /// When the lifetime of the message ends that waits for the peer's credit. `None` while no message waits for it, or one
-    /// without a lifetime.
+    /// The time at which the lifetime ends of the message that waits for the peer's credit. `None` while no message
+    /// waits for it, or one without a lifetime.
     credit_deadline: Option<Moment>,
 
     // Notices to senders
@@ -141,7 +141,8 @@ impl SendQueue {
         }
     }
 
-    /// When [`Self::on_timeout`] must be called, because the message that waits for credit can then be given up.
+    /// Returns the time at which [`Self::on_timeout`] must be called, because the message that waits for credit can
+    /// then be given up.
     #[inline]
     pub(crate) const fn credit_deadline(&self) -> Option<Moment> {
         self.credit_deadline
@@ -241,7 +242,7 @@ impl SendQueue {
         self.used_bytes
     }
 
-    /// How long the next message of each channel has waited.
+    /// Returns the time that the next message of each channel has waited.
     pub(crate) fn queue_times(&self, now: Moment) -> Vec<(ChannelId, Duration)> {
         let waiting = self.scheduler.iter().flat_map(|scheduler| scheduler.waiting_since());
         let mut times: Vec<_> = waiting.map(|(channel, since)| (channel, now.since(since))).collect();

@@ -32,7 +32,7 @@ pub(super) struct Bandwidth {
     // The sample
     /// Whether an ack of the sample was app-limited.
     is_app_limited: bool,
-    /// When the sample began, or `None` before the first ack.
+    /// The time at which the sample began, or `None` before the first ack.
     from: Option<Moment>,
     /// The number of bytes acknowledged since then.
     bytes: u64,

@@ -52,7 +52,7 @@ pub(super) struct Cubic {
 /// One curve of the cubic function.
 #[derive(Debug)]
 struct Epoch {
-    /// When the curve began.
+    /// The time at which the curve began.
     from: Moment,
     /// The time from the start of the curve to its plateau, in milliseconds (`K`).
     rise_millis: u64,

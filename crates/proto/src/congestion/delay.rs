@@ -91,7 +91,7 @@ pub(super) struct Delay {
     round_from: Moment,
 
     // Draining the queue
-    /// When the queue is drained next, or `None` before the first ack.
+    /// The time at which the queue is drained next, or `None` before the first ack.
     drain_at: Option<Moment>,
     /// Until when the queue is drained, and the window in bytes during that time. `None` while it is not drained.
     drain: Option<(Moment, u64)>,
@@ -112,7 +112,7 @@ struct WindowedMin {
     previous: u64,
     /// The minimum of the present interval, or `u64::MAX` before its first sample.
     current: u64,
-    /// When the present interval began.
+    /// The time at which the present interval began.
     from: Moment,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct FlightLimit {
     min_bytes: u32,
     /// The largest limit.
     max_bytes: u32,
-    /// When the limit last grew, or the end of the pause after an overflow.
+    /// The time at which the limit last grew, or the end of the pause after an overflow.
     changed_at: Moment,
     /// Whether the limit grew at that time.
     has_grown: bool,

@@ -27,7 +27,7 @@ pub(super) struct Pacer {
     /// The level in billionths of a byte. A rate of one byte per second drains one of them per nanosecond, so nothing is
     /// rounded.
     level: u64,
-    /// When `level` was last updated.
+    /// The time at which `level` was last updated.
     updated_at: Moment,
 }
 
@@ -53,7 +53,7 @@ impl Pacer {
         self.level_at(now).saturating_add(bytes.saturating_mul(NANOBYTES)) < self.burst()
     }
 
-    /// When the next packet may be sent, or `None` when one may be sent now.
+    /// Returns the time at which the next packet may be sent, or `None` when one may be sent now.
     pub(super) fn next_at(&self, now: Moment) -> Option<Moment> {
         self.assert_invariants();
         let excess = self.level_at(now).checked_sub(self.burst())?;

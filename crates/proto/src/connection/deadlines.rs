@@ -1,4 +1,4 @@
-//! When a connection has something to do without a packet: its deadline, and the work that is due then.
+//! The work of a connection that no packet causes: its deadline, and the work that is due then.
 //!
 //! The parts of the connection compute their own times. The endpoint arms one timer per connection.
 
@@ -11,7 +11,7 @@ use crate::loss::TimerOutcome;
 use crate::session::PacketProtection;
 use crate::time::Moment;
 
-/// How a connection ended without a close of its own.
+/// The end of a connection without a close of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EndCause {
     /// The client's attempt to connect failed.
@@ -25,8 +25,8 @@ pub(crate) enum EndCause {
 }
 
 impl Connection {
-    /// When [`Self::on_timeout`] must be called next. A connection that only waits for its turn to send has no
-    /// deadline for that.
+    /// Returns the time at which [`Self::on_timeout`] must be called next. A connection that only waits for its turn to
+    /// send has no deadline for that.
     pub(crate) fn deadline(&self, now: Moment) -> Moment {
         let end_at = match self.phase.as_deref() {
             Some(Phase::Connecting(attempt)) => attempt.expires_at(),
@@ -127,7 +127,7 @@ impl Connection {
         None
     }
 
-    /// When a client probes although its probe timer has backed off further: data waits, and only an ack lets it leave. A
+    /// Returns the time at which a client probes although its probe timer has backed off further: data waits, and only an ack lets it leave. A
     /// server has thousands of such connections when its own network fails. It waits for their probes.
     fn early_probe_at(&self) -> Option<Moment> {
         let probed_at = self.loss.silenced_probe_at()?;
@@ -135,14 +135,15 @@ impl Connection {
         (self.liveness.is_client() && self.has_data()).then(|| probed_at.after(wait))
     }
 
-    /// When an idle connection forgets which values it received. Until an ack reaches the peer, the peer may send a
-    /// value again. No path stays silent for longer than both timeouts together, because then either end gives up.
+    /// Returns the time at which an idle connection forgets which values it received. Until an ack reaches the peer,
+    /// the peer may send a value again. No path stays silent for longer than both timeouts together, because then
+    /// either end gives up.
     pub(super) fn keys_forgotten_at(&self) -> Option<Moment> {
         let last_value_at = self.receiving.last_value_at()?;
         Some(last_value_at.after(self.liveness.longest_resend_time()))
     }
 
-    /// When the session ends according to the player's token.
+    /// Returns the time at which the session ends according to the player's token.
     fn session_ends_at(&self) -> Option<Moment> {
         self.grant.as_ref().and_then(|grant| grant.ends_at)
     }
@@ -150,7 +151,7 @@ impl Connection {
     /// Retires the id of the previous path.
     #[cold]
     fn retire_previous_id(&mut self) {
-        debug_assert!(self.liveness.is_client(), "a server leaves an id that it never changed to");
+        debug_assert!(self.liveness.is_client(), "only a client changes and retires ids");
         let ConnectionIdState::Client(ids) = &mut self.identity else { return };
         ids.retire_at = None;
         if let Some(sequence) = ids.known.as_mut().and_then(KnownIds::take_previous) {

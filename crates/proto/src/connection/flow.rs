@@ -1,4 +1,4 @@
-//! When data may be sent: the limits of the congestion window, the pacer, and unanswered probes, and their updates by
+//! The limits on sending data: those of the congestion window, the pacer, and unanswered probes, and their updates by
 //! acks and losses.
 //!
 //! The algorithms are in `congestion`. Acks, probes, and closes are sent regardless of these limits.
@@ -105,7 +105,7 @@ impl Connection {
         self.has_window_after(bytes) && self.active.as_deref().is_none_or(may_send)
     }
 
-    /// When the pacer allows the next packet, if only the pacer delays one.
+    /// Returns the time at which the pacer allows the next packet, if only the pacer delays one.
     pub(super) fn paced_until(&self, now: Moment) -> Option<Moment> {
         // Most of the time nothing waits, and the pacer need not be computed.
         if !self.has_data() || !self.has_window_after(0) {

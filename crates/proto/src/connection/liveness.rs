@@ -1,4 +1,4 @@
-//! When a connection times out, when a client sends a keep-alive, and when an idle connection releases memory.
+//! The timeouts of a connection, the keep-alives of a client, and the release of memory by an idle connection.
 //!
 //! Only packets that were opened count. Forged packets never reach this module.
 
@@ -15,9 +15,9 @@ pub(crate) struct Liveness {
     idle_timeout: Millis,
     /// The time for which a packet may be unacknowledged before the connection ends.
     unacknowledged_timeout: Millis,
-    /// When a packet was last opened.
+    /// The time at which a packet was last opened.
     received_at: Moment,
-    /// When a packet was last sent.
+    /// The time at which a packet was last sent.
     sent_at: Moment,
     /// Whether this is the client's end. Only clients send keep-alives.
     is_client: bool,
@@ -74,8 +74,8 @@ impl Liveness {
         self.is_ping_pending = false;
     }
 
-    /// When the connection times out if nothing else happens. `oldest` is when the oldest packet without an ack was
-    /// sent.
+    /// Returns the time at which the connection times out if nothing else happens. `oldest` is when the oldest packet
+    /// without an ack was sent.
     pub(crate) fn expires_at(&self, oldest: Option<Moment>) -> Moment {
         // A path may fail in one direction only. Then packets still arrive, and the missing acks end the connection.
         let idle = self.idle_timeout.after(self.received_at);
@@ -93,7 +93,7 @@ impl Liveness {
         }
     }
 
-    /// When the next keep-alive or release of memory is due.
+    /// Returns the time at which the next keep-alive or release of memory is due.
     pub(crate) fn next_at(&self) -> Option<Moment> {
         // A keep-alive that waits to be sent needs no timer, and memory is released once.
         let keep_alive = (self.is_client && !self.is_ping_pending).then(|| self.keep_alive_at());
@@ -128,9 +128,9 @@ impl Liveness {
         self.idle_timeout.to_duration().saturating_add(self.unacknowledged_timeout.to_duration())
     }
 
-    /// When the client must send something. A server whose data goes to an address that the client no longer has
-    /// gives up after its unacknowledged timeout. The client's next packet must show the new address before that.
-    /// Soon after the client sent data, the server is likely to answer, so the interval is shorter.
+    /// Returns the time at which the client must send something. A server whose data goes to an address that the client
+    /// no longer has gives up after its unacknowledged timeout. The client's next packet must show the new address
+    /// before that. Soon after the client sent data, the server is likely to answer, so the interval is shorter.
     fn keep_alive_at(&self) -> Moment {
         // Three keep-alives fit into the idle timeout, so that two may be lost (compare RFC 9000 section 10.1.2).
         let of_idle = part(self.idle_timeout.to_duration(), 3);

@@ -362,7 +362,7 @@ impl PacketContent {
         self.reliable_count.saturating_add(self.control_count)
     }
 
-    /// How soon the peer acknowledges this packet.
+    /// Returns how soon the peer acknowledges this packet.
     const fn urgency(&self) -> AckUrgency {
         let elicits_soon = FrameKinds::PING.with(FrameKinds::ACK_REQUEST);
         if self.reliable_count > 0 {

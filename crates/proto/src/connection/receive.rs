@@ -430,10 +430,11 @@ impl Connection {
             }
             (ConnectionIdState::Client(ids), Frame::ResumeToken(token)) => {
                 let Some(known) = &mut ids.known else { return Err(ProtocolError::WrongSide) };
-                let life = Duration::from_secs(token.life_seconds.into());
+                let lifetime = Duration::from_secs(token.lifetime_seconds.into());
                 let (sealed, psk) = (*token.sealed, Secret::new(*token.psk));
                 // The newer token lives longer, so it replaces the older one.
-                known.resume = Some((IssuedToken { key_id: RESUME_KEY_ID, sealed, psk }, now.after(life)));
+                known.resume =
+                    Some((IssuedToken { key_id: RESUME_KEY_ID, sealed, psk }, now.after(lifetime)));
                 Ok(())
             }
             (ConnectionIdState::Server(issued), Frame::RetireConnectionId(sequence)) => {

@@ -56,12 +56,12 @@ pub(super) struct ValidatedPacket<'a> {
     pub(super) refused: Option<FragmentCheck>,
 }
 
-/// How much of a packet there is room for.
+/// The part of a packet for which there is room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PacketRoom {
-    /// All of the packet.
+    /// There is room for all of the packet.
     All,
-    /// All but the unreliable messages.
+    /// There is room for everything except the unreliable messages.
     Reliable,
     None,
 }
@@ -94,7 +94,7 @@ impl Connection {
         contents
     }
 
-    /// As [`Self::validate`], except that the totals of the packet's fragments are left behind.
+    /// Validates as [`Self::validate`] does, except that the totals of the packet's fragments are left behind.
     fn validate_frames<'a>(
         &mut self,
         number: u64,

@@ -78,7 +78,7 @@ impl<P: Placement> Endpoint<P> {
     /// Starts to connect as [`Endpoint::connect`] does, with all options.
     ///
     /// # Errors
-    /// Same as [`Endpoint::connect`].
+    /// Returns the errors of [`Endpoint::connect`].
     pub fn connect_with(&mut self, now: Now, request: &ConnectRequest<'_>) -> Result<PeerId, ConnectError> {
         let now = self.advance(now);
         // A socket without connection ids has room for one connection. The rest of one that closes is dropped, as
@@ -101,7 +101,8 @@ impl<P: Placement> Endpoint<P> {
     /// is dropped: a close that the peer did not acknowledge is not repeated.
     ///
     /// # Errors
-    /// As [`Endpoint::connect`], or `Closed` if the id is not reserved. Nothing was started then, and the id stays reserved.
+    /// Returns the errors of [`Endpoint::connect`], or `Closed` if the id is not reserved. Nothing was started then,
+    /// and the id stays reserved.
     pub fn connect_again(
         &mut self,
         now: Now,

@@ -18,7 +18,7 @@ use crate::datagram::{Forwarded, ForwardedWork};
 use crate::error::CloseReason;
 use crate::handshake::admission::{AdmittedHello, DenialNotice, DeniedHello};
 use crate::handshake::half_open::{HalfOpen, HelloSource};
-use crate::handshake::server::{Answer, CookieVerdict};
+use crate::handshake::server::{CookieVerdict, HandshakeResponse};
 use crate::identity::{ConnectionIdState, IssuedIds, KnownIds};
 use crate::limits::{FORWARDS_WAITING, REPLIES_WAITING, SPARE_IDS};
 use crate::path::Path;
@@ -320,7 +320,7 @@ impl<P: Placement> Endpoint<P> {
         let hash = admitted.hello;
         let ids = (local_id, reset_token);
         let answer = responder.answer(now, sender.source(), hello, &admitted.psk, ids, &mut self.entropy)?;
-        let Answer { agreement, remote_id, welcome, application_hello } = answer;
+        let HandshakeResponse { agreement, remote_id, welcome, application_hello } = answer;
         let path = Path::new(sender.route, remote_id);
         let timeouts = agreement.timeouts;
         let liveness = Liveness::new(now, false, timeouts.idle_timeout, timeouts.unacknowledged_timeout);
@@ -328,7 +328,7 @@ impl<P: Placement> Endpoint<P> {
         let identity = ConnectionIdState::Server(IssuedIds::new(local_id));
         let (bounds, phase) = (Arc::clone(&self.bounds), Phase::HalfOpen(half_open));
         let peer = self.connections.insert(Connection::new(phase, path, liveness, identity, bounds));
-        debug_assert!(peer.is_some(), "a slab with room took no connection");
+        debug_assert!(peer.is_some(), "a slab with room takes a connection");
         let peer = peer.ok_or(DropReason::ServerFull)?;
         // Counted only now, because a key agreement that failed leaves nothing that could end.
         responder.begin_half_open(sender.source());

@@ -1,4 +1,4 @@
-//! How connections are scheduled, ended, and forgotten.
+//! The scheduling of connections, and their end.
 
 use std::collections::hash_map::Entry;
 
@@ -11,7 +11,7 @@ use crate::error::{CloseReason, ConnectError, ProtocolError};
 use crate::event::Events;
 use crate::identity::{ConnectionIdState, KnownIds};
 use crate::ids::{NoConnectionId, PeerMap};
-use crate::limits::{DEFERS_BEFORE_WAIT, RESUME_LIFE, STAGE_DATAGRAMS};
+use crate::limits::{DEFERS_BEFORE_WAIT, RESUME_LIFETIME, STAGE_DATAGRAMS};
 use crate::memory_budget::MemoryBudget;
 use crate::peer_id::PeerId;
 use crate::placement::{HelloHash, Placement};
@@ -167,7 +167,7 @@ impl<P: Placement> Endpoint<P> {
         let Some(grant) = connection.grant.as_mut().filter(|grant| grant.renew_at <= now) else { return };
         // At half of the lifetime, so that a connection that fails at any time leaves a token with at least the other
         // half.
-        grant.renew_at = now.after(part(RESUME_LIFE, 2));
+        grant.renew_at = now.after(part(RESUME_LIFETIME, 2));
         if let Some(token) = responder.resume_token(self.wall, session, grant, &mut self.entropy) {
             connection.control.push_resume(token);
         }

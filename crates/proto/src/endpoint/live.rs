@@ -20,7 +20,7 @@ use crate::placement::Placement;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LiveConfig {
-    /// As [`Config::connections`]. If more connections exist, none is closed, and none begins.
+    /// See [`Config::connections`]. If more connections exist, all of them stay, and no other one begins.
     pub connections: u32,
     /// The number of connections of all shards together, for the shell's [`Placement`].
     pub connections_total: u32,
@@ -58,7 +58,7 @@ impl LiveConfig {
     /// Checks every field.
     ///
     /// # Errors
-    /// The first field that is out of range.
+    /// Returns the first field that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         // The ranges are those of `Config`, so that one place defines them.
         let config = Config::default()
@@ -75,7 +75,7 @@ impl<P: Placement> Endpoint<P> {
     /// Changes the settings for connections that begin from now on.
     ///
     /// # Errors
-    /// The first field that is out of range. Nothing has changed then.
+    /// Returns the first field that is out of range. Nothing has changed then.
     pub fn reconfigure(&mut self, live: &LiveConfig) -> Result<(), ConfigError> {
         live.check()?;
         // A socket without connection ids has one connection, whatever the setting.

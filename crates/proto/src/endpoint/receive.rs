@@ -361,11 +361,11 @@ pub(super) fn owner_of(
     })
 }
 
-/// How a handshake datagram was counted.
+/// Whether a handshake datagram was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HandshakeStatus {
-    /// It was processed, and is not counted yet.
+    /// The datagram was processed, and is not counted yet.
     Processed,
-    /// It was already counted, as forwarded or as dropped.
+    /// The datagram was already counted, as forwarded or as dropped.
     Counted,
 }

@@ -14,7 +14,7 @@ use drumfire_wire::{Hello, RefuseReason};
 use super::half_open::HelloSource;
 use crate::access::{Access, TokenAccess};
 use crate::control::SealedResume;
-use crate::limits::{FULL_RETRY_AFTER, RESUME_LIFE};
+use crate::limits::{FULL_RETRY_AFTER, RESUME_LIFETIME};
 use crate::placement::{Claim, HelloHash, PlacementKey, Rejection};
 use crate::stats::DropReason;
 use crate::time::Moment;
@@ -70,11 +70,11 @@ impl AdmittedHello {
 pub(crate) struct TokenGrant {
     pub(crate) player: PlayerId,
     pub(crate) user_data: Box<[u8]>,
-    /// When the session must end, as time since the Unix epoch.
+    /// The time at which the session must end, as time since the Unix epoch.
     pub(crate) session_ends_at: Option<Duration>,
     /// The same on the connection's clock, set when the connection is confirmed.
     pub(crate) ends_at: Option<Moment>,
-    /// When the client gets its next resume token.
+    /// The time at which the client gets its next resume token.
     pub(crate) renew_at: Moment,
     pub(crate) placement_key: Option<u64>,
 }
@@ -163,7 +163,7 @@ impl Admission {
     ) -> Option<SealedResume> {
         let Rule::Token { access, resume } = &self.rule else { return None };
         let issued_at = Duration::from_secs(wall.as_secs());
-        let latest = issued_at.saturating_add(RESUME_LIFE);
+        let latest = issued_at.saturating_add(RESUME_LIFETIME);
         let expires_at = grant.session_ends_at.map_or(latest, |ends| ends.min(latest));
         let token = Token {
             kind: TokenKind::Resume,
@@ -178,8 +178,8 @@ impl Admission {
             user_data: grant.user_data.clone(),
         };
         let sealed = resume.seal(&token, protocol_id, entropy.bytes()).ok()?;
-        let life_seconds = u16::try_from(expires_at.saturating_sub(issued_at).as_secs()).ok()?;
-        Some(SealedResume { life_seconds, psk: token.psk, sealed })
+        let lifetime_seconds = u16::try_from(expires_at.saturating_sub(issued_at).as_secs()).ok()?;
+        Some(SealedResume { lifetime_seconds, psk: token.psk, sealed })
     }
 
     /// Checks the token and the first MAC at the time `wall` since the Unix epoch.

@@ -45,7 +45,7 @@ pub(crate) struct Attempt {
     started_at: Moment,
     send_at: Moment,
     wait: std::time::Duration,
-    /// When the last Hello was sent, and the last one with a cookie.
+    /// The times at which the last Hello was sent, and the last one with a cookie.
     sent_at: Option<Moment>,
     cookie_sent_at: Option<Moment>,
     /// Limits the work that forged Welcomes cause.
@@ -59,9 +59,10 @@ pub(crate) struct Attempt {
 #[derive(Debug)]
 struct Refused {
     refusal: Refusal,
-    /// How often it arrived in a row.
+    /// The number of times that the refusal arrived in a row.
     count: u32,
-    /// When it is believed, unless a Welcome comes first. Set once it was authenticated or arrived often enough.
+    /// The time at which the refusal is believed, unless a Welcome arrives first. Set once the refusal was authenticated or
+    /// arrived often enough.
     believed_at: Option<Moment>,
 }
 
@@ -125,7 +126,7 @@ impl Attempt {
         self.client_id
     }
 
-    /// When the attempt fails.
+    /// Returns the time at which the attempt fails.
     pub(crate) fn expires_at(&self) -> Moment {
         let deadline = self.started_at.after(HANDSHAKE_DEADLINE);
         let refused = self.refused.as_ref().and_then(|refused| refused.believed_at);
@@ -195,7 +196,7 @@ impl Attempt {
         })
     }
 
-    /// When the next Hello is due.
+    /// Returns the time at which the next Hello is due.
     pub(crate) const fn send_at(&self) -> Moment {
         self.send_at
     }
@@ -264,7 +265,7 @@ impl Attempt {
         Some(wire_limits::HELLO_BYTES)
     }
 
-    /// When a Hello with a new cookie may be sent. The first one does not wait for the interval.
+    /// Returns the time at which a Hello with a new cookie may be sent. The first one does not wait for the interval.
     fn may_send_cookie_at(&self, now: Moment) -> Moment {
         self.cookie_sent_at.map_or(now, |sent_at| sent_at.after(COOKIE_HELLO_INTERVAL).max(now))
     }

@@ -1,11 +1,12 @@
-//! When a Hello must carry a cookie: always, or only while a shard is under load (PROTOCOL 5.3, "The server's part").
+//! The rule for when a Hello must carry a cookie: always, or only while a shard is under load (PROTOCOL 5.3, "The
+//! server's part").
 
 use crate::config::Cookie;
 use crate::limiter::TokenBucket;
 use crate::limits::{LOAD_HALF_OPEN, LOAD_HANDSHAKES_PER_SECOND, LOAD_STICKY};
 use crate::time::Moment;
 
-/// How busy a shard is with handshakes.
+/// The load of a shard by handshakes.
 #[derive(Debug)]
 pub(crate) struct Load {
     cookie: Cookie,

@@ -20,7 +20,7 @@ use crate::access::Access;
 use crate::config::{Config, Cookie, ServerConfig};
 use crate::control::SealedResume;
 use crate::ids::KeyedBuildHasher;
-use crate::limiter::{Sources, TokenBucket};
+use crate::limiter::{SourceLimits, TokenBucket};
 use crate::placement::HelloHash;
 use crate::resets::Resets;
 use crate::stats::DropReason;
@@ -48,7 +48,7 @@ pub(crate) type RefuseBytes = [u8; wire_limits::REFUSE_MIN_BYTES];
 
 /// The server's response to a Hello that passed all checks.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HandshakeResponse {
     pub(crate) agreement: HandshakeResult,
     pub(crate) remote_id: Option<ConnectionId>,
     /// The encoded Welcome.
@@ -64,7 +64,7 @@ pub(crate) struct HandshakeResponder {
     admission: Admission,
     cookies: Cookies,
     load: Load,
-    sources: Sources,
+    sources: SourceLimits,
     handshakes: TokenBucket,
     retries: TokenBucket,
     resets: Resets,
@@ -89,7 +89,7 @@ impl HandshakeResponder {
             key_id: server.key_id,
             cookies: Cookies::new(server.process_key),
             load: Load::new(server.cookie),
-            sources: Sources::new(
+            sources: SourceLimits::new(
                 hash,
                 server.source_handshakes_per_second,
                 server.source_handshakes_burst,
@@ -250,7 +250,7 @@ impl HandshakeResponder {
         psk: &Secret<32>,
         (local_id, reset_token): (ConnectionId, [u8; 16]),
         entropy: &mut Entropy,
-    ) -> Result<Answer, DropReason> {
+    ) -> Result<HandshakeResponse, DropReason> {
         self.handshakes.take(now);
         if let Some(source) = source {
             self.sources.on_handshake(now, source);
@@ -279,7 +279,7 @@ impl HandshakeResponder {
         let (seal_keys, open_keys) = secrets.into_keys(key_suite(suite)).ok_or(DropReason::BadOffer)?;
         let agreement = HandshakeResult { seal_keys, open_keys, timeouts: shared, peer: client.shared };
         let (remote_id, application_hello) = (client.connection_id, client.hello.into());
-        Ok(Answer { agreement, remote_id, welcome: welcome.into(), application_hello })
+        Ok(HandshakeResponse { agreement, remote_id, welcome: welcome.into(), application_hello })
     }
 
     /// The number of half-open connections.

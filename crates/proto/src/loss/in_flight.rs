@@ -36,10 +36,10 @@ pub(super) struct InFlightPackets {
     // Timers
     /// Packets that were sent before this moment used another path, and give no sample of the round trip.
     pub(super) sampled_from: Moment,
-    /// When the next packet below the largest acknowledged number will be declared lost. `None` when there is no
+    /// The time at which the next packet below the largest acknowledged number will be declared lost. `None` when there is no
     /// such packet.
     pub(super) loss_at: Option<Moment>,
-    /// When a probe last became due. `None` before the first one.
+    /// The time at which a probe last became due. `None` before the first one.
     pub(super) probed_at: Option<Moment>,
     /// The number of probes since the last ack that made progress.
     pub(super) probe_count: u32,
@@ -142,7 +142,8 @@ impl InFlightPackets {
         Some(self.carried.as_ref()?.of(newest))
     }
 
-    /// When to send a probe. `first` is the wait before the first probe, `longest` the limit for any probe, in nanoseconds.
+    /// Returns the time at which a probe is due. `first` is the wait before the first probe, `longest` the limit for
+    /// any probe, in nanoseconds.
     pub(super) fn probe_at(&self, first: u64, longest: u64) -> Moment {
         // Without unanswered probes, which is the rule, nothing is backed off.
         let wait = if self.probe_count == 0 { first } else { self.backed_off(first) };
@@ -153,7 +154,7 @@ impl InFlightPackets {
         Moment::from_nanos(since.as_nanos().saturating_add(wait.min(longest)))
     }
 
-    /// How long to wait after the last probe, when the wait before the first one was `first`.
+    /// Returns the wait after the last probe in nanoseconds, when the wait before the first one was `first`.
     fn backed_off(&self, first: u64) -> u64 {
         // Pings and unreliable messages lose nothing by a later probe. If their waits stayed equal too, all quiet connections of
         // a server that is overloaded for a moment would probe it ten times per second, and keep it overloaded.

@@ -76,7 +76,7 @@ pub struct FlightRecord {
     pub window_bytes: usize,
     /// The number of bytes in flight.
     pub in_flight_bytes: usize,
-    /// Bytes of messages that wait or are in flight, including charges.
+    /// The bytes of messages that wait or are in flight, including charges.
     pub queued_bytes: usize,
 }
 

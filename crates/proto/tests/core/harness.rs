@@ -74,7 +74,7 @@ pub(crate) struct World {
     pub(crate) link: Link,
     pub(crate) random: Random,
     /// Datagrams in flight, by arrival time and order of sending.
-    pub(crate) flying: BTreeMap<(Moment, u64), InFlightDatagram>,
+    pub(crate) in_flight: BTreeMap<(Moment, u64), InFlightDatagram>,
     pub(crate) seen: [Vec<(Moment, PeerId, Seen)>; 2],
     /// Flight records: the end, the number of events before it, and the record.
     pub(crate) records: [Vec<(PeerId, usize, FlightRecord)>; 2],
@@ -150,7 +150,7 @@ impl World {
             ends: [client, server],
             link,
             random: Random(number),
-            flying: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             seen: [Vec::new(), Vec::new()],
             records: [Vec::new(), Vec::new()],
             server_local: LocalAddress::ANY,
@@ -263,7 +263,7 @@ impl World {
         let end = self.now.after(duration);
         loop {
             self.flush();
-            let arrival = self.flying.first_key_value().map(|((at, _), _)| *at);
+            let arrival = self.in_flight.first_key_value().map(|((at, _), _)| *at);
             let timers = self.ends.each_mut().map(Endpoint::poll_timeout);
             let next = [arrival, timers[0], timers[1]].into_iter().flatten().min();
             match next {
@@ -278,7 +278,7 @@ impl World {
     /// Delivers the datagrams that have arrived, and handles timeouts.
     fn wake(&mut self) {
         let mut arrived: [Vec<InFlightDatagram>; 2] = [Vec::new(), Vec::new()];
-        while let Some(entry) = self.flying.first_entry()
+        while let Some(entry) = self.in_flight.first_entry()
             && entry.key().0 <= self.now
         {
             let datagram = entry.remove();
@@ -393,7 +393,7 @@ impl World {
     /// Puts a datagram on the link that arrives at this time, from any sender.
     pub(crate) fn inject(&mut self, at: Moment, datagram: InFlightDatagram) {
         self.sequence += 1;
-        self.flying.insert((at, self.sequence), datagram);
+        self.in_flight.insert((at, self.sequence), datagram);
     }
 
     /// Passes a datagram to an end immediately.

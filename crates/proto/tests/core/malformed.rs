@@ -238,7 +238,7 @@ fn connecting() -> (World, Vec<u8>) {
     world.connect();
     world.flush();
     let hello = world.sent.pop().unwrap().2;
-    world.flying.clear();
+    world.in_flight.clear();
     (world, hello)
 }
 

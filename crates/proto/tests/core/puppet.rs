@@ -118,6 +118,6 @@ pub(crate) fn joined(
 fn exchange(world: &mut World, hello: &[u8]) -> Option<Vec<u8>> {
     world.deliver(SERVER, address(CLIENT), hello);
     world.flush();
-    world.flying.clear();
+    world.in_flight.clear();
     Some(world.sent.pop()?.2)
 }

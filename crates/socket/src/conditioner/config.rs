@@ -14,7 +14,7 @@ const MEMORY_MIN_BYTES: usize = 65_536 + super::link::ITEM_CHARGE_BYTES;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LinkConfig {
-    /// Which datagrams are lost. The default is no loss.
+    /// The distribution of lost datagrams. The default is no loss.
     pub loss: Loss,
     /// The delay of datagrams, up to an hour. It does not change their order, see `reorder`. The default is no delay.
     pub delay: Delay,
@@ -31,7 +31,7 @@ pub struct LinkConfig {
     pub corrupt: f64,
     /// The bottleneck of the path. The default, `None`, is unlimited.
     pub rate: Option<Rate>,
-    /// The largest payload that passes in bytes, at least 1. The default, `None`, is unlimited.
+    /// The length in bytes of the largest payload that passes, at least 1. The default, `None`, is unlimited.
     pub datagram_max_bytes: Option<usize>,
     /// The maximum bytes of datagrams in flight, at least 65,600. Each counts for 64 bytes more than its payload. Datagrams that do not fit
     /// count as `queue_full`. The default is 16 MiB.
@@ -173,7 +173,7 @@ impl LinkConfig {
     ///
     /// # Errors
     ///
-    /// The first field that is out of range.
+    /// Returns the first field that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         // Comparisons with a range refuse NaN too.
         let losses = match self.loss {

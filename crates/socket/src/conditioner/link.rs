@@ -42,19 +42,19 @@ pub struct Link<T = ()> {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LinkCounts {
-    /// Datagrams that the sender passed to the link.
+    /// The number of datagrams that the sender passed to the link.
     pub pushed: u64,
-    /// Datagrams that arrived and were returned to the receiver.
+    /// The number of datagrams that arrived and were returned to the receiver.
     pub delivered: u64,
-    /// Datagrams that were lost, including those in flight when their socket was replaced.
+    /// The number of datagrams that were lost, including those in flight when their socket was replaced.
     pub lost: u64,
-    /// Datagrams that were corrupted. They still arrive.
+    /// The number of datagrams that were corrupted. They still arrive.
     pub corrupted: u64,
-    /// Duplicates that the link added.
+    /// The number of duplicates that the link added.
     pub duplicated: u64,
-    /// Datagrams that did not fit in the queue of the bottleneck or in the memory of the link.
+    /// The number of datagrams that did not fit in the queue of the bottleneck or in the memory of the link.
     pub queue_full: u64,
-    /// Datagrams longer than the path supports.
+    /// The number of datagrams that were longer than the path supports.
     pub too_large: u64,
 }
 
@@ -63,7 +63,7 @@ impl<T: Clone> Link<T> {
     ///
     /// # Errors
     ///
-    /// The first field of the configuration that is out of range.
+    /// Returns the first field of the configuration that is out of range.
     pub fn new(config: LinkConfig, seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
@@ -83,7 +83,7 @@ impl<T: Clone> Link<T> {
     ///
     /// # Errors
     ///
-    /// The first field that is out of range. The link keeps its configuration.
+    /// Returns the first field that is out of range. The link keeps its configuration.
     pub fn set_config(&mut self, config: LinkConfig) -> Result<(), ConfigError> {
         config.check()?;
         self.config = config;
@@ -161,7 +161,7 @@ impl<T: Clone> Link<T> {
         Some((tag, bytes))
     }
 
-    /// Returns when the next datagram arrives, or `None` if none is in flight.
+    /// Returns the time at which the next datagram arrives, or `None` if none is in flight.
     #[must_use]
     pub fn next_at(&self) -> Option<Duration> {
         self.in_flight.first_key_value().map(|((at, _), _)| *at)
@@ -255,10 +255,10 @@ impl<T: Clone> Link<T> {
 /// The queue before the slowest link of the path.
 #[derive(Debug, Default)]
 struct Bottleneck {
-    /// When each queued datagram has left, and its bytes.
+    /// For each queued datagram, the time at which it leaves, and its bytes.
     queue: VecDeque<(Duration, u64)>,
     queued_bytes: u64,
-    /// When the last queued datagram has left.
+    /// The time at which the last queued datagram leaves.
     free_at: Duration,
 }
 

@@ -30,7 +30,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `bound`, or 0 if `bound` is 0.
+    /// Returns a random number below `bound`, or 0 if `bound` is 0.
     pub const fn below(&mut self, bound: u64) -> u64 {
         // The remainder favors small numbers by less than 2^-32 for every bound used here.
         match self.bits().checked_rem(bound) {
@@ -39,24 +39,24 @@ impl Random {
         }
     }
 
-    /// Returns a number from 0 to below 1.
+    /// Returns a random number from 0 to below 1.
     pub fn fraction(&mut self) -> f64 {
         const STEPS: f64 = (1_u64 << 53) as f64;
         (self.bits() >> 11) as f64 / STEPS
     }
 
-    /// Returns true for this fraction of all calls.
+    /// Returns true with the probability `fraction`, 0 to 1.
     pub fn happens(&mut self, fraction: f64) -> bool {
         self.fraction() < fraction
     }
 
-    /// Returns a duration of at most `longest`. Durations of more than 584 years are not returned.
+    /// Returns a random duration from zero to `longest`, or to 584 years if that is shorter.
     pub fn duration(&mut self, longest: Duration) -> Duration {
         let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.below(nanos.saturating_add(1)))
     }
 
-    /// Returns 32 bytes, for keys that protect nothing.
+    /// Returns 32 random bytes, for keys that protect nothing.
     pub fn bytes(&mut self) -> [u8; 32] {
         let mut bytes = [0; 32];
         for chunk in bytes.chunks_mut(8) {

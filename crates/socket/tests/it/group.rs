@@ -60,7 +60,7 @@ fn every_datagram_reaches_one_socket_of_the_group() {
                 used.insert(index);
                 for datagram in received.datagrams() {
                     assert_eq!(datagram.from, socket.local_addr().expect("a bound socket"));
-                    assert!(seen.insert(datagram.bytes.to_vec()), "delivered twice");
+                    assert!(seen.insert(datagram.bytes.to_vec()), "each datagram is delivered once");
                 }
             });
         }
@@ -159,7 +159,7 @@ fn a_connected_socket_receives_only_from_its_peer() {
     assert_eq!(receiver.drain(&mut client, 16, |_| panic!("received from another peer")), DrainEnd::Blocked);
 }
 
-/// Returns how many descriptors this process has for the sockets at an IPv4 address, or `None` without `/proc`.
+/// Returns the number of descriptors of this process for the sockets at an IPv4 address, or `None` without `/proc`.
 ///
 /// The kernel's list can lack a socket while other tests close theirs, so the largest count of several reads is right.
 fn descriptors(address: SocketAddr) -> Option<usize> {

@@ -142,9 +142,9 @@ fn a_spent_budget_strands_no_datagram() {
     }
 }
 
-/// Runs one of two threads that repeatedly hand all of their sockets to each other. A hand-over follows a wait whose
+/// Runs one of two threads that repeatedly pass all of their sockets to each other. They pass them after a wait whose
 /// events were not processed, or drains that were not complete.
-fn hand_over_repeatedly(
+fn exchange_shards(
     (inbox, outbox): (&Inbox<Shard>, &SyncSender<Shard>),
     seed: u64,
     total: u64,
@@ -165,7 +165,7 @@ fn hand_over_repeatedly(
             .expect("a wait");
         turn += 1;
         if mix(turn).is_multiple_of(3) {
-            // Hand over the sockets before the events of the wait are processed.
+            // Pass on the sockets before the events of the wait are processed.
             for shard in shards.drain(..) {
                 multi_poller.remove(&shard.poller).expect("removed");
                 // The other thread may have ended, if all datagrams have arrived.
@@ -199,8 +199,8 @@ fn sockets_that_move_between_two_threads_strand_no_datagram() {
         let (drained, is_stopped) = (&drained, &is_stopped);
         let addresses = &addresses;
         scope.spawn(move || send(addresses, bursts, drained, is_stopped));
-        scope.spawn(move || hand_over_repeatedly((&first, &to_second), 1, total, drained, is_stopped));
-        scope.spawn(move || hand_over_repeatedly((&second, &to_first), 2, total, drained, is_stopped));
+        scope.spawn(move || exchange_shards((&first, &to_second), 1, total, drained, is_stopped));
+        scope.spawn(move || exchange_shards((&second, &to_first), 2, total, drained, is_stopped));
         let _stop = StopOnDrop(is_stopped);
         // Fail after a period without progress, and not after a total time.
         let (mut before, mut quiet) = (0, Duration::ZERO);
@@ -212,7 +212,7 @@ fn sockets_that_move_between_two_threads_strand_no_datagram() {
             before = now;
         }
     });
-    assert_eq!(drained.load(Ordering::Acquire), total, "stalled");
+    assert_eq!(drained.load(Ordering::Acquire), total, "all datagrams arrive");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn every_wake_up_of_every_poller_arrives() {
             !is_received
         })
     });
-    assert_eq!(stalled_at, None, "a wake-up was lost");
+    assert_eq!(stalled_at, None, "each wake-up arrives");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Answer, Command, Connection, OpenError, Source as _};
+use drumfire_control::{Command, Connection, OpenError, Response, Source as _};
 
 use super::{IS_INTERRUPTED, is_interrupted, watch_for_interrupt, write_stdout};
 use crate::cli::TopArgs;
@@ -29,7 +29,7 @@ pub(super) fn run(args: &TopArgs) -> Result<(), Error> {
     check_terminal("give --once for one snapshot as text")?;
     // A first request finds out whether a server of this version listens, before the screen is cleared.
     let answer = source(Command::Snapshot { order: args.order, limit: 0 }).map_err(unanswered)?;
-    if let Answer::Error { text } = answer {
+    if let Response::Error { text } = answer {
         return Err(unanswered(text));
     }
     watch_for_interrupt();
@@ -52,7 +52,7 @@ pub(super) fn start(mut source: ReceiverSource) -> Result<impl FnOnce() -> Resul
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
     let show = move || {
-        let answer = move |command| Ok(source.answer(command));
+        let answer = move |command| Ok(source.respond(command));
         let shown = top::run(answer, SurveyOrder::Rate, theme(false), &|| over.load(Ordering::Acquire));
         IS_INTERRUPTED.store(true, Ordering::Release);
         shown

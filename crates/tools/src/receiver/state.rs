@@ -161,8 +161,8 @@ impl Source for ReceiverSource {
                 kernel_dropped: queue.map(|queue| queue.drops),
                 dropped: BTreeMap::new(),
             });
-        let (what, taken_at_nanos) = ("receiver".to_owned(), clock::host_ns());
-        Snapshot { what, taken_at_nanos, workers: rows.collect(), ..Snapshot::default() }
+        let (program, taken_at_nanos) = ("receiver".to_owned(), clock::host_ns());
+        Snapshot { program, taken_at_nanos, workers: rows.collect(), ..Snapshot::default() }
     }
 }
 

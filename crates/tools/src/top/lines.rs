@@ -95,7 +95,7 @@ fn title(state: &State) -> String {
     let peers = if now.has_peers { format!("  connections {}", thousands(peers)) } else { String::new() };
     format!(
         "drumfire top  {}  workers {}{peers}  in {}/s  out {}/s{held}",
-        now.what,
+        now.program,
         now.workers.len(),
         sum(|figures| figures.received),
         sum(|figures| figures.sent),

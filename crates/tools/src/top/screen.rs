@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Answer, Command};
+use drumfire_control::{Command, Response};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Color, Modifier, Style};
@@ -54,7 +54,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme) {
 
 /// Shows what `source` answers until a key or `is_over` ends it, and restores the terminal.
 pub(crate) fn run(
-    source: impl FnMut(Command) -> Result<Answer, String> + Send + 'static,
+    source: impl FnMut(Command) -> Result<Response, String> + Send + 'static,
     order: SurveyOrder,
     theme: Theme,
     is_over: &dyn Fn() -> bool,

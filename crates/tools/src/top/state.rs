@@ -1,7 +1,7 @@
 //! The state of the view. It reads no clock and uses no socket.
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Answer, Command, Snapshot};
+use drumfire_control::{Command, Response, Snapshot};
 use ratatui::crossterm::event::KeyCode;
 
 use super::PEERS;
@@ -79,16 +79,16 @@ impl State {
     }
 
     /// Handles an answer of the server.
-    pub(crate) fn on_answer(&mut self, answer: Answer) {
+    pub(crate) fn on_answer(&mut self, answer: Response) {
         match answer {
-            Answer::Snapshot(snapshot) => self.on_snapshot(snapshot),
-            Answer::Record { text } => {
+            Response::Snapshot(snapshot) => self.on_snapshot(snapshot),
+            Response::Record { text } => {
                 if let ViewMode::Trace { lines, .. } = &mut self.mode {
                     *lines = text.lines().take(TRACE_LINES_MAX).map(printable).collect();
                     self.notice.clear();
                 }
             }
-            Answer::Done { text } | Answer::Error { text } => self.notice = printable(&text),
+            Response::Done { text } | Response::Error { text } => self.notice = printable(&text),
             // A newer server may send other answers.
             _ => {}
         }

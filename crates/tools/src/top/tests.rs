@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Answer, Command, PeerRow, Snapshot, WorkerRow};
+use drumfire_control::{Command, PeerRow, Response, Snapshot, WorkerRow};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::KeyCode;
@@ -39,7 +39,7 @@ fn snapshot(workers: u64, peers: u64, seconds: u64) -> Snapshot {
         received_per_second: (seconds > 1).then_some(3_000),
     };
     Snapshot {
-        what: "server".to_owned(),
+        program: "server".to_owned(),
         taken_at_nanos: seconds * 1_000_000_000,
         workers: (0..workers).map(worker).collect(),
         peers: (0..peers).map(peer).collect(),
@@ -48,13 +48,13 @@ fn snapshot(workers: u64, peers: u64, seconds: u64) -> Snapshot {
     }
 }
 
-fn after(mut state: State, answer: Answer) -> State {
+fn after(mut state: State, answer: Response) -> State {
     state.on_answer(answer);
     state
 }
 
 fn shown(workers: u64, peers: u64) -> State {
-    let looks = [1, 2].map(|seconds| Answer::Snapshot(snapshot(workers, peers, seconds)));
+    let looks = [1, 2].map(|seconds| Response::Snapshot(snapshot(workers, peers, seconds)));
     looks.into_iter().fold(State::new(SurveyOrder::RoundTrip), after)
 }
 
@@ -131,16 +131,16 @@ fn the_selection_stays_in_sight_and_with_its_peer() {
     assert_eq!(state.selected(), Some("1.0.1b"));
     let mut next = snapshot(2, 40, 3);
     next.peers.swap(11, 38);
-    let state = after(state, Answer::Snapshot(next));
+    let state = after(state, Response::Snapshot(next));
     assert_eq!((state.selected(), state.row), (Some("1.0.1b"), 38));
     assert!(screen(&state, (80, 24)).contains("1.0.1b"));
     let mut fewer = snapshot(2, 3, 4);
-    let state = after(state, Answer::Snapshot(fewer.clone()));
+    let state = after(state, Response::Snapshot(fewer.clone()));
     assert_eq!(state.row, 2, "it is gone");
     assert_eq!(press(state.clone(), &[KeyCode::Home, KeyCode::Up]).0.row, 0);
     assert_eq!(press(state.clone(), &[KeyCode::End, KeyCode::Down]).0.row, 2);
     fewer.peers.clear();
-    let state = after(state, Answer::Snapshot(fewer));
+    let state = after(state, Response::Snapshot(fewer));
     let (state, effects) = press(
         state,
         &[KeyCode::Down, KeyCode::Char('k'), KeyCode::Char('y'), KeyCode::Char('t'), KeyCode::Char('b')],
@@ -161,7 +161,7 @@ fn a_new_order_is_requested_and_begins_at_the_top() {
         assert_eq!(effects, [Effect::Request(Command::Snapshot { order, limit: PEERS })]);
         let mut answer = snapshot(2, 40, 3);
         answer.peers.reverse();
-        let next = after(next, Answer::Snapshot(answer));
+        let next = after(next, Response::Snapshot(answer));
         assert_eq!((next.row, next.order), (0, order));
     }
 }
@@ -187,7 +187,7 @@ fn closing_and_banning_are_confirmed_first() {
     for (key, seconds) in [('1', 600), ('2', 3_600), ('3', 86_400), ('4', 2_592_000)] {
         let (state, effects) = press(shown(2, 4), &[KeyCode::Char('b'), KeyCode::Char(key)]);
         assert_eq!(effects, [Effect::Request(Command::Ban { peer: peer(), seconds })]);
-        let state = after(state, Answer::Done { text: "banned".into() });
+        let state = after(state, Response::Done { text: "banned".into() });
         assert_eq!(state.notice, "banned");
     }
     assert_eq!(press(shown(2, 4), &[KeyCode::Char('b'), KeyCode::Char('5')]).1, []);
@@ -199,7 +199,7 @@ fn a_confirmation_is_about_the_peer_that_was_selected() {
     let (state, _) = press(shown(2, 4), &[KeyCode::Char('k')]);
     let mut other = snapshot(2, 4, 3);
     other.peers.remove(0);
-    let (_, effects) = press(after(state, Answer::Snapshot(other)), &[KeyCode::Char('y')]);
+    let (_, effects) = press(after(state, Response::Snapshot(other)), &[KeyCode::Char('y')]);
     assert!(
         matches!(&effects[..], [Effect::Request(Command::Close { peer, .. })] if peer == "0.0.10"),
         "{effects:?}"
@@ -212,11 +212,11 @@ fn a_trace_follows_the_newest_until_it_is_scrolled() {
     let trace = Effect::Request(Command::Trace { peer: "1.0.11".to_owned() });
     assert_eq!(effects, std::slice::from_ref(&trace));
     let text = |count: usize| (0..count).map(|line| format!("{line:>12} ms  received\u{1b}[2J\n")).collect();
-    let state = after(state, Answer::Record { text: text(50) });
+    let state = after(state, Response::Record { text: text(50) });
     assert_eq!(state.due(), Some(trace), "it is renewed");
     assert_is("trace_80x24.txt", &screen(&state, (80, 24)));
     let up = press(state, &[KeyCode::Home]).0;
-    let up = after(up, Answer::Record { text: text(60) });
+    let up = after(up, Response::Record { text: text(60) });
     assert!(screen(&up, (80, 24)).contains(" 0 ms") && !screen(&up, (80, 24)).contains("59 ms"));
     let newest = press(up, &[KeyCode::End]).0;
     assert!(screen(&newest, (80, 24)).contains("59 ms"));
@@ -249,25 +249,25 @@ fn q_ends_every_screen_without_a_question() {
 fn wrong_or_missing_answers_do_not_break_the_screen() {
     let empty = State::new(SurveyOrder::Rate);
     assert!(screen(&empty, (80, 24)).contains("waiting for the first answer"));
-    let answer = Answer::Error { text: "no answer: gone\u{1b}]0;x\u{7}".into() };
+    let answer = Response::Error { text: "no answer: gone\u{1b}]0;x\u{7}".into() };
     let failed = after(shown(2, 4), answer);
     let text = screen(&failed, (80, 24));
     assert!(text.contains("no answer: gone") && text.contains("192.0.2.1:7777") && text.is_ascii(), "{text}");
     let mut odd = snapshot(1, 1, 3);
-    odd.what = "\u{1b}[31mserver\n\u{202e}".into();
+    odd.program = "\u{1b}[31mserver\n\u{202e}".into();
     odd.workers[0].received = 0;
     odd.workers[0].dropped = [("\u{7}".repeat(200), u64::MAX)].into();
     odd.peers[0].address = "x\n".repeat(400);
-    let text = screen(&after(shown(2, 4), Answer::Snapshot(odd)), (80, 24));
+    let text = screen(&after(shown(2, 4), Response::Snapshot(odd)), (80, 24));
     assert!(text.is_ascii() && text.lines().count() == 24 && !text.contains('\u{1b}'), "{text}");
 }
 
 #[test]
 fn a_receiver_has_threads_and_no_connections() {
     let mut receiver = snapshot(4, 4, 2);
-    (receiver.what, receiver.has_peers) = ("receiver".into(), false);
+    (receiver.program, receiver.has_peers) = ("receiver".into(), false);
     receiver.peers.clear();
-    let state = after(State::default(), Answer::Snapshot(receiver));
+    let state = after(State::default(), Response::Snapshot(receiver));
     assert_is("receiver_80x24.txt", &screen(&state, (80, 24)));
 }
 

@@ -148,8 +148,9 @@ pub struct NewConnectionId {
 /// `Debug` omits the key and the token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ResumeToken<'a> {
-    /// The lifetime of the token in seconds, counted from its transmission.
-    pub life_seconds: u16,
+    /// The lifetime of the token in seconds. The server counts it from the issue of the token, and the client from the
+    /// arrival of the frame.
+    pub lifetime_seconds: u16,
     /// The pre-shared key of client and server that belongs to the token.
     pub psk: &'a [u8; PSK_BYTES],
     /// The sealed token, which only the server can open.
@@ -165,7 +166,9 @@ impl core::fmt::Debug for NewConnectionId {
 
 impl core::fmt::Debug for ResumeToken<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("ResumeToken").field("life_seconds", &self.life_seconds).finish_non_exhaustive()
+        f.debug_struct("ResumeToken")
+            .field("lifetime_seconds", &self.lifetime_seconds)
+            .finish_non_exhaustive()
     }
 }
 
@@ -200,14 +203,14 @@ impl<'a> ResumeToken<'a> {
     pub(super) const BODY_BYTES: usize = 2 + PSK_BYTES + SEALED_TOKEN_BYTES;
 
     pub(super) fn decode(reader: &mut Reader<'a>) -> Result<Self, FrameError> {
-        let life = reader.array().copied().ok_or(FrameError::Truncated)?;
+        let lifetime = reader.array().copied().ok_or(FrameError::Truncated)?;
         let psk = reader.array().ok_or(FrameError::Truncated)?;
         let sealed = reader.array().ok_or(FrameError::Truncated)?;
-        Ok(Self { life_seconds: u16::from_be_bytes(life), psk, sealed })
+        Ok(Self { lifetime_seconds: u16::from_be_bytes(lifetime), psk, sealed })
     }
 
     pub(super) fn put_body(&self, out: &mut impl BufMut) {
-        out.put_u16(self.life_seconds);
+        out.put_u16(self.lifetime_seconds);
         out.put_slice(self.psk);
         out.put_slice(self.sealed);
     }
@@ -273,7 +276,7 @@ mod tests {
             "{shown}"
         );
         let (psk, sealed) = ([0xee; PSK_BYTES], [0xee; SEALED_TOKEN_BYTES]);
-        let resume = ResumeToken { life_seconds: 60, psk: &psk, sealed: &sealed };
-        assert_eq!(format!("{resume:?}"), "ResumeToken { life_seconds: 60, .. }");
+        let resume = ResumeToken { lifetime_seconds: 60, psk: &psk, sealed: &sealed };
+        assert_eq!(format!("{resume:?}"), "ResumeToken { lifetime_seconds: 60, .. }");
     }
 }

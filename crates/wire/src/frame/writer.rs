@@ -136,7 +136,7 @@ impl<B: BufMut> FrameWriter<B> {
     ///
     /// # Errors
     ///
-    /// As [`Self::run`].
+    /// Returns the errors of [`Self::run`].
     pub fn run_with(
         &mut self,
         channel: ChannelId,
@@ -385,7 +385,7 @@ mod tests {
         let message = reliable(7, None, b"hello");
         let id = crate::ConnectionId::from_bytes([2; 8]);
         let new = NewConnectionId { sequence: 3, id, reset_token: [4; 16] };
-        let token = ResumeToken { life_seconds: 600, psk: &[5; 32], sealed: &[6; 512] };
+        let token = ResumeToken { lifetime_seconds: 600, psk: &[5; 32], sealed: &[6; 512] };
         let write = |room: usize, which: usize| {
             let mut buffer = [0xaa; 600];
             let mut writer = FrameWriter::new(&mut buffer[..room]);

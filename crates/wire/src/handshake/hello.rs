@@ -86,7 +86,7 @@ impl<'a> Hello<'a> {
     ///
     /// # Errors
     ///
-    /// If the datagram is not a Hello, or has an invalid length.
+    /// Returns an error if the datagram is not a Hello, or has an invalid length.
     pub fn decode(datagram: &'a [u8]) -> Result<Self, DatagramError> {
         match DatagramKind::of(datagram)? {
             DatagramKind::Hello => Self::read(datagram).ok_or(DatagramError::WrongLength),

@@ -348,10 +348,10 @@ mod tests {
 
     #[test]
     fn fields_out_of_range_are_rejected() {
-        let with = |datagram: u16, silent: u64, unacknowledged: u64| {
+        let with = |datagram: u16, idle: u64, unacknowledged: u64| {
             let shared = SharedParameters {
                 datagram_max_bytes: datagram,
-                idle_timeout: Duration::from_millis(silent),
+                idle_timeout: Duration::from_millis(idle),
                 unacknowledged_timeout: Duration::from_millis(unacknowledged),
                 ..SHARED
             };

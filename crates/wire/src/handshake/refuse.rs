@@ -144,7 +144,7 @@ impl Refuse {
     ///
     /// # Errors
     ///
-    /// If the datagram is not a Refuse, or has an invalid length.
+    /// Returns an error if the datagram is not a Refuse, or has an invalid length.
     pub fn decode(datagram: &[u8]) -> Result<Self, DatagramError> {
         match DatagramKind::of(datagram)? {
             DatagramKind::Refuse => Self::read(datagram).ok_or(DatagramError::WrongLength),

@@ -198,7 +198,11 @@ fn any_sample() -> impl Strategy<Value = Sample> {
         }),
         any::<u64>().prop_map(Sample::RetireConnectionId),
         (any::<u16>(), any::<[u8; 32]>(), prop::collection::vec(any::<u8>(), limits::SEALED_TOKEN_BYTES))
-            .prop_map(|(life_seconds, psk, sealed)| Sample::ResumeToken { life_seconds, psk, sealed }),
+            .prop_map(|(lifetime_seconds, psk, sealed)| Sample::ResumeToken {
+                lifetime_seconds,
+                psk,
+                sealed
+            }),
     ]
 }
 

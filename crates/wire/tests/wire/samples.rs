@@ -58,7 +58,7 @@ pub(crate) enum Sample {
     },
     RetireConnectionId(u64),
     ResumeToken {
-        life_seconds: u16,
+        lifetime_seconds: u16,
         psk: [u8; 32],
         sealed: Vec<u8>,
     },
@@ -109,8 +109,8 @@ impl Sample {
                 })
             }
             Self::RetireConnectionId(sequence) => writer.retire_connection_id(*sequence),
-            Self::ResumeToken { life_seconds, psk, sealed } => writer.resume_token(&ResumeToken {
-                life_seconds: *life_seconds,
+            Self::ResumeToken { lifetime_seconds, psk, sealed } => writer.resume_token(&ResumeToken {
+                lifetime_seconds: *lifetime_seconds,
                 psk,
                 sealed: sealed[..].try_into().unwrap(),
             }),
@@ -167,7 +167,7 @@ impl Sample {
             },
             Frame::RetireConnectionId(sequence) => Self::RetireConnectionId(sequence),
             Frame::ResumeToken(token) => Self::ResumeToken {
-                life_seconds: token.life_seconds,
+                lifetime_seconds: token.lifetime_seconds,
                 psk: *token.psk,
                 sealed: token.sealed.to_vec(),
             },

@@ -74,8 +74,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`Client::connect`](crate::Client::connect), or after at most 5 s [`Error::Connect`] with the reason why there is no
-    /// connection. A client that reconnects returns only the error of its last attempt.
+    /// Returns the errors of [`Client::connect`](crate::Client::connect), or after at most 5 s [`Error::Connect`] with the reason
+    /// why there is no connection. A client that reconnects returns only the error of its last attempt.
     pub async fn connect(&self, to: impl Into<ConnectOptions>) -> Result<Connection, Error> {
         let options = to.into();
         options.check(self.protocol_id)?;

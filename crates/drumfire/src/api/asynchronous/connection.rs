@@ -241,7 +241,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As [`Connection::send`].
+    /// Returns the errors of [`Connection::send`].
     pub async fn send_with_receipt(&self, message: Message) -> Result<Receipt, SendError> {
         self.shared().send(message, true).await?.ok_or(SendError::Closed)
     }

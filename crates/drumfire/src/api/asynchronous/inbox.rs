@@ -298,7 +298,7 @@ mod tests {
         inbox.push(ChannelId(7), b"message");
         assert!(!push_skipped(&mut inbox, ChannelId(1), 1));
         take(&mut inbox);
-        assert!(push_skipped(&mut inbox, ChannelId(1), 1), "a notice was taken, so there is room");
+        assert!(push_skipped(&mut inbox, ChannelId(1), 1), "taking a notice makes room for another");
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
             take(&mut inbox);
             returned.extend(inbox.due_bytes(MEMORY));
         }
-        assert_eq!(returned, [66_000, 66_000, 66_000], "2,000 bytes are kept back");
+        assert_eq!(returned, [66_000, 66_000, 66_000], "the last 2,000 bytes wait for a full quarter");
         inbox.push(ChannelId(0), &vec![0; MEMORY / 16 - 2_064]);
         take(&mut inbox);
         assert_eq!(inbox.due_bytes(MEMORY), Some(MEMORY / 16));
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(inbox.taken_bytes(), Some(64));
         inbox.push(ChannelId(0), b"");
         take(&mut inbox);
-        assert_eq!(inbox.due_bytes(4_096), Some(64), "a small memory keeps nothing back");
+        assert_eq!(inbox.due_bytes(4_096), Some(64), "an empty inbox returns all of a small memory");
         assert_eq!((inbox.due_bytes(4_096), inbox.taken_bytes()), (None, None));
     }
 

@@ -190,7 +190,7 @@ fn interleavings_of_returned_room_wake_the_first_sender() {
         let worker = thread::spawn(move || edge.publish(2 * charge(0), ITEM_CHARGE_BYTES));
         send(&senders, &account);
         worker.join().unwrap();
-        assert!(lock(&account).admit(0, &OPTIONS, true).is_err(), "there was room for one");
+        assert!(lock(&account).admit(0, &OPTIONS, true).is_err(), "the memory has room for one message");
     });
 }
 
@@ -208,6 +208,6 @@ fn interleavings_of_returned_room_serve_all_senders() {
         send(&senders, &account);
         other.join().unwrap();
         worker.join().unwrap();
-        assert!(lock(&account).admit(0, &OPTIONS, true).is_err(), "there was room for two");
+        assert!(lock(&account).admit(0, &OPTIONS, true).is_err(), "the memory has room for two messages");
     });
 }

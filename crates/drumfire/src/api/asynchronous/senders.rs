@@ -182,7 +182,7 @@ mod tests {
         assert!(waiting.as_mut().poll(&mut context).is_pending());
         fixture.acknowledge(1);
         fixture.acknowledge(2);
-        assert_eq!(count.0.load(Ordering::Relaxed), 0, "8,000 of 10,000 are used");
+        assert_eq!(count.0.load(Ordering::Relaxed), 0, "a task waits until a quarter is free");
         (3..=10).for_each(|count| fixture.acknowledge(count));
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
         assert!(waiting.as_mut().poll(&mut context).is_ready());
@@ -198,7 +198,7 @@ mod tests {
         assert!(first.as_mut().poll(&mut context).is_pending());
         assert!(second.as_mut().poll(&mut context).is_pending());
         fixture.acknowledge(3);
-        assert!(second.as_mut().poll(&mut context).is_pending(), "the first task has its turn");
+        assert!(second.as_mut().poll(&mut context).is_pending(), "the first task is served first");
         drop(first);
         assert!(second.as_mut().poll(&mut context).is_ready());
     }

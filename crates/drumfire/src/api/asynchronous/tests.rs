@@ -132,7 +132,7 @@ fn a_pass_wakes_a_task_once_for_all_its_messages() {
             None => bench.step().for_each(drop),
         }
     }
-    assert_eq!(count.0.load(Ordering::Relaxed), 1, "no task waited any more");
+    assert_eq!(count.0.load(Ordering::Relaxed), 1, "only a waiting task is woken");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_task_that_takes_one_of_two_messages_wakes_the_next_task() {
     bench.client.flush();
     bench.worker().wait(Some(Duration::from_secs(10)));
     bench.worker().work();
-    assert_eq!(count.0.load(Ordering::Relaxed), 0, "it is the first one's turn");
+    assert_eq!(count.0.load(Ordering::Relaxed), 0, "the first task is woken first");
     assert!(!is_pending(first.as_mut(), Waker::noop()));
     assert_eq!(count.0.load(Ordering::Relaxed), 1);
     assert!(!is_pending(second.as_mut(), &waker));
@@ -170,7 +170,7 @@ fn a_restarted_worker_ends_connections_once_and_accepts_others() {
     bench.worker().restart_after_panic();
     assert_eq!(count.0.load(Ordering::Relaxed), 1);
     bench.worker().restart_after_panic();
-    assert_eq!(count.0.load(Ordering::Relaxed), 1, "the connection had ended already");
+    assert_eq!(count.0.load(Ordering::Relaxed), 1, "a connection ends only once");
 
     let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
     let closed = bench.until("the end", waiting).unwrap_err();
@@ -232,5 +232,9 @@ fn a_batch_costs_task_and_worker_at_most_one_allocation() {
     let connection = bench.accept();
     echo(&mut bench, &connection, 300);
     let counted = measure(|| echo(&mut bench, &connection, BATCHES));
-    assert!(counted.count_total <= u64::from(BATCHES), "{} in {BATCHES} batches", counted.count_total);
+    assert!(
+        counted.count_total <= u64::from(BATCHES),
+        "{} allocations in {BATCHES} batches",
+        counted.count_total
+    );
 }

@@ -97,7 +97,7 @@ impl<N> Client<N> {
     ///
     /// # Errors
     ///
-    /// As [`Client::connect`](crate::Client::connect). No attempt was started.
+    /// Returns the errors of [`Client::connect`](crate::Client::connect). No attempt was started.
     pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, Error> {
         let attempt = self.inline.connect(&to.into());
         // The Hello is sent immediately, and the attempt counts as a connection.

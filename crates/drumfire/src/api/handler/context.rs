@@ -38,7 +38,7 @@ impl Context<'_> {
     ///
     /// # Errors
     ///
-    /// As [`Context::send`].
+    /// Returns the errors of [`Context::send`].
     pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
         self.core.send_with_receipt(peer, message)
     }

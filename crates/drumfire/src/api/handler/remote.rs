@@ -161,7 +161,7 @@ mod tests {
         for number in 0..NOTES_MAX {
             remote.send_note(0, number).unwrap();
         }
-        assert_eq!(remote.send_note(0, NOTES_MAX), Err(NOTES_MAX), "the note is returned");
+        assert_eq!(remote.send_note(0, NOTES_MAX), Err(NOTES_MAX), "a note that does not fit is returned");
         assert_eq!(remote.send_note(1, 1), Err(1), "there is no such worker");
         let mut taken = VecDeque::new();
         mailbox.take(&mut taken);

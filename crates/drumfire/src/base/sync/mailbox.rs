@@ -125,10 +125,14 @@ mod tests {
         let mailbox = Mailbox::default();
         assert!(mailbox.put(item.clone(), 9).is_ok());
         mailbox.close();
-        assert_eq!(std::sync::Arc::strong_count(&item), 1, "the waiting item is dropped");
+        assert_eq!(std::sync::Arc::strong_count(&item), 1, "closing drops the waiting item");
         assert!(mailbox.put(item.clone(), 9).is_err());
         let mut items = vec![item.clone()];
         mailbox.put_all(&mut items);
-        assert_eq!((items.len(), std::sync::Arc::strong_count(&item)), (0, 1), "later items are dropped");
+        assert_eq!(
+            (items.len(), std::sync::Arc::strong_count(&item)),
+            (0, 1),
+            "a closed mailbox drops later items"
+        );
     }
 }

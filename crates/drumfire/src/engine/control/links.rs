@@ -1,4 +1,4 @@
-//! How an operator changes the simulated links of a server: [`Control::set_conditioner`].
+//! Changes of the simulated links of a server by an operator: [`Control::set_conditioner`].
 
 use super::{Control, ControlState};
 use crate::base::error::Error;

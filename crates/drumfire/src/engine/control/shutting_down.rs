@@ -1,4 +1,4 @@
-//! How an operator ends a server: [`Control::shut_down`] and [`Control::shut_down_for_restart`].
+//! The end of a server by an operator: [`Control::shut_down`] and [`Control::shut_down_for_restart`].
 
 use std::time::Duration;
 

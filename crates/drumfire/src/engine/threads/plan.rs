@@ -174,13 +174,13 @@ impl<S: ThreadShard> ShardPlan<S> {
 
     /// Updates the shards of the thread `thread_index`, and returns its next step. Takes over the shards that were handed to it, and moves
     /// the ones that have ended to `ended`. Dropping them runs code of the application, which may need the lock of the plan. Calls
-    /// `hand_over` on each shard that belongs to another thread, and hands it to that thread.
+    /// `detach` on each shard that belongs to another thread, and hands it to that thread.
     pub(super) fn update_shards(
         &mut self,
         thread_index: usize,
         shards: &mut Vec<S>,
         ended: &mut Vec<S>,
-        mut hand_over: impl FnMut(&mut S),
+        mut detach: impl FnMut(&mut S),
     ) -> PlanStep {
         let arrivals = self.slots.get_mut(thread_index).map(|slot| std::mem::take(&mut slot.arrivals));
         shards.extend(arrivals.into_iter().flatten());
@@ -191,7 +191,7 @@ impl<S: ThreadShard> ShardPlan<S> {
         for mut shard in
             shards.extract_if(.., |shard| self.assignments.get(shard.index()) != Some(&thread_index))
         {
-            hand_over(&mut shard);
+            detach(&mut shard);
             let assigned =
                 self.assignments.get(shard.index()).and_then(|assigned| self.slots.get_mut(*assigned));
             if let Some(slot) = assigned {
@@ -266,7 +266,11 @@ mod tests {
                 let threads = 1 + step * 17 % shards;
                 assignments = assign(&assignments, threads);
                 let counts = counts(&assignments, threads);
-                assert_eq!(counts.iter().sum::<usize>(), shards, "{shards} on {threads}");
+                assert_eq!(
+                    counts.iter().sum::<usize>(),
+                    shards,
+                    "{threads} threads drive each of {shards} shards once"
+                );
                 let (least, most) = (counts.iter().min(), counts.iter().max());
                 assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{counts:?}");
             }
@@ -290,7 +294,11 @@ mod tests {
                         had.min(least + usize::from(is_larger))
                     });
                     let keeps: usize = keeps.sum();
-                    assert_eq!(moved(&from, &to), shards - keeps, "{shards}: {before} to {after}");
+                    assert_eq!(
+                        moved(&from, &to),
+                        shards - keeps,
+                        "only the necessary shards of {shards} move from {before} to {after} threads"
+                    );
                 }
             }
         }

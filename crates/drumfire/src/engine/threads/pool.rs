@@ -99,7 +99,7 @@ impl Pool {
         ended: &mut Vec<Shard>,
         multi_poller: &MultiPoller,
     ) -> PlanStep {
-        self.plan().update_shards(thread_index, shards, ended, |shard| shard.leave(multi_poller))
+        self.plan().update_shards(thread_index, shards, ended, |shard| shard.detach(multi_poller))
     }
 
     /// Starts a thread with these shards.

@@ -106,18 +106,18 @@ impl Shard {
     }
 
     /// Registers the worker with `multi_poller`. If this fails, [`Shard::pass`] polls the worker every millisecond and tries again.
-    pub(super) fn enter(&mut self, multi_poller: &MultiPoller) {
+    pub(super) fn attach(&mut self, multi_poller: &MultiPoller) {
         if !self.is_watched {
-            self.is_watched = self.worker.enter(multi_poller).is_ok();
+            self.is_watched = self.worker.attach(multi_poller).is_ok();
             self.due = IMMEDIATELY;
         }
     }
 
     /// Removes the worker from `multi_poller`. The worker then waits on its own, or is registered with another multi-poller.
-    pub(super) fn leave(&mut self, multi_poller: &MultiPoller) {
+    pub(super) fn detach(&mut self, multi_poller: &MultiPoller) {
         if std::mem::take(&mut self.is_watched) {
             // If this fails, the multi-poller still reports the worker, and the thread ignores the report.
-            let _ = self.worker.leave(multi_poller);
+            let _ = self.worker.detach(multi_poller);
         }
         // The worker's own poll reports the same readiness again, so no event is lost.
         self.is_ready = false;
@@ -145,7 +145,7 @@ impl Shard {
         self.worker.work();
         self.due = self.worker.due();
         if !self.is_watched {
-            self.is_watched = self.worker.enter(multi_poller).is_ok();
+            self.is_watched = self.worker.attach(multi_poller).is_ok();
             let retry_at = now.after(RETRY_AFTER);
             self.due = Some(self.due.map_or(retry_at, |due| due.min(retry_at)));
         }

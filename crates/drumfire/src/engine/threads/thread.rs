@@ -118,8 +118,8 @@ impl Thread {
         }
         match self.shards.as_mut_slice() {
             // A single shard waits on its own poller, without the multi-poller.
-            [only] => only.leave(&self.multi_poller),
-            several => several.iter_mut().for_each(|shard| shard.enter(&self.multi_poller)),
+            [only] => only.detach(&self.multi_poller),
+            several => several.iter_mut().for_each(|shard| shard.attach(&self.multi_poller)),
         }
         next
     }

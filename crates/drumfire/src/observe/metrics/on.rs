@@ -68,13 +68,17 @@ macro_rules! name {
 const COUNTERS: [Counter; 34] = [
     count("drumfire_datagrams_received_total", "Datagrams read from the socket", |s| s.received.datagrams),
     bytes("drumfire_received_bytes_total", "Bytes of UDP payload read", |s| s.received.bytes),
-    count!(kernel_dropped, "Datagrams that the kernel dropped: receive buffer full"),
+    count(
+        "drumfire_datagrams_kernel_dropped_total",
+        "Datagrams that the kernel dropped: receive buffer full",
+        |s| s.kernel_dropped,
+    ),
     count("drumfire_datagrams_sent_total", "Datagrams that the kernel accepted", |s| s.sent.datagrams),
     bytes("drumfire_sent_bytes_total", "Bytes of UDP payload that the kernel accepted", |s| s.sent.bytes),
     count!(protocol.packets_received, "Packets opened and delivered"),
     count!(protocol.packets_lost, "Packets declared lost"),
-    count!(protocol.ack_only_packets_sent, "Packets with nothing but an ack"),
-    count!(protocol.probes_sent, "Probes sent because no ack came"),
+    count!(protocol.ack_only_packets_sent, "Packets that contain only an ack"),
+    count!(protocol.probes_sent, "Probes sent because no ack arrived in time"),
     count!(protocol.messages_delivered, "Messages received"),
     count!(protocol.messages_sent, "Messages put into packets"),
     count!(protocol.messages_resent, "Messages put into packets again"),
@@ -93,7 +97,9 @@ const COUNTERS: [Counter; 34] = [
     count!(protocol.path_migrations, "Migrations to another address"),
     count!(protocol.resets_sent, "Resets sent for unknown connections"),
     count!(protocol.flight_records_dropped, "Flight records dropped beyond the limit"),
-    count!(protocol.forwarded, "Datagrams forwarded to another worker"),
+    count("drumfire_datagrams_forwarded_total", "Datagrams forwarded to another worker", |s| {
+        s.protocol.forwarded
+    }),
     count!(forward_queue_full, "Passes with a full queue to another worker"),
     count!(event_queue_full, "Passes with a full queue of events"),
     count!(panics, "Panics that were caught"),

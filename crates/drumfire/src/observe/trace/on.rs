@@ -461,11 +461,11 @@ mod tests {
         }
         assert_eq!(limit.add_event(at(10_000)), Some(5));
         let mut limit = Limit::default();
-        assert_eq!(limit.growth(at(0), 0), None, "nothing happened");
+        assert_eq!(limit.growth(at(0), 0), None, "a count of zero is not logged");
         assert_eq!(limit.growth(at(0), 7), Some(7));
         assert_eq!(limit.growth(at(9_999), 9), None);
         assert_eq!(limit.growth(at(10_000), 10), Some(3));
-        assert_eq!(limit.growth(at(20_000), 4), None, "the worker restarted");
+        assert_eq!(limit.growth(at(20_000), 4), None, "a restarted worker counts from zero");
         assert_eq!(limit.growth(at(20_000), 6), Some(2));
     }
 }

@@ -54,7 +54,7 @@ impl BlockPool {
         let mut block = self.spare.pop().unwrap_or_default();
         let open = Arc::get_mut(&mut block)?;
         let is_pushed = messages.into_iter().all(|payload| open.push(payload));
-        debug_assert!(is_pushed, "two messages are too long for a block");
+        debug_assert!(is_pushed, "a block has room for two messages");
         self.held_bytes = held_bytes;
         Some(block)
     }
@@ -84,7 +84,10 @@ impl BlockPool {
             }
         }
         let is_open_only = self.held_bytes.is_multiple_of(MessageBlock::MEMORY_MAX_BYTES);
-        debug_assert!(!self.sent.is_empty() || is_open_only, "the memory of blocks was counted wrong");
+        debug_assert!(
+            !self.sent.is_empty() || is_open_only,
+            "without sent blocks, only the open one takes memory"
+        );
     }
 
     /// Returns the memory of the blocks that connections may still need, in bytes.
@@ -117,7 +120,7 @@ mod tests {
             assert!(pointers.contains(&Arc::as_ptr(&block)) && !Arc::ptr_eq(&block, &kept));
             pool.close(block);
         }
-        assert_eq!((kept.len(), kept.payload(0)), (2, &b"one"[..]), "it has not changed");
+        assert_eq!((kept.len(), kept.payload(0)), (2, &b"one"[..]), "a block in use does not change");
         drop(kept);
         pool.reclaim();
         assert_eq!((pool.sent.len(), pool.spare.len(), pool.held_bytes()), (0, 3, 0));

@@ -9,20 +9,20 @@ use drumfire_socket::MultiPoller;
 use super::Worker;
 
 impl<P: Placement> Worker<P> {
-    /// Registers the worker's socket with `hub`, under the index of the worker.
+    /// Registers the worker's socket with `multi_poller`, under the index of the worker.
     ///
     /// # Errors
     /// The error of the system.
-    pub(crate) fn enter(&self, hub: &MultiPoller) -> io::Result<()> {
-        self.transport.enter(hub, usize::from(self.core.index))
+    pub(crate) fn attach(&self, multi_poller: &MultiPoller) -> io::Result<()> {
+        self.transport.attach(multi_poller, usize::from(self.core.index))
     }
 
-    /// Undoes `enter`.
+    /// Undoes `attach`.
     ///
     /// # Errors
     /// The error of the system.
-    pub(crate) fn leave(&self, hub: &MultiPoller) -> io::Result<()> {
-        self.transport.leave(hub)
+    pub(crate) fn detach(&self, multi_poller: &MultiPoller) -> io::Result<()> {
+        self.transport.detach(multi_poller)
     }
 
     /// Stores the result of the thread's wait: whether it reported datagrams for this worker.

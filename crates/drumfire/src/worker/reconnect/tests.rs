@@ -159,11 +159,14 @@ fn waits_are_spread_and_double_up_to_5_s() {
     }
     for (attempt, longest) in longest.into_iter().enumerate() {
         let most = Duration::from_millis(100 << attempt).min(Duration::from_secs(5));
-        assert!(longest > most.mul_f64(0.9), "attempt {attempt}: {longest:?} of {most:?}");
+        assert!(
+            longest > most.mul_f64(0.9),
+            "attempt {attempt}: the longest delay is {longest:?}, the limit is {most:?}"
+        );
     }
     let first = |seed| delay(&ended(&mut connected(MINUTE, seed), seconds(1), CloseReason::Reset));
     let below = (0..400).filter(|seed| first(*seed) < Duration::from_millis(50)).count();
-    assert!((150..250).contains(&below), "{below} of 400 in the first half");
+    assert!((150..250).contains(&below), "{below} of 400 delays are in the lower half");
 }
 
 #[test]
@@ -235,9 +238,9 @@ fn short_connections_reset_neither_waits_nor_time_limit() {
         at = at.after(delay);
         reconnect_state.on_connected(at);
         at = at.after(Duration::from_millis(100));
-        assert!(at < seconds(90), "the client never gives up");
+        assert!(at < seconds(90), "the client gives up after its time limit");
     }
-    assert!(at > seconds(60), "given up too early: {at:?}");
+    assert!(at > seconds(60), "the client gave up too early: {at:?}");
     let mut steady = connected(MINUTE, 7);
     for minute in 1..10 {
         let event = ended(&mut steady, seconds(60 * minute), CloseReason::Reset);

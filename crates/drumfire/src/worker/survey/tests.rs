@@ -89,11 +89,11 @@ fn rates_need_two_surveys_and_a_minimum_interval() {
         peer.sent_per_second.zip(peer.received_per_second)
     };
     assert_eq!(rate_at(0, 1_000), None);
-    assert_eq!(rate_at(499, 2_000), None, "too soon");
+    assert_eq!(rate_at(499, 2_000), None, "the interval is too short for a rate");
     assert_eq!(rate_at(2_000, 5_000), Some((2_000, 4_000)));
-    assert_eq!(rate_at(2_100, 9_000), Some((2_000, 4_000)), "the rate of the survey before");
+    assert_eq!(rate_at(2_100, 9_000), Some((2_000, 4_000)), "the previous rate is repeated");
     assert_eq!(rate_at(3_000, 600), Some((600, 1_200)), "the idle connection restarted its counts");
-    assert_eq!(rate_at(13_000, 700), None, "too long ago");
+    assert_eq!(rate_at(13_000, 700), None, "the previous counts have expired");
 }
 
 #[test]
@@ -107,6 +107,6 @@ fn counts_expire_and_excess_surveys_are_dropped() {
     assert_eq!(answered, WAITING_MAX);
     assert!(!surveys.is_over(at(9_999)) && surveys.is_over(at(10_000)));
     let _pending = ask(&mut surveys, at(10_000), SurveyOrder::Rate, 0);
-    assert!(!surveys.is_over(at(30_000)), "it is asked again");
+    assert!(!surveys.is_over(at(30_000)), "a new survey renews the counts");
     assert_eq!(passes(&mut surveys, at(30_000), 0, 0).0, 1);
 }

@@ -105,7 +105,7 @@ async fn a_canceled_send_passes_its_turn_on() {
         sent += 1;
     };
     let mut second = pin!(client.send(Message::new(CHANNEL, numbered(u32::MAX, 2_000), options)));
-    assert!(second.as_mut().poll(&mut context).is_pending(), "it is the first one's turn");
+    assert!(second.as_mut().poll(&mut context).is_pending(), "the first task is woken first");
     drop(first);
     let hearing = async {
         for number in 0..sent {
@@ -200,7 +200,7 @@ async fn a_canceled_connect_frees_its_place_immediately() {
                 answer = connect => panic!("{:?}", answer.err()),
                 () = soon("the first packet", begun) => {}
             }
-            assert!(try_once(client.connect((to, key))).is_none(), "there is a place");
+            assert!(try_once(client.connect((to, key))).is_none(), "a canceled attempt frees its connection");
         }
         let connection = soon("connect", client.connect((server.local_addr(), key))).await.unwrap();
         let at_server = accept(&server).await;

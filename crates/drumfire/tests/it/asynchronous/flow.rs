@@ -100,7 +100,7 @@ async fn send_waits_until_there_is_room() {
         count += 1;
     };
     let out_of_turn = client.try_send(Message::new(CHANNEL, numbered(u32::MAX, 4), options));
-    assert_eq!(out_of_turn, Err(SendError::Full), "a waiting task has precedence");
+    assert_eq!(out_of_turn, Err(SendError::Full), "a waiting task sends first");
     for number in 0..count {
         assert_eq!(number_of(&message(&at_server).await), number);
     }
@@ -234,5 +234,5 @@ async fn a_task_that_always_finds_messages_yields_to_others() {
             }
         })
         .await;
-    assert!(turns.get() >= 3, "{} turns", turns.get());
+    assert!(turns.get() >= 3, "the other task had only {} turns", turns.get());
 }

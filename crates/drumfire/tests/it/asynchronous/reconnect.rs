@@ -75,7 +75,7 @@ async fn a_connection_outlives_a_restart_of_its_server() {
             server = serve(address);
             // The request waits for the next connection.
             let stats = soon("statistics", client.stats()).await.unwrap();
-            assert!(stats.packets_sent < 10, "they are those of the new connection");
+            assert!(stats.packets_sent < 10, "the stats are those of the new connection");
             let mut event = soon("the connection", client.next_event()).await.unwrap();
             while matches!(event, Event::Reconnecting { .. }) {
                 event = soon("the connection", client.next_event()).await.unwrap();

@@ -76,7 +76,7 @@ fn the_hook_sees_the_player_and_decides_about_admission() {
         assert_eq!(
             players.iter().filter(|(player, _)| player.0 % 3 == 0).count(),
             4,
-            "each once: {players:?}"
+            "the hook decides once about each accepted player: {players:?}"
         );
         players.dedup();
         let expected = (0..12_u128).map(|player| (PlayerId(player), player.to_be_bytes().to_vec()));
@@ -107,7 +107,7 @@ fn a_hook_that_panics_refuses_one_client() {
         let (mut world, backend) = world_with(workers, |config| {
             config.accept(|applicant| {
                 let player = applicant.player.map_or(0, |player| player.id.0);
-                assert!(player != 2, "a fault in the application");
+                assert!(player != 2, "the hook panics on purpose");
                 Verdict::Accept
             })
         });

@@ -73,7 +73,7 @@ fn a_dropped_server_closes_its_clients() {
         drop(server);
         for client in &mut clients {
             while !client.is_over() {
-                assert!(client.poll(Duration::from_secs(60)), "no close arrived");
+                assert!(client.poll(Duration::from_secs(60)), "the close arrives within a minute");
                 let shutdown = CloseReason::Remote { code: CloseCode::Shutdown, application_code: 0 };
                 let Some(Event::Disconnected { closed, .. }) = client.polled().last() else {
                     panic!("no end")

@@ -270,7 +270,7 @@ fn handlers_and_many_connections_have_links_too() {
     let (mut handled, mut heard) = (0, 0);
     let until = now() + PATIENCE;
     while handled + heard < 4 {
-        assert!(now() < until, "{handled} and {heard} answers");
+        assert!(now() < until, "all are answered in time: {handled} and {heard} so far");
         bots.poll(Duration::from_millis(1));
         handled += answers.try_iter().count();
         clients.poll(Duration::from_millis(1));

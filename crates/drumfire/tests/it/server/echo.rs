@@ -70,11 +70,17 @@ fn echo(workers: Workers) {
         world.heard.iter().zip(0..).all(|(heard, at)| numbers(heard, at, RELIABLE).len() == MESSAGES as usize)
     });
     for (heard, at) in world.heard.iter().zip(0..) {
-        assert!(numbers(heard, at, RELIABLE).into_iter().eq(0..MESSAGES), "in order, each once");
+        assert!(
+            numbers(heard, at, RELIABLE).into_iter().eq(0..MESSAGES),
+            "each reliable message arrives once and in order"
+        );
         let mut unreliable = numbers(heard, at, UNRELIABLE);
         assert!(!unreliable.is_empty());
         unreliable.sort_unstable();
-        assert!(unreliable.windows(2).all(|pair| pair[0] < pair[1]), "at most once");
+        assert!(
+            unreliable.windows(2).all(|pair| pair[0] < pair[1]),
+            "each unreliable message arrives at most once"
+        );
     }
     assert_eq!(world.server.control().stats().unexplained(), 0);
 }

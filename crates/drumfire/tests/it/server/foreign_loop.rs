@@ -109,7 +109,7 @@ fn the_descriptor_stays_the_same_when_the_socket_is_replaced() {
     client.send_up(Message::reliable_ordered(ChannelId(0), "from here")).expect("room");
     let until = now() + PATIENCE;
     while !server.polled().any(|event| matches!(event, Event::Message { .. })) {
-        assert!(now() < until, "the server follows");
+        assert!(now() < until, "the server follows the client's new address");
         client.polled().for_each(drop);
     }
     quiet(&mut server, &mut client);
@@ -130,7 +130,7 @@ fn descriptor_and_due_time_drive_many_connections() {
     clients.flush();
     let (until, mut connected) = (now() + PATIENCE, 0);
     while connected < 8 {
-        assert!(now() < until, "all connect");
+        assert!(now() < until, "all clients connect");
         server.polled().for_each(drop);
         let timeout = clients.poll_timeout().unwrap_or(PATIENCE);
         is_readable(&clients, timeout);

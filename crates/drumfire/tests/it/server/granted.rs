@@ -82,22 +82,22 @@ fn clients_request_a_buffer_for_their_connections() {
 #[test]
 fn clients_report_grants_again_after_a_change_of_sockets() {
     let server = Server::bind(config(Workers::Inline)).expect("a server");
-    let is_told = |granted: Option<SocketGrants>| {
+    let has_grants = |granted: Option<SocketGrants>| {
         let granted = granted.expect("there is a socket");
         assert!(granted.receive_buffer_bytes > 0 && !granted.has_filter, "{granted}");
         assert_eq!(granted.has_gso, server.control().stats().sockets[0].has_gso);
         assert_eq!(granted.is_never_fragmented, server.control().stats().sockets[0].is_never_fragmented);
     };
     let mut client = connect_dev(server.local_addr()).expect("a client");
-    is_told(client.granted());
+    has_grants(client.granted());
     client.rebind().expect("another socket");
-    is_told(client.granted());
+    has_grants(client.granted());
     let address = "127.0.0.1:0".parse().expect("an address");
     let mut clients = Client::new(ClientConfig::default().connections(2).address(address)).expect("a socket");
     clients.connect((server.local_addr(), ServerKey::dev().public())).expect("room");
-    is_told(clients.granted());
+    has_grants(clients.granted());
     clients.rebind().expect("another socket");
-    is_told(clients.granted());
+    has_grants(clients.granted());
 }
 
 #[test]

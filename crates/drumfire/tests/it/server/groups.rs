@@ -130,7 +130,7 @@ fn a_slow_member_misses_messages_without_delaying_others() {
         .filter_map(|event| if let Event::Missed { peer, .. } = event { Some(*peer) } else { None })
         .collect();
     assert!(missed > 100 && (missed as usize) < ROUNDS, "{missed}");
-    assert_eq!(of.len(), 1, "one member only");
+    assert_eq!(of.len(), 1, "only the member that sleeps misses broadcasts");
     drop(sleeper);
 }
 
@@ -178,5 +178,5 @@ fn invalid_broadcasts_and_joins_are_refused() {
     world.clients.clear();
     world.heard.clear();
     world.until("it is gone", |world| world.peers.is_empty());
-    assert!(!world.server.join(peer, GroupId(0)), "it is gone");
+    assert!(!world.server.join(peer, GroupId(0)), "a disconnected peer cannot join");
 }

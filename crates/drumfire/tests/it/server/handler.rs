@@ -199,7 +199,7 @@ fn calls_for_a_peer_start_with_connect_and_end_with_disconnect() {
     assert_eq!(
         world.count(|what| matches!(what, HandlerCall::Receipt(..))),
         2,
-        "each once, known or lost: {calls:?}"
+        "each message has one receipt: {calls:?}"
     );
     assert!(
         matches!(calls.last(), Some(HandlerCall::Disconnected(of, CloseReason::Local { .. })) if *of == peer)
@@ -222,7 +222,7 @@ fn a_group_has_members_on_all_workers() {
     world.until("the others heard", |world| (1..6).all(|client| world.texts(client).len() == 2));
     world.say(0, "echo");
     world.until("the speaker heard itself", |world| world.texts(0).len() == 2);
-    assert_eq!(world.texts(0), [&b"all"[..], b"echo"], "and no message for others");
+    assert_eq!(world.texts(0), [&b"all"[..], b"echo"], "the speaker does not receive the message to others");
     world.server.remote().broadcast(ALL, Message::reliable_ordered(TALK, "from afar")).expect("room");
     world.until("all heard", |world| {
         (0..6).all(|client| world.texts(client).last() == Some(&&b"from afar"[..]))

@@ -102,7 +102,7 @@ fn an_application_that_does_not_poll_loses_nothing_reliable() {
     let deadline = super::world::now() + Duration::from_secs(60);
     // The messages exceed the event queue, so the worker holds some, and the client has to wait.
     while world.server.control().stats().workers[0].event_queue_full == 0 {
-        assert!(super::world::now() < deadline, "the event queue did not fill");
+        assert!(super::world::now() < deadline, "the event queue fills");
         let message = Bytes::copy_from_slice(&sent.to_be_bytes());
         if sent < MESSAGES
             && world.clients[0].send_up(Message::reliable_ordered(ChannelId(0), message)).is_ok()

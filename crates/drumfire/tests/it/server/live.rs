@@ -68,7 +68,7 @@ fn servers_with_handlers_apply_a_change() {
     };
     let connect = |server: &drumfire::handler::Server<()>| {
         let mut client = connect_dev(server.local_addr()).expect("a client");
-        assert!(client.poll(Duration::from_secs(60)), "no event arrived");
+        assert!(client.poll(Duration::from_secs(60)), "an event arrives within a minute");
         assert!(matches!(client.polled().next(), Some(Event::Connected { .. })));
     };
     connect(&server);
@@ -83,7 +83,7 @@ fn servers_with_handlers_apply_a_change() {
         if retries(&server) == before {
             break;
         }
-        assert!(super::world::now() < deadline, "cookies are still asked for");
+        assert!(super::world::now() < deadline, "the server still requires cookies");
     }
     let refused = server.control().reconfigure(&cookies_under_load.connections(0));
     assert!(matches!(refused, Err(Error::Setting { field: "connections", .. })));

@@ -27,27 +27,27 @@ const DOWN: ChannelId = ChannelId(2);
 
 /// The last number that one end of a connection has sent and received. The numbers of each direction start at 1.
 #[derive(Clone, Copy, Debug, Default)]
-struct Talk {
-    said: u64,
-    heard: u64,
+struct NumberStream {
+    sent: u64,
+    received: u64,
 }
 
-impl Talk {
+impl NumberStream {
     /// Receives a message, which must have the next number.
     #[track_caller]
-    fn hear(&mut self, bytes: &[u8]) {
+    fn receive(&mut self, bytes: &[u8]) {
         let number = u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
-        assert_eq!(number, self.heard + 1, "each number arrives once and in order");
-        self.heard = number;
+        assert_eq!(number, self.received + 1, "each number arrives once and in order");
+        self.received = number;
     }
 }
 
 /// A server and clients that exchange numbers continuously in both directions.
 struct Game {
     server: Server,
-    clients: Vec<(Client, Talk)>,
+    clients: Vec<(Client, NumberStream)>,
     /// The server's ends of the connections, by peer.
-    peers: HashMap<PeerId, Talk>,
+    peers: HashMap<PeerId, NumberStream>,
     /// The number of `PathChanged` events at the server.
     moves: u64,
 }
@@ -56,7 +56,7 @@ impl Game {
     fn new(config: ServerConfig) -> Self {
         let server = Server::bind(config).expect("a server");
         let address = server.local_addr();
-        let client = |_| (connect_dev(address).expect("a client"), Talk::default());
+        let client = |_| (connect_dev(address).expect("a client"), NumberStream::default());
         let mut game =
             Self { server, clients: (0..CLIENTS).map(client).collect(), peers: HashMap::new(), moves: 0 };
         game.until("all ends receive messages", |game| game.least() > AHEAD);
@@ -65,8 +65,8 @@ impl Game {
 
     /// Returns the lowest number received at any end. 0 until all clients are connected.
     fn least(&self) -> u64 {
-        let clients = self.clients.iter().map(|(_, talk)| talk.heard);
-        let peers = self.peers.values().map(|talk| talk.heard);
+        let clients = self.clients.iter().map(|(_, stream)| stream.received);
+        let peers = self.peers.values().map(|stream| stream.received);
         let is_complete = self.peers.len() == self.clients.len();
         clients.chain(peers).min().filter(|_| is_complete).unwrap_or(0)
     }
@@ -76,45 +76,50 @@ impl Game {
         while let Some(event) = self.server.next_event() {
             match event {
                 Event::Connected { peer, .. } => {
-                    assert!(self.peers.insert(peer, Talk::default()).is_none(), "a peer connected twice");
+                    assert!(
+                        self.peers.insert(peer, NumberStream::default()).is_none(),
+                        "a peer connected twice"
+                    );
                 }
                 Event::Message { peer, channel: UP, payload } => {
-                    self.peers.get_mut(&peer).expect("it is connected").hear(&payload);
+                    self.peers.get_mut(&peer).expect("it is connected").receive(&payload);
                 }
                 Event::PathChanged { .. } => self.moves += 1,
                 other => panic!("{other:?}"),
             }
         }
-        for (peer, talk) in &mut self.peers {
-            while talk.said < talk.heard + AHEAD {
-                let number = (talk.said + 1).to_be_bytes().to_vec();
+        for (peer, stream) in &mut self.peers {
+            while stream.sent < stream.received + AHEAD {
+                let number = (stream.sent + 1).to_be_bytes().to_vec();
                 match self.server.send(*peer, Message::reliable_ordered(DOWN, number)) {
-                    Ok(_) => talk.said += 1,
+                    Ok(_) => stream.sent += 1,
                     Err(SendError::Full) => break,
                     Err(error) => panic!("{error}"),
                 }
             }
         }
         self.server.flush();
-        for (client, talk) in &mut self.clients {
-            Self::step_client(client, talk);
+        for (client, stream) in &mut self.clients {
+            Self::step_client(client, stream);
         }
     }
 
-    fn step_client(client: &mut Client, talk: &mut Talk) {
+    fn step_client(client: &mut Client, stream: &mut NumberStream) {
         client.poll(Duration::ZERO);
         while let Some(event) = client.next_event() {
             match event {
-                Event::Connected { .. } => assert_eq!((talk.said, talk.heard), (0, 0), "it connected twice"),
-                Event::Message { channel: DOWN, payload, .. } => talk.hear(&payload),
+                Event::Connected { .. } => {
+                    assert_eq!((stream.sent, stream.received), (0, 0), "it connected twice")
+                }
+                Event::Message { channel: DOWN, payload, .. } => stream.receive(&payload),
                 Event::PathChanged { address, .. } => assert_eq!(client.local_addr(), Some(address)),
                 other => panic!("{other:?}"),
             }
         }
-        while client.is_up() && talk.said < talk.heard + AHEAD {
-            let number = (talk.said + 1).to_be_bytes().to_vec();
+        while client.is_up() && stream.sent < stream.received + AHEAD {
+            let number = (stream.sent + 1).to_be_bytes().to_vec();
             match client.send_up(Message::reliable_ordered(UP, number)) {
-                Ok(_) => talk.said += 1,
+                Ok(_) => stream.sent += 1,
                 Err(SendError::Full) => break,
                 Err(error) => panic!("{error}"),
             }
@@ -146,9 +151,10 @@ fn changes_of_ports_lose_nothing_and_forward_no_packet() {
                 game.clients[at].0.rebind().expect("another socket");
             }
             // New messages arrive at the new ports only, because the old sockets are closed.
-            let goals: Vec<u64> = game.clients.iter().map(|(_, talk)| talk.heard + 2 * AHEAD).collect();
+            let goals: Vec<u64> =
+                game.clients.iter().map(|(_, stream)| stream.received + 2 * AHEAD).collect();
             game.until("all clients receive messages at the new ports", |game| {
-                game.clients.iter().zip(&goals).all(|((_, talk), goal)| talk.heard >= *goal)
+                game.clients.iter().zip(&goals).all(|((_, stream), goal)| stream.received >= *goal)
             });
         }
         // The server sends to a new port before it has validated the port. So the count of moved paths may lag behind.
@@ -162,7 +168,7 @@ fn changes_of_ports_lose_nothing_and_forward_no_packet() {
         game.path_migrations(),
         game.least()
     );
-    assert_eq!(stats.forwarded(), forwarded, "packets were forwarded");
+    assert_eq!(stats.forwarded(), forwarded, "no packet is forwarded");
     assert_eq!((stats.connections(), stats.unexplained()), (CLIENTS, 0));
     let workers = usize::from(granted(WORKERS));
     assert_eq!(loads, vec![CLIENTS / workers; workers]);

@@ -10,7 +10,7 @@ use drumfire::{ChannelId, Client, ClientConfig, ConnectError, Event, Message, Se
 use crate::single::{Single as _, connect, connect_dev};
 
 fn is_refused(client: &mut Client) {
-    assert!(client.poll(Duration::from_secs(60)), "no event arrived");
+    assert!(client.poll(Duration::from_secs(60)), "an event arrives within a minute");
     let events: Vec<Event> = client.polled().collect();
     assert!(matches!(events[..], [Event::ConnectFailed { error: ConnectError::Timeout, .. }]), "{events:?}");
     assert!(client.is_over());
@@ -49,7 +49,7 @@ fn a_wrong_protocol_id_is_refused_with_its_reason() {
     let config = ClientConfig::default().protocol_id(2);
     let key = ServerKey::dev().public();
     let mut client = connect((server.local_addr(), key), &config).expect("a client");
-    assert!(client.poll(Duration::from_secs(60)), "no event arrived");
+    assert!(client.poll(Duration::from_secs(60)), "an event arrives within a minute");
     let Some(Event::ConnectFailed { error: error @ ConnectError::Refused(_), .. }) = client.polled().next()
     else {
         panic!("not refused");

@@ -234,7 +234,7 @@ fn a_client_that_blocks_in_poll_reconnects_on_time() {
     // Only `poll` runs the client, and each call waits until there are events.
     let mut heard = Vec::new();
     until("it is back", || {
-        assert!(client.poll(PATIENCE), "no event arrived");
+        assert!(client.poll(PATIENCE), "an event arrives within a minute");
         heard.extend(client.polled());
         client.is_up()
     });

@@ -88,7 +88,7 @@ impl Game {
                 Event::Message { peer, channel, payload } => {
                     let number = number(&payload);
                     let before = self.heard.insert(peer, number).unwrap_or(0);
-                    assert_eq!(number, before + 1, "each once and in order");
+                    assert_eq!(number, before + 1, "each number arrives once and in order");
                     self.server.send(peer, Message::reliable_ordered(channel, payload)).expect("room");
                 }
                 Event::Connected { peer, .. } => assert_eq!(self.heard.get(&peer), None),
@@ -107,7 +107,11 @@ impl Game {
                 match event {
                     Event::Message { peer, payload, .. } => {
                         let number = number(&payload);
-                        assert_eq!(number, self.said[&(socket, peer)], "each once and in order");
+                        assert_eq!(
+                            number,
+                            self.said[&(socket, peer)],
+                            "each number arrives once and in order"
+                        );
                         self.say(socket, peer, number + 1);
                     }
                     Event::Connected { .. } => {}
@@ -191,10 +195,10 @@ fn threads_are_added_and_removed_while_clients_play() {
             game.play(10);
             let after = game.server.control().stats();
             for (before, after) in before.workers.iter().zip(&after.workers) {
-                assert!(after.received.datagrams > before.received.datagrams, "a shard stands still");
+                assert!(after.received.datagrams > before.received.datagrams, "each shard receives");
             }
             game.assert_untouched();
-            assert_eq!(after.forwarded(), forwarded, "packets were forwarded");
+            assert_eq!(after.forwarded(), forwarded, "no packet is forwarded");
         }
     }
 }
@@ -253,7 +257,11 @@ fn a_server_that_ends_during_a_move_closes_all_connections() {
         }
         let is_shutdown =
             |reason: &CloseReason| matches!(reason, CloseReason::Remote { code: CloseCode::Shutdown, .. });
-        assert!(game.ended.iter().all(is_shutdown), "round {round}: {:?}", game.ended);
+        assert!(
+            game.ended.iter().all(is_shutdown),
+            "only the shutdown ends connections, round {round}: {:?}",
+            game.ended
+        );
     }
 }
 

@@ -37,7 +37,7 @@ fn shut_down(mut server: Server, deadline: Duration) -> Vec<Undelivered> {
         if let Some(undelivered) = shutdown.try_take() {
             return undelivered;
         }
-        assert!(now() < give_up, "the shutdown does not end");
+        assert!(now() < give_up, "the shutdown ends");
     }
 }
 

@@ -50,9 +50,9 @@ fn assert_straight(world: &mut World, clients: usize) {
         world.until("all messages arrived", |world| world.events.len() == clients);
     }
     let after = world.server.control().stats();
-    assert_eq!(after.forwarded(), before.forwarded(), "packets were forwarded");
+    assert_eq!(after.forwarded(), before.forwarded(), "only Hellos are forwarded");
     assert_eq!((after.connections(), after.unexplained()), (clients, 0));
-    assert!(after.forwarded() <= 2 * clients as u64, "{} Hellos forwarded", after.forwarded());
+    assert!(after.forwarded() <= 2 * clients as u64, "{} Hellos were forwarded", after.forwarded());
     let taken: u64 = after.workers.iter().map(|worker| worker.forwarded_in).sum();
     assert_eq!(taken, after.forwarded());
 }
@@ -71,6 +71,6 @@ fn places_of_clients_that_left_are_taken_again() {
         }
         world.until("all places are taken", |world| world.peers.len() == 8);
         let first = world.peers.iter().filter(|peer| peer.worker() == 0).count();
-        assert_eq!(first, 8 / usize::from(granted(2)), "round {round}");
+        assert_eq!(first, 8 / usize::from(granted(2)), "each worker has its share in round {round}");
     }
 }

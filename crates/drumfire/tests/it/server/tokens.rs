@@ -106,8 +106,8 @@ fn a_second_session_of_a_player_replaces_the_first() {
         world.until("the older one is gone", |world| world.peers.len() == 1);
     }
     let replaced = CloseReason::Remote { code: CloseCode::Replaced, application_code: 0 };
-    let is_told = |heard: &Vec<Event>| matches!(heard.last(), Some(Event::Disconnected { closed, .. }) if closed.reason == replaced);
-    world.until("all but the last heard it", |world| world.heard[..7].iter().all(is_told));
+    let was_replaced = |heard: &Vec<Event>| matches!(heard.last(), Some(Event::Disconnected { closed, .. }) if closed.reason == replaced);
+    world.until("all but the last heard it", |world| world.heard[..7].iter().all(was_replaced));
     assert_eq!(world.heard[7].len(), 1);
 }
 

@@ -137,16 +137,16 @@ impl World {
         match event {
             Event::Connected { peer, .. } => {
                 let comings = self.comings.entry(*peer).or_default();
-                assert_eq!(*comings, (0, 0), "an id came again");
+                assert_eq!(*comings, (0, 0), "each peer connects once");
                 comings.0 = 1;
                 self.peers.push(*peer);
             }
             Event::Message { peer, .. } => {
-                assert_eq!(self.comings.get(peer), Some(&(1, 0)), "a message of an unknown peer");
+                assert_eq!(self.comings.get(peer), Some(&(1, 0)), "each message is of a connected peer");
             }
             Event::Disconnected { peer, .. } => {
                 let comings = self.comings.get_mut(peer).expect("it was connected");
-                assert_eq!(*comings, (1, 0), "gone twice");
+                assert_eq!(*comings, (1, 0), "each peer disconnects once");
                 comings.1 = 1;
                 self.peers.retain(|other| other != peer);
             }

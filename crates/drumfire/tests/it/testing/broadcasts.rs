@@ -37,9 +37,9 @@ enum Step {
 }
 
 /// A reproducible source of numbers.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.0 >> 33) % limit
@@ -82,25 +82,25 @@ impl Dice {
 }
 
 fn script(seed: u64, steps: u32) -> Vec<Step> {
-    let mut dice = Dice(seed);
+    let mut random = Random(seed);
     let mut script: Vec<Step> = (0..CLIENTS).map(|client| Step::Join(client, 0)).collect();
-    let mut last = dice.message(0);
+    let mut last = random.message(0);
     for number in 1..=steps {
-        let mut message = dice.message(number);
-        if dice.below(3) > 0 {
+        let mut message = random.message(number);
+        if random.below(3) > 0 {
             let Message { channel, options, .. } = last;
             let is_short = message.payload.len() <= 1_000 || options.mode != Mode::ReliableLatest;
             message = if is_short { Message::new(channel, message.payload, options) } else { message };
         }
         last = message.clone();
-        script.push(match dice.below(40) {
-            0..4 => Step::Send(dice.client(), message),
-            4..6 => Step::Join(dice.client(), dice.below(GROUPS)),
-            6 => Step::Leave(dice.client(), dice.below(GROUPS)),
-            7 => Step::Advance(Duration::from_millis(dice.below(100))),
+        script.push(match random.below(40) {
+            0..4 => Step::Send(random.client(), message),
+            4..6 => Step::Join(random.client(), random.below(GROUPS)),
+            6 => Step::Leave(random.client(), random.below(GROUPS)),
+            7 => Step::Advance(Duration::from_millis(random.below(100))),
             _ => Step::Broadcast {
-                group: if dice.below(8) == 0 { None } else { Some(dice.below(20).saturating_sub(18)) },
-                except: (dice.below(4) == 0).then(|| dice.client()),
+                group: if random.below(8) == 0 { None } else { Some(random.below(20).saturating_sub(18)) },
+                except: (random.below(4) == 0).then(|| random.client()),
                 message,
             },
         });

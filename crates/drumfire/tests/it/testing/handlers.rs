@@ -11,17 +11,17 @@ use crate::single::Single as _;
 /// A handler that counts its events, messages, and ticks, and broadcasts its notes to all peers. It sends each peer that moves its new
 /// address.
 #[derive(Default)]
-struct Town {
-    citizens: Vec<PeerId>,
+struct TickCounter {
+    peers: Vec<PeerId>,
     ticks: u32,
 }
 
-impl Handler for Town {
+impl Handler for TickCounter {
     type Note = &'static str;
 
     fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
         match event {
-            Event::Connected { peer, .. } => self.citizens.push(peer),
+            Event::Connected { peer, .. } => self.peers.push(peer),
             Event::PathChanged { peer, address } => {
                 context.send(peer, Message::reliable_ordered(ChannelId(8), address.to_string())).unwrap();
             }
@@ -35,7 +35,7 @@ impl Handler for Town {
     }
 
     fn on_note(&mut self, context: &mut Context<'_>, note: &'static str) {
-        for peer in &self.citizens {
+        for peer in &self.peers {
             context.send(*peer, Message::reliable_ordered(ChannelId(9), note)).unwrap();
         }
     }
@@ -59,7 +59,7 @@ fn heard<S: WorldServer>(world: &mut World<S>, client: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_world_runs_ticks_and_notes_and_restarts_the_handler() {
-    let mut world = World::serving(server_config(), 5, |_worker| Town::default()).unwrap();
+    let mut world = World::serving(server_config(), 5, |_worker| TickCounter::default()).unwrap();
     let minute = Reconnect::Within(Duration::from_secs(60));
     for _ in 0..2 {
         world.join(&ClientConfig::default().reconnect(minute)).unwrap();
@@ -73,7 +73,7 @@ fn a_world_runs_ticks_and_notes_and_restarts_the_handler() {
     assert_eq!(
         ask(&mut world),
         [51_u32.to_be_bytes()],
-        "one tick each 100 ms and one at once, in virtual time"
+        "the handler ticks immediately, and then every 100 ms"
     );
     world.server.remote().send_note(0, "fire").unwrap();
     world.advance(Duration::from_millis(20));
@@ -90,7 +90,7 @@ fn a_world_runs_ticks_and_notes_and_restarts_the_handler() {
     let ticks = ask(&mut world);
     assert!(
         matches!(ticks.as_slice(), [ticks] if ticks < &202_u32.to_be_bytes().to_vec()),
-        "another town: {ticks:?}"
+        "the new handler counts from zero: {ticks:?}"
     );
 }
 
@@ -102,7 +102,7 @@ impl Handler for Fragile {
 
     fn on_message(&mut self, _: &mut Context<'_>, peer: PeerId, _: ChannelId, payload: &[u8]) {
         self.0.send((peer, payload.to_vec())).unwrap();
-        assert_ne!(payload.len(), 1, "a fault that a player found");
+        assert_ne!(payload.len(), 1, "the handler panics at a message of one byte");
     }
 }
 
@@ -192,7 +192,7 @@ fn a_broadcast_reaches_no_peer_that_connects_after_it() {
     world.advance(Duration::from_secs(1));
     let mut counts: Vec<_> = (0..CLIENTS).map(|client| heard(&mut world, client).len()).collect();
     counts.sort_unstable();
-    assert_eq!(counts, [1, 2, 3, 4], "each peer hears of itself and of later ones");
+    assert_eq!(counts, [1, 2, 3, 4], "each peer receives its own join and later joins");
 }
 
 /// The memory of a payload whose release panics.

@@ -78,7 +78,7 @@ fn a_lower_limit_closes_nothing_and_a_higher_one_admits_more() {
     change(&mut world, |config| config.connections = 1);
     world.server.close(peers[0], 0, "");
     world.advance(10 * SECOND);
-    assert_eq!(server_events(&mut world).count(), 1, "the other is still there");
+    assert_eq!(server_events(&mut world).count(), 1, "the other connection stays open");
     assert!(is_full(&join(&mut world)), "the limit is one connection");
     change(&mut world, |config| config.connections = 3);
     join(&mut world).unwrap();

@@ -484,7 +484,7 @@ fn the_same_seed_reconnects_with_the_same_datagrams() {
 fn a_server_process_accepts_a_resume_token_once() {
     let mut world = players(1, 18);
     let resume = world.clients[0].resume_token(world.clients[0].server()).unwrap();
-    for life in 0..2 {
+    for round in 0..2 {
         for is_taken in [true, false] {
             let place = world.join_with(&resume, &config()).unwrap();
             world.advance(2 * SECOND);
@@ -492,7 +492,7 @@ fn a_server_process_accepts_a_resume_token_once() {
             assert_eq!(
                 matches!(heard.first(), Some(Event::Connected { .. })),
                 is_taken,
-                "life {life}: {heard:?}"
+                "round {round}: {heard:?}"
             );
             if !is_taken {
                 let [Event::ConnectFailed { error: ConnectError::Refused(refusal), .. }] = &heard[..] else {

@@ -111,31 +111,31 @@ fn a_connection_that_ends_reports_no_writable() {
 }
 
 /// A handler that sends numbered messages to a new peer until `Full`, and continues on `Writable`.
-struct Fountain {
-    poured: u32,
+struct WritableSender {
+    sent: u32,
 }
 
-impl Fountain {
-    const DROPS: u32 = 3_000;
+impl WritableSender {
+    const MESSAGES: u32 = 3_000;
 
-    fn pour(&mut self, context: &mut Context<'_>, peer: PeerId) {
-        let mut drop = MESSAGE;
-        while self.poured < Self::DROPS {
-            drop[..4].copy_from_slice(&self.poured.to_be_bytes());
-            match context.send(peer, Message::reliable_ordered(CHANNEL, context.copy(&drop))) {
-                Ok(()) => self.poured += 1,
+    fn fill(&mut self, context: &mut Context<'_>, peer: PeerId) {
+        let mut payload = MESSAGE;
+        while self.sent < Self::MESSAGES {
+            payload[..4].copy_from_slice(&self.sent.to_be_bytes());
+            match context.send(peer, Message::reliable_ordered(CHANNEL, context.copy(&payload))) {
+                Ok(()) => self.sent += 1,
                 Err(error) => return assert_eq!(error, SendError::Full),
             }
         }
     }
 }
 
-impl Handler for Fountain {
+impl Handler for WritableSender {
     type Note = ();
 
     fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
         if let Event::Connected { peer, .. } | Event::Writable { peer } = event {
-            self.pour(context, peer);
+            self.fill(context, peer);
         }
     }
 
@@ -145,20 +145,20 @@ impl Handler for Fountain {
 #[test]
 fn a_handler_that_sends_on_writable_delivers_every_message() {
     let config = server_config().memory_bytes(MEMORY_BYTES, MEMORY_BYTES);
-    let mut world = World::serving(config, 4, |_worker| Fountain { poured: 0 }).unwrap();
+    let mut world = World::serving(config, 4, |_worker| WritableSender { sent: 0 }).unwrap();
     world.join(&ClientConfig::default()).unwrap();
-    let mut drops = 0_u32;
+    let mut received = 0_u32;
     for _ in 0..6_000 {
         world.advance(Duration::from_millis(10));
         world.clients[0].poll(Duration::ZERO);
         while let Some(event) = world.clients[0].next_event() {
             if let Event::Message { payload, .. } = event {
-                assert_eq!(payload[..4], drops.to_be_bytes());
-                drops += 1;
+                assert_eq!(payload[..4], received.to_be_bytes());
+                received += 1;
             }
         }
     }
-    assert_eq!(drops, Fountain::DROPS);
+    assert_eq!(received, WritableSender::MESSAGES);
 }
 
 #[test]

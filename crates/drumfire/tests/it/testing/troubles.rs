@@ -141,7 +141,7 @@ fn each_send_error_has_the_effect_of_the_table() {
         assert_eq!(
             stats.protocol.datagrams_sent,
             stats.sent.datagrams + lost,
-            "{fault}: none is left behind"
+            "{fault}: each datagram is sent or counted as lost"
         );
         match action {
             SendAction::Keep => assert_eq!(lost, 0, "{fault}"),
@@ -231,7 +231,7 @@ fn a_worker_with_a_blocked_socket_rarely_wakes_up() {
         heard += world.server.polled().count();
     }
     let turns = world.socket_counts(0).wakeups - before;
-    assert!(turns < 2_000, "it woke up {turns} times in 5 s");
+    assert!(turns < 2_000, "the worker woke up {turns} times in 5 s");
     world.set_socket_faults(0, SocketFaults::default());
     // The clients get credit for more messages as the application takes them.
     for _ in 0..100 {

@@ -18,7 +18,7 @@ use crate::time::Moment;
 pub(super) struct LatestKeys {
     /// The newest version of each key, as the peer numbers them.
     versions: HashMap<(ChannelId, u64), u64, KeyedBuildHasher>,
-    /// When a value last arrived, new or repeated.
+    /// The time at which a value last arrived, new or repeated.
     last_value_at: Moment,
 }
 
@@ -33,7 +33,7 @@ impl LatestKeys {
         self.versions.contains_key(&(channel, key))
     }
 
-    /// When a value last arrived, while any key is known.
+    /// Returns the time at which a value last arrived, while any key is known.
     pub(super) fn last_value_at(&self) -> Option<Moment> {
         (!self.versions.is_empty()).then_some(self.last_value_at)
     }

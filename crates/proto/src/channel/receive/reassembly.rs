@@ -39,7 +39,7 @@ pub(super) struct ReassemblyTable {
     range_count: usize,
 
     // Validation
-    /// How often fragments contradicted each other.
+    /// The number of times that fragments contradicted each other.
     contradiction_count: u8,
     /// The totals of the packet that is being validated. Empty between packets.
     validation: Validation,

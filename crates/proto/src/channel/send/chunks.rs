@@ -46,17 +46,17 @@ struct BodyChunk {
     bytes: Vec<u8>,
     /// The number of segments and runs with bodies in this chunk.
     live_count: u32,
-    /// How the chunk is used.
+    /// The use of the chunk.
     state: ChunkState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChunkState {
-    /// A queue appends to it.
+    /// A queue appends to the chunk.
     Open,
-    /// It has room, and is in the list for the next queue.
+    /// The chunk has room, and is in the list for the next queue.
     Listed,
-    /// It has no room, and is listed again when nothing refers to it.
+    /// The chunk has no room, and is listed again when nothing refers to it.
     Full,
 }
 

@@ -41,20 +41,20 @@ type Key = (ChannelId, u64);
 struct ValueEntry {
     /// The key. Without meaning for a free entry.
     key: Key,
-    /// Where the value is.
+    /// The place of the value.
     value: Value,
     /// The number of transmissions from this entry. An id with an older number belongs to an earlier value.
     transmission: u32,
 }
 
-/// Where the newest value of a key is.
+/// The place of the newest value of a key.
 #[derive(Debug)]
 enum Value {
-    /// Free, with the link to the next free entry.
+    /// The entry is free, and links to the next free one.
     None(u32),
-    /// Waits at this index of the message slab.
+    /// The value waits at this index of the message slab.
     Waiting(u32),
-    /// Was sent, and its fate is not known.
+    /// The value was sent, and its fate is not known.
     InFlight(InFlightValue),
 }
 
@@ -74,9 +74,9 @@ struct InFlightValue {
 pub(super) enum ReplacedValue {
     /// The key has no value.
     None,
-    /// It waits at this index, where the newer value may replace it.
+    /// The older value waits at this index, where the newer one may replace it.
     Waiting(u32),
-    /// It was in flight, and is dropped.
+    /// The older value was in flight, and is dropped.
     InFlight(QueuedMessage),
 }
 

@@ -88,7 +88,7 @@ pub(super) struct SendPriority {
     pub(super) class: usize,
     /// The packet number.
     pub(super) packet: u64,
-    /// How often short messages are repeated.
+    /// The number of times that short messages are repeated.
     pub(super) redundancy: Redundancy,
 }
 
@@ -179,7 +179,7 @@ impl Reliable {
         self.runs.get(self.index_of(id)?)
     }
 
-    /// As [`Self::run`].
+    /// See [`Self::run`].
     fn run_mut(&mut self, id: u64) -> Option<&mut SentRun> {
         let index = self.index_of(id)?;
         self.runs.get_mut(index)

@@ -42,7 +42,7 @@ pub(super) struct QueuedMessage {
     pub(super) mode: Mode,
     /// The content.
     pub(super) payload: Bytes,
-    /// When the application sent the message.
+    /// The time at which the application sent the message.
     pub(super) queued_at: Moment,
     /// The properties that most messages do not have.
     pub(super) extras: ExtraFields,
@@ -54,7 +54,7 @@ pub(super) struct QueueEntry<'a> {
     pub(super) channel: ChannelId,
     pub(super) mode: Mode,
     pub(super) content: &'a QueuedBodies,
-    /// When the first message was queued.
+    /// The time at which the first message was queued.
     pub(super) queued_at: Moment,
     /// The properties of the single message, or the lifetime that all messages of a segment share.
     pub(super) extras: &'a ExtraFields,
@@ -109,7 +109,7 @@ pub(super) struct Segment {
 /// Properties that most messages do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ExtraFields {
-    /// When the message is given up. `None` for a message without a lifetime.
+    /// The time at which the message is given up. `None` for a message without a lifetime.
     pub(super) deadline: Option<Moment>,
     /// The receipt that reports the fate of the message. `None` without one, and after its outcome was reported.
     pub(super) receipt: Option<ReceiptId>,

@@ -33,7 +33,7 @@ pub(super) struct SegmentSlab {
 struct SlabEntry {
     /// The message or messages. An empty message for a free entry.
     content: QueuedBodies,
-    /// When the first message was queued.
+    /// The time at which the first message was queued.
     queued_at: Moment,
     /// The index of its extras, or `NO_INDEX` for an entry without any.
     slot: u32,
@@ -48,9 +48,9 @@ struct SlabEntry {
 /// An entry of `extras`.
 #[derive(Debug)]
 enum ExtrasSlot {
-    /// In use.
+    /// The entry is in use.
     Used(ExtraFields),
-    /// Free, with the link to the next free entry.
+    /// The entry is free, and links to the next free one.
     Free(u32),
 }
 

@@ -75,22 +75,22 @@ pub(super) enum RunBodies {
 /// The delivery order of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// No constraint.
+    /// The order has no constraint.
     Unordered,
-    /// No constraint: the channel has one message in flight at a time.
+    /// The order needs no constraint, because the channel has one message in flight at a time.
     Sequenced,
-    /// After the previous message of the channel, if there is one.
+    /// The message follows the message with this id, if there is one.
     After(Option<u64>),
 }
 
-/// Where a run is.
+/// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunState {
-    /// In a packet whose fate is not known. Parts of a fragmented message may still wait to be sent.
+    /// The run is in a packet whose fate is not known. Parts of a fragmented message may still wait to be sent.
     InFlight,
-    /// To be sent again. Its first id is in a list of lost runs.
+    /// The run must be sent again. Its first id is in a list of lost runs.
     Lost,
-    /// Acknowledged. The record is kept until it is the oldest, or until many others have arrived too.
+    /// The run was acknowledged. The record is kept until it is the oldest, or until many others have arrived too.
     Acknowledged,
 }
 

@@ -116,7 +116,7 @@ pub(super) struct Flow {
     received_at: Moment,
     acks_sent: u64,
     last_arrival: Moment,
-    /// When packets arrived, and how long each waited in the queue.
+    /// The times at which packets arrived, and the time that each waited in the queue.
     pub(super) arrivals: Vec<(Moment, Duration)>,
     /// Packets that could not be sent when the application produced them.
     pub(super) blocked: u64,

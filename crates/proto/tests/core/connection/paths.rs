@@ -22,7 +22,7 @@ pub(crate) fn run_copied(world: &mut World, duration: Duration) {
     while world.now < end {
         world.flush();
         let copies: Vec<Vec<u8>> = world
-            .flying
+            .in_flight
             .values()
             .filter(|f| f.to == SERVER && f.from != attacker())
             .map(|f| f.bytes.clone())
@@ -382,7 +382,7 @@ const OTHER_HOST: &str = "203.0.113.7:7000";
 fn run_narrow(world: &mut World, millis: u64) {
     for _ in 0..millis {
         world.flush();
-        world.flying.retain(|_, datagram| datagram.bytes.len() <= 1_200);
+        world.in_flight.retain(|_, datagram| datagram.bytes.len() <= 1_200);
         world.run(Duration::from_millis(1));
     }
 }
@@ -412,7 +412,7 @@ fn a_late_ack_of_an_mtu_probe_says_nothing_about_another_path() {
     world.client_address = OTHER_HOST.parse().unwrap();
     world.send(CLIENT, client, 1, b"here", SendOptions::unreliable()).unwrap();
     world.flush();
-    let (_, moved) = world.flying.pop_first().unwrap();
+    let (_, moved) = world.in_flight.pop_first().unwrap();
     // The server has not heard from the new address: a full packet goes to the old one, and then a probe of its size.
     for _ in 0..20 {
         world.send(SERVER, server, 1, &[7; 100], SendOptions::reliable_unordered()).unwrap();
@@ -423,8 +423,8 @@ fn a_late_ack_of_an_mtu_probe_says_nothing_about_another_path() {
     world.deliver(SERVER, world.client_address, &moved.bytes);
     // Only the challenge arrives, so that no packet shows that the probe is lost.
     world.flush();
-    while world.flying.len() > 1 {
-        world.flying.pop_last();
+    while world.in_flight.len() > 1 {
+        world.in_flight.pop_last();
     }
     while world.ends[SERVER].address(server) != Some(world.client_address) {
         run_narrow(&mut world, 1);
@@ -573,7 +573,7 @@ fn a_burst_of_lost_large_packets_is_no_black_hole() {
     let mut drop_count = 10;
     for _ in 0..1_000 {
         world.flush();
-        world.flying.retain(|_, datagram| {
+        world.in_flight.retain(|_, datagram| {
             let is_dropped = drop_count > 0 && datagram.bytes.len() > 1_200;
             drop_count -= u32::from(is_dropped);
             !is_dropped

@@ -312,7 +312,7 @@ fn control_frames_alone_cause_no_probe() {
 fn unreliable_after_outage(length: Duration) -> [Duration; 2] {
     let mut world = World::new(1, link(0));
     let (client, server) = world.connected();
-    let mut play = |world: &mut World, duration: Duration| {
+    let play = |world: &mut World, duration: Duration| {
         let end = world.now.after(duration);
         while world.now < end {
             world.send(CLIENT, client, 1, b"input", SendOptions::unreliable()).unwrap();

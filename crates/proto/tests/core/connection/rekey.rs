@@ -71,7 +71,7 @@ fn old_keys_open_packets_for_three_probe_timeouts() {
         world.run(Duration::from_millis(100));
         world.send(CLIENT, client, 5, b"held back", SendOptions::unreliable()).unwrap();
         world.flush();
-        let ((sent_at, _), held) = world.flying.pop_last().unwrap();
+        let ((sent_at, _), held) = world.in_flight.pop_last().unwrap();
         // The server changes its keys when they are a second old, and the client follows.
         world.run(Duration::from_millis(600));
         for _ in 0..2 {

@@ -14,7 +14,7 @@ fn ended(world: &World, end: usize) -> Option<(Moment, CloseReason)> {
 /// Cuts the link permanently.
 fn cut(world: &mut World) {
     world.link.loss = 100;
-    world.flying.clear();
+    world.in_flight.clear();
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn clocks_that_jump_stop_or_go_back_break_nothing() {
         for end in &mut world.ends {
             end.handle_timeout(now);
         }
-        let datagrams: Vec<_> = std::mem::take(&mut world.flying).into_values().collect();
+        let datagrams: Vec<_> = std::mem::take(&mut world.in_flight).into_values().collect();
         for datagram in datagrams {
             world.deliver(datagram.to, datagram.from, &datagram.bytes);
         }

@@ -37,7 +37,7 @@ fn unreliable_messages_arrive_at_most_once_in_any_order() {
         let mut numbers = over_bad_link(seed, SendOptions::unreliable());
         overtaken += usize::from(!is_ascending(&numbers));
         numbers.sort_unstable();
-        assert!(is_ascending(&numbers), "seed {seed}: once");
+        assert!(is_ascending(&numbers), "seed {seed}: each message arrives once");
     }
     assert!(overtaken > 5, "the links reorder");
 }
@@ -69,7 +69,11 @@ fn the_newest_sequenced_message_arrives_last() {
         let numbers = over_bad_link(seed, SendOptions::reliable_sequenced());
         assert!(is_ascending(&numbers), "seed {seed}");
         assert_eq!(numbers.last(), Some(&299), "seed {seed}");
-        assert!(numbers.len() < 250, "seed {seed}: some were left out, {}", numbers.len());
+        assert!(
+            numbers.len() < 250,
+            "seed {seed}: {} messages arrived, and older ones are left out",
+            numbers.len()
+        );
     }
 }
 
@@ -118,7 +122,7 @@ fn an_urgent_message_overtakes_queued_bulk() {
     world.run(Duration::from_secs(5));
     let all = world.messages(SERVER);
     let before = all.iter().position(|(channel, _)| *channel == 2).unwrap();
-    assert!(before <= 20, "{before} bulk messages went before: only those in flight");
+    assert!(before <= 20, "{before} bulk messages went before, and only those in flight may");
     assert_eq!(numbers(&world, 1).len(), 180);
 }
 
@@ -169,7 +173,7 @@ fn the_newest_value_of_every_key_arrives_last() {
             seen[key as usize] = Some(number);
         }
         assert_eq!(seen, newest.map(Some), "seed {seed}");
-        assert!(world.messages(SERVER).len() < 1_900, "seed {seed}: some were superseded");
+        assert!(world.messages(SERVER).len() < 1_900, "seed {seed}: older values of a key are left out");
     }
 }
 
@@ -321,7 +325,7 @@ fn a_value_does_not_wait_for_incomplete_messages() {
         world.send(CLIENT, client, 1, &[7; 4_000], SendOptions::unreliable()).unwrap();
         world.flush();
         // Their last fragments are lost, and no peer sends them again.
-        assert!(world.flying.pop_last().is_some());
+        assert!(world.in_flight.pop_last().is_some());
         world.run(Duration::from_millis(100));
     }
     world.send(CLIENT, client, 1, b"the newest", SendOptions::reliable_latest(7)).unwrap();

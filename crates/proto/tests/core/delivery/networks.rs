@@ -179,8 +179,8 @@ fn a_probe_repeats_an_ack_that_was_lost() {
     world.run(Duration::from_millis(12));
     world.send(SERVER, server, 1, &[2; 100], SendOptions::reliable_ordered()).unwrap();
     world.run(Duration::from_millis(2));
-    assert_eq!(world.flying.len(), 1, "a message, and the ack with it");
-    world.flying.clear();
+    assert_eq!(world.in_flight.len(), 1, "a message, and the ack with it");
+    world.in_flight.clear();
     world.run(Duration::from_secs(1));
     assert_eq!((world.messages(SERVER).len(), world.messages(CLIENT).len()), (1, 1));
     let [client_stats, server_stats] = world.ends.each_ref().map(drumfire_proto::Endpoint::stats);

@@ -171,7 +171,7 @@ fn recorded() -> (World, Vec<u8>, Vec<u8>) {
     world.run(Duration::from_millis(25));
     let hellos = sent_of(&world, HELLO);
     let (first, with_cookie) = (hellos[0].clone(), hellos[1].clone());
-    world.flying.clear();
+    world.in_flight.clear();
     (world, first, with_cookie)
 }
 
@@ -193,7 +193,7 @@ fn no_hello_with_a_changed_bit_makes_a_connection() {
         if bit % 200 == 0 {
             world.now = world.now.after(Duration::from_millis(50));
             world.flush();
-            world.flying.clear();
+            world.in_flight.clear();
         }
     }
     assert_eq!(world.ends[SERVER].stats().handshakes_computed, 0);
@@ -208,7 +208,7 @@ fn no_bit_flip_of_a_welcome_connects() {
     world.deliver(SERVER, address(CLIENT), &hello);
     world.flush();
     let welcome = sent_of(&world, WELCOME)[0].clone();
-    world.flying.clear();
+    world.in_flight.clear();
     for bit in 0..8 * welcome.len() {
         let mut changed = welcome.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
@@ -293,7 +293,7 @@ fn a_hello_of_another_version_gets_a_retry_and_a_refusal() {
 fn run_changed(world: &mut World, change: impl Fn(&mut Vec<u8>)) {
     for _ in 0..1_000 {
         world.flush();
-        world.flying.values_mut().for_each(|datagram| change(&mut datagram.bytes));
+        world.in_flight.values_mut().for_each(|datagram| change(&mut datagram.bytes));
         world.run(Duration::from_millis(1));
     }
 }

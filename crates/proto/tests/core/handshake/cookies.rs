@@ -126,7 +126,7 @@ fn a_confirming_packet_does_not_prove_a_bystanders_address() {
     // The client's packets claim the bystander's address as soon as there are any.
     for _ in 0..200 {
         world.flush();
-        for datagram in world.flying.values_mut().filter(|datagram| datagram.to == SERVER) {
+        for datagram in world.in_flight.values_mut().filter(|datagram| datagram.to == SERVER) {
             if datagram.bytes[0] & 0x80 == 0 {
                 datagram.from = victim(9);
             }

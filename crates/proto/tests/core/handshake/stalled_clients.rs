@@ -196,7 +196,7 @@ fn a_half_open_connection_always_ends_after_five_seconds() {
     let recorded: Vec<Vec<u8>> = of_client.cloned().collect();
     let [_, hello, packets @ ..] = recorded.as_slice() else { panic!("{recorded:?}") };
     world.link.loss = 100;
-    world.flying.clear();
+    world.in_flight.clear();
     for _ in 0..490 {
         // The Hello is repeated, from its own address and from others, and so is the confirming packet with a bit
         // flipped.

@@ -178,7 +178,7 @@ fn a_token_is_reusable_after_its_handshake_failed() {
     // The Welcome never arrives.
     for _ in 0..2_000 {
         world.run(Duration::from_millis(5));
-        world.flying.retain(|_, datagram| datagram.bytes[0] != 0x8c);
+        world.in_flight.retain(|_, datagram| datagram.bytes[0] != 0x8c);
     }
     assert_eq!(world.ends[SERVER].connection_count(), 0);
     assert_eq!(outcome(&mut world, Some(&token)).0, Seen::Connected);
@@ -257,7 +257,7 @@ fn a_copied_and_raced_hello_still_connects_its_owner() {
         for _ in 0..200 {
             world.flush();
             let copies: Vec<Vec<u8>> = world
-                .flying
+                .in_flight
                 .values()
                 .filter(|f| f.to == SERVER && f.from == address(CLIENT))
                 .map(|f| f.bytes.clone())
@@ -382,10 +382,14 @@ fn resume_tokens_are_wiped_from_receive_memory() {
     let mut received = Vec::new();
     for _ in 0..1_000 {
         world.run(Duration::from_millis(1));
-        let to_client: Vec<_> =
-            world.flying.iter().filter(|(_, datagram)| datagram.to == CLIENT).map(|(key, _)| *key).collect();
+        let to_client: Vec<_> = world
+            .in_flight
+            .iter()
+            .filter(|(_, datagram)| datagram.to == CLIENT)
+            .map(|(key, _)| *key)
+            .collect();
         for key in to_client {
-            let mut datagram = world.flying.remove(&key).unwrap();
+            let mut datagram = world.in_flight.remove(&key).unwrap();
             let (now, from) = (world.now(), Route { peer: datagram.from, local: LocalAddress::ANY });
             world.ends[CLIENT].handle_datagrams(now, [Inbound { from, bytes: &mut datagram.bytes }]);
             received.push(datagram.bytes);
@@ -409,7 +413,7 @@ fn a_token_without_a_key_id_is_silently_dropped() {
         connect(&mut world, None);
         for _ in 0..200 {
             world.run(Duration::from_millis(5));
-            let of_client = world.flying.values_mut().filter(|datagram| datagram.to == SERVER);
+            let of_client = world.in_flight.values_mut().filter(|datagram| datagram.to == SERVER);
             of_client.for_each(|datagram| datagram.bytes[300] = 1);
         }
         let stats = world.ends[SERVER].stats();

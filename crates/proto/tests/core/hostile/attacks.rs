@@ -31,7 +31,7 @@ fn before_the_second_hello(seed: u64) -> (World, Vec<u8>) {
     world.run(Duration::from_millis(25));
     let mut hellos = world.sent.iter().filter(|(_, end, bytes)| *end == CLIENT && bytes[0] == HELLO);
     let hello = hellos.next_back().unwrap().2.clone();
-    world.flying.clear();
+    world.in_flight.clear();
     (world, hello)
 }
 
@@ -45,7 +45,7 @@ fn no_mutant_of_a_hello_makes_a_connection() {
         if number % 100 == 0 {
             world.now = world.now.after(Duration::from_micros(100));
             world.flush();
-            world.flying.clear();
+            world.in_flight.clear();
             world.sent.clear();
         }
     }
@@ -61,7 +61,7 @@ fn no_mutated_welcome_connects() {
     world.deliver(SERVER, address(CLIENT), &hello);
     world.flush();
     let welcome = world.sent.iter().find(|(_, _, bytes)| bytes[0] == WELCOME).unwrap().2.clone();
-    world.flying.clear();
+    world.in_flight.clear();
     let mut random = Random(2);
     for _ in 0..u64::from(tries(100_000)) {
         let mutant = mutant(&welcome, &mut random);
@@ -187,7 +187,7 @@ fn an_hour_of_address_changes_moves_no_path_to_a_copier() {
         sent_count += 1;
         world.flush();
         let of_client =
-            world.flying.iter().filter(|(_, datagram)| datagram.to == SERVER && datagram.from != copier);
+            world.in_flight.iter().filter(|(_, datagram)| datagram.to == SERVER && datagram.from != copier);
         let copies: Vec<_> = of_client.map(|((at, _), datagram)| (*at, datagram.bytes.clone())).collect();
         for (arrives_at, bytes) in copies {
             let after = if random.happens(50) { world.now } else { arrives_at };

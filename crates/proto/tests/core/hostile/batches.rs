@@ -17,7 +17,7 @@ const SUITES: usize = 27;
 const NUMBER: usize = 9;
 
 /// The source of a bad datagram.
-struct Sources<'a> {
+struct CorruptionSources<'a> {
     /// A client that may violate the rules.
     puppet: &'a mut Puppet,
     /// A packet of the other client that was accepted.
@@ -25,7 +25,7 @@ struct Sources<'a> {
     hello: &'a [u8],
 }
 
-type Corrupt = fn(Sources<'_>) -> Vec<u8>;
+type Corrupt = fn(CorruptionSources<'_>) -> Vec<u8>;
 
 fn changed(bytes: &[u8], at: usize, by: u8) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
@@ -98,7 +98,11 @@ impl Scene {
         let mut batch = Vec::new();
         for place in 0..BATCH {
             let datagram = if bad.contains(&place) {
-                corrupt(Sources { puppet: &mut self.puppet, taken: &self.taken, hello: &self.hello })
+                corrupt(CorruptionSources {
+                    puppet: &mut self.puppet,
+                    taken: &self.taken,
+                    hello: &self.hello,
+                })
             } else {
                 self.next_packet()
             };

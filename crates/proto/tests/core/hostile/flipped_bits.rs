@@ -51,7 +51,7 @@ struct Corrupted {
 
 /// Spoils all datagrams in flight to one end in every way.
 fn corrupt(world: &mut World, end: usize) -> Corrupted {
-    let on_the_way = world.flying.values().filter(|datagram| datagram.to == end);
+    let on_the_way = world.in_flight.values().filter(|datagram| datagram.to == end);
     let packets: Vec<Vec<u8>> = on_the_way.map(|datagram| datagram.bytes.clone()).collect();
     let (now, from) = (world.now(), address(1 - end));
     let end = &mut world.ends[end];
@@ -86,7 +86,7 @@ fn every_prefix_and_bit_flip_of_a_thousand_packets_is_dropped() {
         send_frames(&mut world, &mut random, 1 - end, peers[1 - end]);
         sent[end] += 1;
         world.flush();
-        packets += world.flying.values().filter(|datagram| datagram.to == end).count();
+        packets += world.in_flight.values().filter(|datagram| datagram.to == end).count();
         let corrupted = corrupt(&mut world, end);
         handed[end] += corrupted.handed;
         allocated_bytes += corrupted.allocated_bytes;

@@ -125,7 +125,7 @@ fn exchanged(seed: u64) -> (World, [PeerId; 2]) {
         world.run(Duration::from_millis(30));
     }
     world.run(SECOND);
-    assert!(world.flying.is_empty());
+    assert!(world.in_flight.is_empty());
     (world, peers)
 }
 
@@ -166,7 +166,7 @@ fn a_million_forged_closes_resets_and_replays_close_nothing() {
 fn run_with_forger(world: &mut World, end: usize, duration: Duration) {
     let mut forger = Forger::new(world, end);
     world.link.loss = 100;
-    world.flying.clear();
+    world.in_flight.clear();
     let tries = tries(100_000);
     for _ in 0..tries {
         let (from, bytes) = forger.next();

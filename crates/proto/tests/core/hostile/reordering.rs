@@ -53,7 +53,7 @@ impl Scene {
 
     /// Places a sent packet among those in flight.
     fn shuffle(&mut self) {
-        for datagram in std::mem::take(&mut self.world.flying).into_values() {
+        for datagram in std::mem::take(&mut self.world.in_flight).into_values() {
             let shuffled = &mut self.shuffled[datagram.to];
             let place = shuffled.count + self.random.below(self.displacement + 1);
             shuffled.packets.insert((place, shuffled.count), datagram);

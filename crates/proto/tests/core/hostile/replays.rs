@@ -71,7 +71,7 @@ fn a_million_forged_high_numbers_change_nothing() {
     for _ in 0..30 {
         let mut sent = packets(&mut world, client, 32);
         let held_back: Vec<_> = sent.drain(..4).collect();
-        world.flying.retain(|_, datagram| !held_back.contains(&datagram.bytes));
+        world.in_flight.retain(|_, datagram| !held_back.contains(&datagram.bytes));
         late.extend(held_back);
         world.run(Duration::from_millis(30));
     }

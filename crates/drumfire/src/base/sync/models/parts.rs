@@ -110,7 +110,7 @@ fn interleavings_of_a_command_with_the_workers_end_leave_no_caller_waiting() {
         let worker = thread::spawn(move || of_worker.end());
         link.send_command(Command::ShutDown(order));
         worker.join().unwrap();
-        assert!(pending.try_take().is_some(), "the part is dropped");
+        assert!(pending.try_take().is_some(), "a dropped part completes the result");
     });
 }
 
@@ -224,7 +224,11 @@ fn interleavings_of_an_edge_that_rises_wake_a_waiting_sender() {
         });
         assert_eq!(send_when_writable(&mut account, &alarm), Ok(()));
         worker.join().unwrap();
-        assert_eq!(account.admit(0, &OPTIONS, true), Err(SendError::Full), "there was room for one");
+        assert_eq!(
+            account.admit(0, &OPTIONS, true),
+            Err(SendError::Full),
+            "the memory has room for one message"
+        );
     });
 }
 

@@ -32,7 +32,7 @@ impl ThreadShard for MockShard {
 }
 
 /// The end of a thread: its index, its shards, and whether the plan ended it.
-type End = (usize, Vec<usize>, bool);
+type ThreadEnd = (usize, Vec<usize>, bool);
 
 /// The threads of a model.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ struct ThreadPool {
     shard_limit: usize,
     /// The ends of all threads. The tools need not observe this lock, because the values are read only after the threads have ended or
     /// have woken `end`.
-    ends: Arc<std::sync::Mutex<Vec<End>>>,
+    ends: Arc<std::sync::Mutex<Vec<ThreadEnd>>>,
     end: Alarm,
 }
 
@@ -108,7 +108,7 @@ impl ThreadPool {
     }
 
     /// Returns the ends of all threads, sorted by index.
-    fn ends(&self) -> Vec<End> {
+    fn ends(&self) -> Vec<ThreadEnd> {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner).clone();
         ends.sort_unstable();
         ends

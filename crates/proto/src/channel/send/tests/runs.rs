@@ -1,4 +1,4 @@
-//! Runs of sent messages: how they are cut, repeated, and given up, and which memory they hold.
+//! Runs of sent messages: their cuts, repetitions, and expiry, and the memory that they hold.
 
 use bytes::Bytes;
 use drumfire_wire::{Frame, FrameWriter, Frames};

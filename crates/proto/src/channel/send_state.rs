@@ -73,20 +73,20 @@ impl SendState {
         }
     }
 
-    /// As [`SendQueue::credit_deadline`].
+    /// See [`SendQueue::credit_deadline`].
     #[inline]
     pub(crate) fn credit_deadline(&self) -> Option<Moment> {
         self.queue().and_then(SendQueue::credit_deadline)
     }
 
-    /// As [`SendQueue::on_timeout`].
+    /// See [`SendQueue::on_timeout`].
     pub(crate) fn on_timeout(&mut self, now: Moment) {
         if let Some(queue) = self.queue_mut() {
             queue.on_timeout(now);
         }
     }
 
-    /// As [`SendQueue::push`]. `hash` is the keyed hash for tables whose keys the peer may control.
+    /// See [`SendQueue::push`]. `hash` is the keyed hash for tables whose keys the peer may control.
     pub(crate) fn push(
         &mut self,
         hash: KeyedBuildHasher,
@@ -107,7 +107,7 @@ impl SendState {
         pushed
     }
 
-    /// As [`SendQueue::push_block`].
+    /// See [`SendQueue::push_block`].
     pub(crate) fn push_block(
         &mut self,
         hash: KeyedBuildHasher,
@@ -123,13 +123,13 @@ impl SendState {
         count
     }
 
-    /// As [`SendQueue::take_writable`].
+    /// See [`SendQueue::take_writable`].
     #[inline]
     pub(crate) fn take_writable(&mut self) -> bool {
         self.queue_mut().is_some_and(SendQueue::take_writable)
     }
 
-    /// As [`SendQueue::has_freed`].
+    /// See [`SendQueue::has_freed`].
     #[inline]
     pub(crate) fn has_freed(&mut self) -> bool {
         self.queue_mut().is_some_and(SendQueue::has_freed)
@@ -140,7 +140,7 @@ impl SendState {
         self.queue_mut().is_some_and(|queue| std::mem::replace(&mut queue.is_listed, is_listed))
     }
 
-    /// As [`SendQueue::fill`].
+    /// See [`SendQueue::fill`].
     #[inline]
     pub(crate) fn fill<B: BufMut>(
         &mut self,
@@ -156,7 +156,7 @@ impl SendState {
         self.queue().map_or(0, SendQueue::used_bytes)
     }
 
-    /// How long the next message of each channel has waited.
+    /// Returns the time that the next message of each channel has waited.
     pub(crate) fn queue_times(&self, now: Moment) -> Vec<(ChannelId, Duration)> {
         self.queue().map_or_else(Vec::new, |queue| queue.queue_times(now))
     }
@@ -189,7 +189,7 @@ impl SendState {
         self.queue_mut()?.pop_receipt()
     }
 
-    /// As [`SendQueue::on_fate`].
+    /// See [`SendQueue::on_fate`].
     pub(crate) fn on_fate(&mut self, fate: PacketFate, id: MessageId, packet: u64) {
         // Fates of packets from before `clear` find no queue, and have no meaning any more.
         if let Some(queue) = self.queue_mut() {
@@ -197,7 +197,7 @@ impl SendState {
         }
     }
 
-    /// As [`SendQueue::repeat`].
+    /// See [`SendQueue::repeat`].
     pub(crate) fn repeat(&mut self, id: MessageId) {
         if let Some(queue) = self.queue_mut() {
             queue.repeat(id);
@@ -257,17 +257,17 @@ mod tests {
 
     const CHANNEL: ChannelId = ChannelId(3);
 
-    fn push(outbox: &mut SendState, bytes: usize) -> PushResult {
+    fn push(state: &mut SendState, bytes: usize) -> PushResult {
         let message = Message::reliable_ordered(CHANNEL, vec![7; bytes]);
-        outbox.push(KeyedBuildHasher::new(7), 10_000, Moment::ORIGIN, message, None, IfFull::Notify)
+        state.push(KeyedBuildHasher::new(7), 10_000, Moment::ORIGIN, message, None, IfFull::Notify)
     }
 
     /// Sends all queued messages. Returns the ids that they were sent with, and those by which their fates are reported.
-    fn sent(outbox: &mut SendState, number: u64) -> (Vec<u64>, Vec<MessageId>) {
+    fn sent(state: &mut SendState, number: u64) -> (Vec<u64>, Vec<MessageId>) {
         let (mut memory, mut fate_ids) = ([0; 1_000], Vec::new());
         let packet = Packet { number, now: Moment::ORIGIN, room_bytes: memory.len() };
         let mut writer = FrameWriter::new(&mut memory[..]);
-        outbox.fill(packet, &mut writer, |id| fate_ids.push(id));
+        state.fill(packet, &mut writer, |id| fate_ids.push(id));
         let bytes = writer.written_bytes();
         let ids = Frames::new(&memory[..bytes]).map(|frame| match frame.unwrap() {
             Frame::Message(message) => message.id().unwrap().0,
@@ -278,34 +278,34 @@ mod tests {
 
     #[test]
     fn ids_and_credit_continue_after_the_queue_is_released() {
-        let mut outbox = SendState::new();
-        outbox.set_parameters(2_000, 400);
+        let mut state = SendState::new();
+        state.set_parameters(2_000, 400);
         for round in 0..2 {
-            assert!(!outbox.has_sendable() && outbox.used_bytes() == 0);
-            assert_eq!(push(&mut outbox, 100), PushResult::Taken(0));
-            outbox.shrink();
-            assert!(outbox.has_sendable() && outbox.used_bytes() > 100, "something waits");
-            let (ids, fate_ids) = sent(&mut outbox, round);
+            assert!(!state.has_sendable() && state.used_bytes() == 0);
+            assert_eq!(push(&mut state, 100), PushResult::Taken(0));
+            state.shrink();
+            assert!(state.has_sendable() && state.used_bytes() > 100, "something waits");
+            let (ids, fate_ids) = sent(&mut state, round);
             assert_eq!(ids, [round], "no id twice");
-            outbox.shrink();
-            assert!(outbox.used_bytes() > 100, "it is not acknowledged");
-            outbox.on_fate(PacketFate::Acknowledged, fate_ids[0], round);
-            outbox.shrink();
-            assert!(matches!(outbox, SendState::Idle(_)), "{outbox:?}");
+            state.shrink();
+            assert!(state.used_bytes() > 100, "it is not acknowledged");
+            state.on_fate(PacketFate::Acknowledged, fate_ids[0], round);
+            state.shrink();
+            assert!(matches!(state, SendState::Idle(_)), "{state:?}");
         }
-        push(&mut outbox, 100);
-        assert!(sent(&mut outbox, 2).0.is_empty(), "the credit is used up");
-        outbox.on_credit(1_000);
-        assert_eq!(sent(&mut outbox, 3).0, [2]);
+        push(&mut state, 100);
+        assert!(sent(&mut state, 2).0.is_empty(), "the credit is used up");
+        state.on_credit(1_000);
+        assert_eq!(sent(&mut state, 3).0, [2]);
     }
 
     #[test]
     fn channel_options_survive_the_release_of_the_queue() {
-        let mut outbox = SendState::new();
+        let mut state = SendState::new();
         let options = ChannelOptions { when_full: WhenFull::DropNewest, ..Default::default() };
-        outbox.set_options(KeyedBuildHasher::new(7), CHANNEL, options);
-        outbox.shrink();
-        assert_eq!(outbox.options_of(CHANNEL), options);
+        state.set_options(KeyedBuildHasher::new(7), CHANNEL, options);
+        state.shrink();
+        assert_eq!(state.options_of(CHANNEL), options);
     }
 
     #[test]
