@@ -84,6 +84,11 @@ impl Game {
         Connection::open(self.control.path()).unwrap()
     }
 
+    /// Waits until a client has an event for which this holds.
+    fn wait_for(&self, is_expected: impl Fn(&Event) -> bool) {
+        until(|| self.events.lock().unwrap().iter().flatten().any(&is_expected).then_some(()));
+    }
+
     fn raw(&self) -> UnixStream {
         let stream = UnixStream::connect(self.control.path()).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -101,6 +106,19 @@ impl Drop for Game {
     }
 }
 
+/// Repeats until there is a result, at most for [`TIMEOUT`].
+#[track_caller]
+fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = now() + TIMEOUT;
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(now() < deadline, "the condition does not hold in time");
+        std::thread::yield_now();
+    }
+}
+
 fn snapshot(connection: &mut Connection, limit: usize) -> Snapshot {
     match connection.request(Command::Snapshot { order: SurveyOrder::Rate, limit }).unwrap() {
         Response::Snapshot(snapshot) => snapshot,
@@ -110,14 +128,7 @@ fn snapshot(connection: &mut Connection, limit: usize) -> Snapshot {
 
 /// Returns the first snapshot for which the condition holds.
 fn snapshot_with(connection: &mut Connection, condition: impl Fn(&Snapshot) -> bool) -> Snapshot {
-    let deadline = now() + TIMEOUT;
-    loop {
-        let snapshot = snapshot(connection, 100);
-        if condition(&snapshot) {
-            return snapshot;
-        }
-        assert!(now() < deadline, "{snapshot:?}");
-    }
+    until(|| Some(snapshot(connection, 100)).filter(&condition))
 }
 
 fn error(response: Response) -> String {
@@ -165,12 +176,9 @@ fn a_closed_peer_receives_the_text() {
     assert!(error(connection.request(close(&peer, &"x".repeat(200))).unwrap()).contains("128"));
     let done = connection.request(close(&peer, "come back tomorrow")).unwrap();
     assert_eq!(done, Response::Done { text: format!("closed {peer}") });
-    let deadline = now() + TIMEOUT;
-    let has_text = |event: &Event| matches!(event, Event::Disconnected { closed, .. } if closed.text == "come back tomorrow");
-    while !game.events.lock().unwrap().iter().flatten().any(has_text) {
-        assert!(now() < deadline, "{:?}", game.events.lock().unwrap());
-        snapshot(&mut connection, 1);
-    }
+    game.wait_for(
+        |event| matches!(event, Event::Disconnected { closed, .. } if closed.text == "come back tomorrow"),
+    );
 }
 
 #[test]
@@ -183,17 +191,10 @@ fn a_banned_peer_is_disconnected_and_then_refused() {
         panic!("the peer is connected")
     };
     assert!(text.contains("127.0.0.1") && text.contains("600 s"), "{text}");
-    let is_refused = |event: &Event| {
-        let Event::ConnectFailed { error: ConnectError::Refused(refusal), .. } = event else {
-            return false;
-        };
-        refusal.reason == RefuseReason::Banned
-    };
-    let deadline = now() + TIMEOUT;
-    while !game.events.lock().unwrap().iter().flatten().any(is_refused) {
-        assert!(now() < deadline, "{:?}", game.events.lock().unwrap());
-        snapshot(&mut connection, 1);
-    }
+    game.wait_for(|event| {
+        matches!(event, Event::ConnectFailed { error: ConnectError::Refused(refusal), .. }
+            if refusal.reason == RefuseReason::Banned)
+    });
     assert!(error(connection.request(ban).unwrap()).contains("peer"), "the peer is disconnected");
 }
 
@@ -289,11 +290,7 @@ fn a_client_with_many_requests_does_not_delay_the_others() {
     let [mut greedy, mut other] = [(); 2].map(|()| UnixStream::connect(control.path()).unwrap());
     let request = b"{\"version\":1,\"command\":\"trace\",\"peer\":\"0.0.1\"}\n";
     greedy.write_all(&request.repeat(100)).unwrap();
-    let deadline = now() + TIMEOUT;
-    while request_count.load(Ordering::Acquire) == 0 {
-        assert!(now() < deadline, "no request arrived");
-        std::thread::yield_now();
-    }
+    until(|| (request_count.load(Ordering::Acquire) > 0).then_some(()));
     // All requests have arrived before the first one is answered.
     other.write_all(request).unwrap();
     send.send(()).unwrap();
@@ -311,10 +308,7 @@ fn a_client_above_the_limit_is_rejected_until_one_leaves() {
     let command = || Command::Snapshot { order: SurveyOrder::Loss, limit: 1 };
     assert!(error(game.open().request(command()).unwrap()).contains("other clients are connected"));
     others.pop();
-    let deadline = now() + TIMEOUT;
-    while let Response::Error { text } = game.open().request(command()).unwrap() {
-        assert!(now() < deadline, "{text}");
-    }
+    until(|| matches!(game.open().request(command()).unwrap(), Response::Snapshot(_)).then_some(()));
 }
 
 #[test]

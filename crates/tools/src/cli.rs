@@ -1,16 +1,10 @@
-//! The command lines of `receiver`, `sender`, and `drumfire`.
+//! The parts of command lines that `receiver` and `sender` share.
 //!
 //! Parsing opens no socket and no file. It resolves host names. For bad input a program prints an error that names the flag and
 //! the accepted values, and exits with code 2.
 
-mod keys;
-mod receiver;
-#[cfg(test)]
-mod tests;
-
 use std::ffi::OsString;
 use std::iter;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Args, Parser};
@@ -19,14 +13,10 @@ use serde::{Deserialize, Serialize};
 use crate::choices::SendMode;
 use crate::error::Error;
 use crate::limits::{MAX_CORE, MAX_FLOWS, MAX_RATE, MAX_SIZE, MAX_THREADS, MIN_SIZE};
-use crate::report::{Flags, flags_of};
-use crate::values::{self, Target, number};
-
-pub(crate) use keys::{Keygen, KeysArgs, Token as TokenArgs, Top as TopArgs};
-pub(crate) use receiver::ReceiverArgs;
+use crate::values::{self, number};
 
 /// Reads a command line that does not begin with the name of the program.
-fn parse<P: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<(P, ArgMatches), Error> {
+pub(crate) fn parse<P: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<(P, ArgMatches), Error> {
     let command = P::command().mut_args(take_negative_numbers);
     let command = command.mut_subcommands(|command| command.mut_args(take_negative_numbers));
     let name = OsString::from(command.get_name());
@@ -79,7 +69,7 @@ pub struct Traffic {
 
 impl Traffic {
     /// Checks that every thread has a flow to send.
-    fn check(&self, threads_flag: &str) -> Result<(), Error> {
+    pub(crate) fn check(&self, threads_flag: &str) -> Result<(), Error> {
         let Self { threads, load: Load { flows, .. }, .. } = self;
         if threads <= flows {
             return Ok(());
@@ -87,35 +77,5 @@ impl Traffic {
         let problem = format!("a thread needs a flow to send, and --flows is {flows}");
         let advice = format!("give --flows {threads} or more, or {threads_flag} {flows} or fewer");
         Err(Error::usage(&format!("{threads_flag} {threads}"), problem, advice))
-    }
-}
-
-/// Sends numbered datagrams to a `receiver` and compares both books.
-#[derive(Clone, Debug, PartialEq, Parser)]
-#[command(name = "sender", version)]
-pub(crate) struct SenderArgs {
-    /// Where the receiver is
-    #[arg(long, value_name = "HOST:PORT")]
-    pub to: Target,
-    #[command(flatten)]
-    pub traffic: Traffic,
-    /// Write the report as JSON; - is standard output
-    #[arg(long, value_name = "FILE", value_parser = values::json_file)]
-    pub json: Option<PathBuf>,
-}
-
-impl SenderArgs {
-    /// Reads the command line, without the name of the program.
-    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, Error> {
-        let (args, _) = parse::<Self>(args)?;
-        args.traffic.check("--threads")?;
-        Ok(args)
-    }
-
-    /// Returns the flags for the report, defaults included. The destination of the report is no part of the measurement.
-    pub(crate) fn flags(&self) -> Flags {
-        let mut flags = flags_of(&self.traffic);
-        flags.insert("to".to_owned(), self.to.text.as_str().into());
-        flags
     }
 }

@@ -187,7 +187,6 @@ impl SenderEnd {
     /// Connects to the first of `addresses` that accepts, sends the hello, and waits for the welcome.
     ///
     /// # Errors
-    ///
     /// The last address, the reason of a receiver that refuses, or how the connection ended.
     pub fn connect(
         addresses: &[SocketAddr],
@@ -208,7 +207,6 @@ impl SenderEnd {
     /// Announces that the sockets are ready and the first datagram follows.
     ///
     /// # Errors
-    ///
     /// How the connection ended.
     pub fn start(&mut self) -> Result<(), Error> {
         self.channel.send("started", &Message::Started)
@@ -226,7 +224,6 @@ impl SenderEnd {
     /// Sends the sender's book and waits for the receiver's, which is in its report.
     ///
     /// # Errors
-    ///
     /// The receiver's book does not add up, or how the connection ended.
     pub fn finish(
         &mut self,
@@ -253,7 +250,6 @@ impl ControlPort {
     /// Listens at the address of the UDP group.
     ///
     /// # Errors
-    ///
     /// The error of the system. If the kernel chose the UDP port, the TCP port of that number may be in use.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
@@ -323,7 +319,6 @@ impl ReceiverEnd {
     /// Sends the welcome.
     ///
     /// # Errors
-    ///
     /// There is not one id per flow, or how the connection ended.
     pub fn welcome(&mut self, welcome: Welcome) -> Result<(), Error> {
         welcome.check(self.hello.traffic.load.flows).map_err(|problem| malformed("welcome", problem))?;
@@ -332,18 +327,13 @@ impl ReceiverEnd {
     }
 
     /// Asks the sender to stop early. Its book still follows.
-    ///
-    /// # Errors
-    ///
-    /// How the connection ended.
-    pub fn stop(&mut self) -> Result<(), Error> {
+    pub(crate) fn stop(&mut self) -> Result<(), Error> {
         self.channel.send("stop", &Message::Stop)
     }
 
     /// Waits until the sender announces that its first datagram follows.
     ///
     /// # Errors
-    ///
     /// `keep_waiting` returned false, another message came, or how the connection ended.
     pub fn wait_for_start(&mut self, keep_waiting: impl FnMut() -> bool) -> Result<(), Error> {
         match self.channel.wait("started", keep_waiting)? {
@@ -355,7 +345,6 @@ impl ReceiverEnd {
     /// Waits for the sender's book. Returns `None` if `keep_waiting` returns false; the call can then be repeated.
     ///
     /// # Errors
-    ///
     /// The book does not add up, or how the connection ended.
     pub fn wait_for_finish(&mut self, keep_waiting: impl FnMut() -> bool) -> Result<Option<Finished>, Error> {
         let finished = match self.channel.wait("finished", keep_waiting)? {
@@ -375,7 +364,6 @@ impl ReceiverEnd {
     /// many for a line.
     ///
     /// # Errors
-    ///
     /// The books do not fit each other, or how the connection ended.
     pub fn close(mut self, finished: &Finished, report: &Report) -> Result<(), Error> {
         check_report(report, finished.counts()).map_err(|problem| malformed("books", problem))?;
@@ -408,21 +396,14 @@ pub(crate) fn timed_out(waiting_for: &'static str) -> Error {
 
 fn broken(error: &io::Error, waiting_for: &'static str) -> Error {
     match error.kind() {
-        io::ErrorKind::BrokenPipe
-        | io::ErrorKind::ConnectionReset
-        | io::ErrorKind::ConnectionAborted
-        | io::ErrorKind::NotConnected
-        | io::ErrorKind::UnexpectedEof
-        | io::ErrorKind::WriteZero => Error::run(format!(
-            "the other side closed the control connection before `{waiting_for}`: see what it printed, then start both again"
-        )),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => timed_out(waiting_for),
         io::ErrorKind::FileTooLarge => Error::run(format!(
             "the other side sent a control line of more than {MAX_LINE_BYTES} bytes: only `sender` may connect to the port of a \
              `receiver`"
         )),
         _ => Error::run(format!(
-            "the control connection failed ({error}): check the network, then start both again"
+            "the other side closed the control connection before `{waiting_for}` ({error}): see what it printed, then \
+             start both again"
         )),
     }
 }

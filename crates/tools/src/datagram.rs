@@ -108,7 +108,6 @@ pub fn encode(datagram: &mut [u8], header: &Header) -> Option<()> {
 /// The flow table compares flow and id.
 ///
 /// # Errors
-///
 /// The [`DropReason`] to count.
 #[inline]
 pub fn decode(datagram: &[u8]) -> Result<Header, DropReason> {

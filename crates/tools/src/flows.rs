@@ -48,7 +48,6 @@ impl FlowTable {
     /// Records one datagram.
     ///
     /// # Errors
-    ///
     /// [`DropReason::UnknownFlow`] or [`DropReason::WrongId`]: it belongs to no flow and is in no count here.
     #[inline]
     pub fn on_datagram(&mut self, header: &Header) -> Result<(), DropReason> {

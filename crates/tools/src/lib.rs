@@ -14,12 +14,15 @@ pub mod flows;
 pub mod host;
 mod limits;
 mod metrics;
-pub mod plot;
+mod plot;
 pub mod program;
 pub mod receiver;
 pub mod report;
 pub mod sender;
 pub mod table;
 #[cfg(feature = "top")]
+mod top;
+#[cfg(not(feature = "top"))]
+#[path = "top_missing.rs"]
 mod top;
 mod values;

@@ -98,7 +98,9 @@ fn respond(client: &mut TcpStream, threads: impl FnOnce() -> Vec<WorkerRow>) -> 
     client.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     client.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let request = read_request(client)?;
-    let (status, body) = if is_for_metrics(&request) {
+    // The path may have a query.
+    let path = request.strip_prefix("GET ").and_then(|rest| rest.split([' ', '\r', '?']).next());
+    let (status, body) = if path == Some("/metrics") {
         ("200 OK", render(&threads()))
     } else {
         ("404 Not Found", "ask for /metrics\n".to_owned())
@@ -124,12 +126,6 @@ fn read_request(client: &mut impl Read) -> io::Result<String> {
         }
     }
     Ok(String::from_utf8_lossy(&request).into_owned())
-}
-
-/// Returns whether the request asks for the page, with any query.
-fn is_for_metrics(request: &str) -> bool {
-    let path = request.strip_prefix("GET ").and_then(|rest| rest.split([' ', '\r']).next());
-    path.and_then(|path| path.split('?').next()) == Some("/metrics")
 }
 
 #[cfg(test)]

@@ -37,12 +37,8 @@ const LEGEND: &str =
     "box: middle half of the seconds; line: median; dots: outliers; dashed: mean of all threads";
 
 /// Draws the box plot as SVG text, with `machine` and `flags` below the title. `rates` has a row for each second and a column for
-/// each thread.
-///
-/// # Errors
-///
-/// [`Error::Run`] if there is no second with a thread, or if the plot cannot be drawn.
-pub fn render(rates: &[Vec<u64>], machine: &Machine, flags: &Flags) -> Result<String, Error> {
+/// each thread. A run without a second with a thread has no plot.
+pub(crate) fn render(rates: &[Vec<u64>], machine: &Machine, flags: &Flags) -> Result<String, Error> {
     let boxes = Summary::of_each_thread(rates);
     let count = rates.iter().map(Vec::len).sum::<usize>();
     if count == 0 {

@@ -4,11 +4,8 @@
 
 mod keys;
 mod receive;
-#[cfg(feature = "top")]
-mod view;
-#[cfg(not(feature = "top"))]
-#[path = "program/view_missing.rs"]
-mod view;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,13 +14,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cli::{KeysArgs, SenderArgs};
+use clap::Parser;
+
+use crate::cli::{self, Traffic};
 use crate::error::Error;
-use crate::report::Report;
+use crate::report::{Flags, Report, flags_of};
+use crate::values::{self, Target};
 use crate::{sender, table};
+pub(crate) use keys::Top as TopArgs;
 
 /// Set by Ctrl-C. A program then ends its run and writes its report.
-static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
+pub(crate) static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Runs `receiver` with these arguments, the program's name first.
 pub fn receiver(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -37,7 +38,37 @@ pub fn sender(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Runs `drumfire` with these arguments, the program's name first.
 pub fn drumfire(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    end(KeysArgs::parse(args.into_iter().skip(1)).and_then(keys::run))
+    end(cli::parse(args.into_iter().skip(1)).and_then(|(args, _)| keys::run(args)))
+}
+
+/// Sends numbered datagrams to a `receiver` and compares both books.
+#[derive(Clone, Debug, PartialEq, Parser)]
+#[command(name = "sender", version)]
+pub(crate) struct SenderArgs {
+    /// Where the receiver is
+    #[arg(long, value_name = "HOST:PORT")]
+    pub to: Target,
+    #[command(flatten)]
+    pub traffic: Traffic,
+    /// Write the report as JSON; - is standard output
+    #[arg(long, value_name = "FILE", value_parser = values::json_file)]
+    pub json: Option<PathBuf>,
+}
+
+impl SenderArgs {
+    /// Reads the command line, without the name of the program.
+    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, Error> {
+        let (args, _) = cli::parse::<Self>(args)?;
+        args.traffic.check("--threads")?;
+        Ok(args)
+    }
+
+    /// Returns the flags for the report, defaults included. The destination of the report is no part of the measurement.
+    pub(crate) fn flags(&self) -> Flags {
+        let mut flags = flags_of(&self.traffic);
+        flags.insert("to".to_owned(), self.to.text.as_str().into());
+        flags
+    }
 }
 
 fn send(args: Vec<OsString>) -> Result<(), Error> {
@@ -68,12 +99,12 @@ fn end(result: Result<(), Error>) -> ExitCode {
 }
 
 /// Makes Ctrl-C end the run with its report instead of killing the program.
-fn watch_for_interrupt() {
+pub(crate) fn watch_for_interrupt() {
     // Without a handler Ctrl-C kills the program, which loses the report and nothing else.
     let _ = ctrlc::set_handler(|| IS_INTERRUPTED.store(true, Ordering::Release));
 }
 
-fn is_interrupted() -> bool {
+pub(crate) fn is_interrupted() -> bool {
     IS_INTERRUPTED.load(Ordering::Acquire)
 }
 
@@ -109,7 +140,7 @@ impl OutputFile {
     }
 }
 
-fn write_stdout(text: &str) -> Result<(), Error> {
+pub(crate) fn write_stdout(text: &str) -> Result<(), Error> {
     stdout().write_all(text.as_bytes()).map_err(|error| Error::run(format!("standard output: {error}")))
 }
 

@@ -17,4 +17,4 @@ mod state;
 pub use outcome::Outcome;
 pub use plan::Plan;
 pub use session::BoundReceiver;
-pub use state::ReceiverSource;
+pub(crate) use state::ReceiverSource;

@@ -15,11 +15,8 @@ use crate::report::{
 };
 use Align::{Left, Right};
 
-/// Returns the report as text.
-///
-/// # Errors
-/// As [`Report::check`]: the error has the numbers of books that do not close.
-pub fn render(report: &Report) -> Result<String, Error> {
+/// Returns the report as text, or the error of [`Report::check`], which has the numbers of books that do not close.
+pub(crate) fn render(report: &Report) -> Result<String, Error> {
     report.check()?;
     let messages = report.messages.as_ref().map_or_else(String::new, messages);
     let sections = [head(report), threads(report), books(report), messages, figures(report)];
@@ -96,35 +93,33 @@ fn threads(report: &Report) -> String {
     let mut table = TextTable::new(&headings.map(|heading| (heading, Right)));
     let sum = threads.iter().fold(0, |sum: u64, thread| sum.saturating_add(thread.handled()));
     let mean = sum as f64 / threads.len() as f64;
+    let mut row = |label: &str, of_mean: &str, thread: &ThreadReport, ns_per_packet| {
+        table.row([
+            label,
+            &thousands(thread.handled()),
+            &rounded(thread.pps),
+            of_mean,
+            &or_dash(thread.kernel_drops, thousands),
+            &or_dash(thread.cpu_user_s, seconds),
+            &or_dash(thread.cpu_sys_s, seconds),
+            &or_dash(ns_per_packet, rounded),
+        ]);
+    };
     for thread in threads {
-        table.row(thread_cells(thread, mean));
+        let of_mean = (mean > 0.0).then(|| thread.handled() as f64 / mean);
+        let of_mean = or_dash(of_mean, |share| format!("{share:.2}"));
+        row(&thread.index.to_string(), &of_mean, thread, thread.cpu_ns_per_packet());
     }
-    let kernel_drops = threads.iter().filter_map(|thread| thread.kernel_drops);
-    table.row([
-        "all".to_owned(),
-        thousands(sum),
-        rounded(threads.iter().map(|thread| thread.pps).sum()),
-        String::new(),
-        or_dash(kernel_drops.reduce(u64::saturating_add), thousands),
-        or_dash(threads.iter().map(|thread| thread.cpu_user_s).sum(), seconds),
-        or_dash(threads.iter().map(|thread| thread.cpu_sys_s).sum(), seconds),
-        or_dash(report.cpu_ns_per_packet, rounded),
-    ]);
+    let all = ThreadReport {
+        received: sum,
+        pps: threads.iter().map(|thread| thread.pps).sum(),
+        kernel_drops: threads.iter().filter_map(|thread| thread.kernel_drops).reduce(u64::saturating_add),
+        cpu_user_s: threads.iter().map(|thread| thread.cpu_user_s).sum(),
+        cpu_sys_s: threads.iter().map(|thread| thread.cpu_sys_s).sum(),
+        ..ThreadReport::default()
+    };
+    row("all", "", &all, report.cpu_ns_per_packet);
     table.render()
-}
-
-fn thread_cells(thread: &ThreadReport, mean: f64) -> [String; 8] {
-    let of_mean = (mean > 0.0).then(|| thread.handled() as f64 / mean);
-    [
-        thread.index.to_string(),
-        thousands(thread.handled()),
-        rounded(thread.pps),
-        or_dash(of_mean, |share| format!("{share:.2}")),
-        or_dash(thread.kernel_drops, thousands),
-        or_dash(thread.cpu_user_s, seconds),
-        or_dash(thread.cpu_sys_s, seconds),
-        or_dash(thread.cpu_ns_per_packet(), rounded),
-    ]
 }
 
 /// The sum of some books, with a name for the received part and for the remainder.

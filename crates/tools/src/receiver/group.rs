@@ -23,7 +23,7 @@ use super::open_stage::OpenStage;
 use super::plan::Plan;
 use super::service::Service;
 use super::stages::{PlainStage, ThreadBook, ThreadStage};
-use super::state::{ReceiverSource, Session, Shared, WorkerState};
+use super::state::{Session, Shared, WorkerState};
 use crate::choices::{Stage, Steer};
 use crate::clock;
 use crate::datagram::{MAX_BYTES, MIN_BYTES, TAG_OFFSET};
@@ -53,14 +53,12 @@ impl WorkerGroup {
         let meters = sockets.iter().map(|socket| meter(plan, socket)).collect::<Result<_, _>>()?;
         let shared = Arc::new(Shared::new(meters));
         let mut group = Self { address, shared, threads: Vec::new(), granted: granted(&sockets) };
-        match group.start_threads(plan, sockets, service) {
-            Ok(()) => Ok(group),
-            Err(error) => {
-                // The threads that did start must not keep the port.
-                group.stop();
-                Err(error)
-            }
+        if let Err(error) = group.start_threads(plan, sockets, service) {
+            // The threads that did start must not keep the port.
+            group.stop();
+            return Err(error);
         }
+        Ok(group)
     }
 
     fn start_threads(
@@ -106,11 +104,6 @@ impl WorkerGroup {
         while !self.shared.states.iter().all(has_begun) && has_time() {
             clock::pause(Duration::from_millis(1));
         }
-    }
-
-    /// The source of a control socket that shows these threads.
-    pub(super) fn source(&self) -> ReceiverSource {
-        ReceiverSource::new(Arc::clone(&self.shared))
     }
 
     /// The time of the last pass with datagrams of the sender on any thread, on the clock of the host; 0 if none arrived.
@@ -204,7 +197,7 @@ impl Worker {
         let receiver = Receiver::new(&mut socket, &config.max_datagram_bytes(MAX_BYTES)).map_err(unusable)?;
         let waiter = Waiter::new(plan.wait).map_err(unusable)?;
         let stage: Box<dyn ThreadStage> = match service {
-            None => Box::new(PlainStage { stage: plan.stage, checksum: 0 }),
+            None => Box::new(PlainStage(plan.stage)),
             Some(service) if plan.stage == Stage::Open => {
                 Box::new(OpenStage::new(service, index).map_err(Error::Usage)?)
             }

@@ -4,6 +4,7 @@
 //! that a request for an ack is answered. It owns no socket and waits for nothing.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -87,10 +88,16 @@ impl OpenStage {
     ) -> Result<(), DropReason> {
         let header = TransportHeader::decode(bytes, ConnectionIdLength::Eight)?;
         let id = header.connection_id.ok_or(DropReason::UnknownConnection)?;
-        if !self.connections.contains_key(&id) {
-            self.receive_connection(id)?;
-        }
-        let connection = self.connections.get_mut(&id).ok_or(DropReason::UnknownConnection)?;
+        let connection = match self.connections.entry(id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if !self.id_keys.is_valid(&id.checked_part(), id.check()) => {
+                return Err(DropReason::ForgedId);
+            }
+            // Another thread may have accepted this connection.
+            Entry::Vacant(new) => {
+                new.insert(self.handover.waiting().remove(&id).ok_or(DropReason::UnknownConnection)?)
+            }
+        };
         let number = connection.opener.number(&header);
         connection.window.check(number).map_err(refused)?;
         let (_, frames) = connection.opener.open_with(&header, bytes).ok_or(DropReason::Forged)?;
@@ -117,16 +124,6 @@ impl OpenStage {
                 _ => {}
             }
         }
-        Ok(())
-    }
-
-    /// Takes over the connection of a packet with an unknown id, if a thread accepted one.
-    fn receive_connection(&mut self, id: ConnectionId) -> Result<(), DropReason> {
-        if !self.id_keys.is_valid(&id.checked_part(), id.check()) {
-            return Err(DropReason::ForgedId);
-        }
-        let connection = self.handover.waiting().remove(&id).ok_or(DropReason::UnknownConnection)?;
-        self.connections.insert(id, connection);
         Ok(())
     }
 

@@ -32,7 +32,7 @@ impl Promise {
     pub(super) fn new(mode: Mode, flows: usize) -> Self {
         let marks = match mode {
             Mode::ReliableUnordered => flows,
-            Mode::ReliableLatest => flows * keys(),
+            Mode::ReliableLatest => place(flows, 0),
             _ => 0,
         };
         Self { mode, marks: vec![0; marks], broken: 0 }
@@ -100,14 +100,10 @@ impl Promise {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a handful")]
-const fn keys() -> usize {
-    Mode::KEYS as usize
-}
-
 /// The index in `marks` of the key of a message.
+#[expect(clippy::cast_possible_truncation, reason = "a handful of keys")]
 const fn place(flow: usize, sequence: u64) -> usize {
-    flow * keys() + (sequence % Mode::KEYS) as usize
+    flow * Mode::KEYS as usize + (sequence % Mode::KEYS) as usize
 }
 
 /// Scatters a number, so that different sets of numbers are unlikely to have the same sum.

@@ -64,11 +64,7 @@ impl Service {
         })
     }
 
-    /// The public key by which a sender authenticates this receiver.
-    pub(super) fn public_key(&self) -> [u8; 32] {
-        *self.pair().public()
-    }
-
+    /// The key pair by which a sender authenticates this receiver.
     pub(super) fn pair(&self) -> ServerKeyPair {
         ServerKeyPair::from_secret(Secret::new(self.key))
     }

@@ -16,7 +16,6 @@ use super::plan::Plan;
 use super::service::{Service, random_bytes};
 use super::stages::ThreadBook;
 use super::state::{GroupSample, ReceiverSource, Session};
-use crate::choices::Steer;
 use crate::clock;
 use crate::control::{self, ControlPort, Finished, ReceiverEnd, Sealed, Welcome};
 use crate::datagram::RouteId;
@@ -60,7 +59,6 @@ impl BoundReceiver {
     /// Binds the group and the control connection to one port and starts the threads.
     ///
     /// # Errors
-    ///
     /// [`Error::Usage`] with the flag that cannot be used here.
     pub fn open(plan: Plan) -> Result<Self, Error> {
         let threads = plan.threads;
@@ -97,15 +95,14 @@ impl BoundReceiver {
     }
 
     /// The counters of this receiver, for a control socket or a live view.
-    pub fn source(&self) -> ReceiverSource {
-        self.group.source()
+    pub(crate) fn source(&self) -> ReceiverSource {
+        ReceiverSource::new(Arc::clone(&self.group.shared))
     }
 
     /// Receives what one sender sends and closes the books with it, until `is_stopped` returns true. `on_note` receives a line per second
     /// of the run, and one about each connection that was refused. Without a sender, datagrams of other programs are noted by name.
     ///
     /// # Errors
-    ///
     /// [`Error::Thread`] if a thread lost its socket, or [`Error::Run`] if there are no two books to compare.
     pub fn serve(
         mut self,
@@ -141,7 +138,7 @@ impl BoundReceiver {
     ) -> Result<Option<(ReceiverEnd, Measured)>, Error> {
         let Some(mut end) = self.wait_for_sender(on_note, is_stopped) else { return Ok(None) };
         let drops = host::drops();
-        let ids = self.generator.ids(end.hello.traffic.load.flows, self.plan.steer);
+        let ids = self.generator.ids(end.hello.traffic.load.flows);
         let ids = ids.map_err(|error| Error::Thread(format!("no ids for the flows: {error}")))?;
         // No datagram has been sent yet, so later drops of the kernel belong to this session.
         let mut first = self.group.shared.sample();
@@ -151,7 +148,7 @@ impl BoundReceiver {
             version: control::VERSION,
             ids: ids.to_vec(),
             sealed: self.service.as_ref().map(|service| Sealed {
-                public_key: service.public_key(),
+                public_key: *service.pair().public(),
                 suite: self.plan.suite,
                 mode: self.plan.mode,
             }),
@@ -215,27 +212,24 @@ impl BoundReceiver {
         started: Instant,
     ) -> Result<Finished, Error> {
         let Self { group, port, plan, .. } = self;
-        let mut deadline = plan.secs.map(|time| started + time);
-        let mut is_stopping = false;
-        loop {
-            let finished = end.wait_for_finish(|| {
+        let mut watch = |end: &mut ReceiverEnd, is_over: &dyn Fn(Instant) -> bool| {
+            end.wait_for_finish(|| {
                 let now = clock::now();
-                if sampler.is_due(now) {
+                if now >= sampler.due {
                     sampler.sample(now, group.shared.sample(), on_note);
                 }
                 port.refuse_all(now, BUSY);
-                deadline.is_none_or(|deadline| now < deadline) && (is_stopping || !is_stopped())
-            })?;
-            match finished {
-                Some(finished) => return Ok(finished),
-                None if is_stopping => return Err(control::timed_out("finished")),
-                None => {
-                    end.stop()?;
-                    is_stopping = true;
-                    deadline = Some(clock::now() + STOP_TIMEOUT);
-                }
-            }
+                !is_over(now)
+            })
+        };
+        let deadline = plan.secs.map(|time| started + time);
+        let is_over = |now| deadline.is_some_and(|deadline| now >= deadline) || is_stopped();
+        if let Some(finished) = watch(end, &is_over)? {
+            return Ok(finished);
         }
+        end.stop()?;
+        let has_time = clock::within(STOP_TIMEOUT);
+        watch(end, &|_| !has_time())?.ok_or_else(|| control::timed_out("finished"))
     }
 
     /// Waits until the queues are empty and no more datagrams arrive. The CPU time is read when the last datagram arrived,
@@ -292,23 +286,17 @@ impl IdGenerator {
         Ok(Self { secret: secret.map_err(|error| error.to_string())?, sockets, entropy })
     }
 
-    /// Draws one id per flow. By tag, flow `i` goes to socket `i` modulo the number of sockets. By hash, tags have no meaning.
-    fn ids(&mut self, flows: u32, steer: Steer) -> Result<Arc<[RouteId]>, SteeringError> {
-        (0..flows).map(|flow| self.id(flow, steer)).collect()
-    }
-
-    fn id(&mut self, flow: u32, steer: Steer) -> Result<RouteId, SteeringError> {
-        let mut id: [u8; 8] = self.entropy.bytes();
-        if steer == Steer::Tag {
-            let socket = flow % u32::from(self.sockets.get());
-            // The remainder is below a u16.
-            let socket = u16::try_from(socket).map_err(|_| SteeringError::TooManySockets)?;
+    /// Draws one id per flow. Flow `i` goes to socket `i` modulo the number of sockets, if tags steer.
+    fn ids(&mut self, flows: u32) -> Result<Arc<[RouteId]>, SteeringError> {
+        let Self { secret, sockets, entropy } = self;
+        let id = |socket: u16| -> Result<RouteId, SteeringError> {
+            let mut id: [u8; 8] = entropy.bytes();
             // Candidates for a tag have to be random. The filter multiplies, so evenly spaced tags may never reach some sockets.
-            let mut draw = || u16::from_be_bytes(self.entropy.bytes());
-            let RoutingTag(tag) = self.secret.tag_for(socket, self.sockets, &mut draw)?;
+            let RoutingTag(tag) = secret.tag_for(socket, *sockets, || u16::from_be_bytes(entropy.bytes()))?;
             id[..2].copy_from_slice(&tag.to_be_bytes());
-        }
-        Ok(RouteId(id))
+            Ok(RouteId(id))
+        };
+        (0..sockets.get()).cycle().take(flows as usize).map(id).collect()
     }
 }
 
@@ -324,10 +312,6 @@ struct RateSampler {
 impl RateSampler {
     fn new(now: Instant, sample: GroupSample) -> Self {
         Self { due: now + SAMPLE_INTERVAL, before: (now, sample), rates: Vec::new() }
-    }
-
-    fn is_due(&self, now: Instant) -> bool {
-        now >= self.due
     }
 
     fn sample(&mut self, now: Instant, sample: GroupSample, on_note: &mut dyn FnMut(&str)) {
@@ -362,7 +346,7 @@ mod tests {
         // The search for a tag has to end with every secret, so the test draws hundreds of them.
         for sockets in [1, 6, 16].into_iter().chain([4; 300]) {
             let mut generator = IdGenerator::new(sockets).unwrap();
-            let ids = generator.ids(96, Steer::Tag).unwrap();
+            let ids = generator.ids(96).unwrap();
             let mut flows = vec![0; sockets as usize];
             for id in ids.iter() {
                 let tag = RoutingTag(u16::from_be_bytes([id.0[0], id.0[1]]));
@@ -384,7 +368,7 @@ mod tests {
         let mut sampler = RateSampler::new(start, sample(0));
         let (end, seconds) = looks.split_last().expect("a run has an end");
         for (millis, received) in seconds {
-            assert!(sampler.is_due(at(*millis)));
+            assert!(at(*millis) >= sampler.due);
             sampler.sample(at(*millis), sample(*received), &mut |_| {});
         }
         sampler.finish(at(end.0), sample(end.1), &mut |_| {});

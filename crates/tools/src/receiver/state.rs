@@ -115,7 +115,7 @@ impl GroupSample {
 
 /// A running receiver as the source of a control socket or a live view, which shows its threads. Flows are not listed, closed, or
 /// traced.
-pub struct ReceiverSource {
+pub(crate) struct ReceiverSource {
     shared: Arc<Shared>,
     /// The time of the last snapshot, and the CPU time of each thread at that time in nanoseconds.
     before: Option<(Instant, Vec<Option<u64>>)>,

@@ -225,11 +225,8 @@ impl Messages {
     }
 
     /// Checks that every message is accounted for and that the mode kept its promise. Messages of lost datagrams have a name, so
-    /// there is no remainder between two hosts either.
-    ///
-    /// # Errors
-    /// [`Error::Run`] with the numbers.
-    pub fn check(&self) -> Result<(), Error> {
+    /// there is no remainder between two hosts either. The error has the numbers.
+    pub(super) fn check(&self) -> Result<(), Error> {
         let Self { mode, out_of_promise, .. } = *self;
         let problem = if out_of_promise > 0 {
             let (count, promise) = (thousands(out_of_promise), mode.promise());

@@ -13,7 +13,7 @@ use drumfire_puppet::PacketSealer;
 use drumfire_socket::{Parker, Poller, Socket};
 use drumfire_wire::ChannelId;
 
-use super::client::{CONNECT_TIMEOUT, Client, SocketBuffers, unconnected};
+use super::flow::{CONNECT_TIMEOUT, Client, SocketBuffers, unconnected};
 use super::thread::Schedule;
 use crate::choices::Mode;
 use crate::clock;

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use drumfire_socket::{Fault, Parker, Poller, SendBatch, SendMode, Sender, Socket, SocketGrants};
 
-use super::client::{SocketBuffers, flush};
-use super::flow::Flow;
+use super::flow::{Flow, SocketBuffers, flush};
 use super::messages::MessageSender;
 use crate::cli::{Load, Traffic};
 use crate::clock;

@@ -1,11 +1,13 @@
 //! The state of the view. It reads no clock and uses no socket.
 
 use drumfire::control::SurveyOrder;
-use drumfire_control::{Command, Response, Snapshot};
-use ratatui::crossterm::event::KeyCode;
+use drumfire_control::{Command, PeerRow, Response, Snapshot};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::PEERS;
 use crate::error::printable;
+
+/// The number of connections that are requested: more than fit on a screen.
+pub(super) const PEERS: usize = 200;
 
 /// Lines of a trace that are kept.
 const TRACE_LINES_MAX: usize = 2_000;
@@ -21,7 +23,7 @@ const BANS: [(char, u64, &str); 4] =
 const CLOSE_TEXT: &str = "closed by the operator";
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct State {
+pub(super) struct State {
     pub(super) order: SurveyOrder,
     pub(super) before: Option<Snapshot>,
     pub(super) now: Option<Snapshot>,
@@ -32,54 +34,45 @@ pub(crate) struct State {
     /// The result of the last request, or the reason why there is no answer.
     pub(super) notice: String,
     pub(super) is_paused: bool,
+    /// Whether a key has ended the view.
+    pub(super) is_over: bool,
 }
 
 /// The current meaning of the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ViewMode {
+pub(super) enum ViewMode {
     /// The list of connections.
     #[default]
     List,
-    /// The question whether to close this peer.
-    Close(String),
-    /// The question how long to ban this peer.
-    Ban(String),
+    /// A question, and the command of each key. Every other key means no.
+    Question { text: String, answers: Vec<(char, Command)> },
     /// The flight recorder of one connection. `from` is the first line shown; `None` follows the newest line.
     Trace { peer: String, lines: Vec<String>, from: Option<usize> },
     /// The list of keys.
     Help,
 }
 
-/// A request of the view to its loop.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// The view ends.
-    Quit,
-    /// The server receives this request.
-    Request(Command),
-}
-
 impl State {
     /// Returns a view that begins with this order.
-    pub(crate) fn new(order: SurveyOrder) -> Self {
+    pub(super) fn new(order: SurveyOrder) -> Self {
         Self { order, ..Self::default() }
     }
 
     /// Returns the request that is due now.
-    pub(crate) fn due(&self) -> Option<Effect> {
+    pub(super) fn due_request(&self) -> Option<Command> {
         match &self.mode {
             _ if self.is_paused => None,
-            ViewMode::Trace { peer, .. } => Some(Effect::Request(Command::Trace { peer: peer.clone() })),
-            _ => Some(self.request_snapshot()),
+            ViewMode::Trace { peer, .. } => Some(Command::Trace { peer: peer.clone() }),
+            _ => Some(self.snapshot_request()),
         }
     }
 
-    const fn request_snapshot(&self) -> Effect {
-        Effect::Request(Command::Snapshot { order: self.order, limit: PEERS })
+    pub(super) const fn snapshot_request(&self) -> Command {
+        Command::Snapshot { order: self.order, limit: PEERS }
     }
 
     /// Handles an answer of the server.
-    pub(crate) fn on_answer(&mut self, answer: Response) {
+    pub(super) fn on_answer(&mut self, answer: Response) {
         match answer {
             Response::Snapshot(snapshot) => self.on_snapshot(snapshot),
             Response::Record { text } => {
@@ -96,57 +89,78 @@ impl State {
 
     fn on_snapshot(&mut self, snapshot: Snapshot) {
         let is_followed = !std::mem::take(&mut self.is_reordered);
-        let selected = self.selected().filter(|_| is_followed).map(ToOwned::to_owned);
-        let row = snapshot.peers.iter().position(|row| Some(&row.peer) == selected.as_ref());
+        let selected = self.selected().filter(|_| is_followed).map(|row| &row.peer);
+        let row = snapshot.peers.iter().position(|row| Some(&row.peer) == selected);
         self.row = row.unwrap_or(self.row).min(snapshot.peers.len().saturating_sub(1));
         self.before = self.now.replace(snapshot);
     }
 
-    /// Handles a key. Returns the action that it requires.
-    pub(crate) fn press(&mut self, key: KeyCode) -> Option<Effect> {
-        match std::mem::take(&mut self.mode) {
-            ViewMode::List => self.press_in_list(key),
-            ViewMode::Close(peer) => {
-                let is_confirmed = matches!(key, KeyCode::Char('y' | 'Y'));
-                is_confirmed.then(|| Effect::Request(Command::Close { peer, text: CLOSE_TEXT.to_owned() }))
-            }
-            ViewMode::Ban(peer) => {
-                let (_, seconds, _) = BANS.iter().find(|(digit, ..)| key == KeyCode::Char(*digit))?;
-                Some(Effect::Request(Command::Ban { peer, seconds: *seconds }))
-            }
-            ViewMode::Trace { peer, lines, from } => self.press_in_trace(key, peer, lines, from),
-            ViewMode::Help => (key == KeyCode::Char('q')).then_some(Effect::Quit),
-        }
+    pub(super) fn selected(&self) -> Option<&PeerRow> {
+        self.now.as_ref()?.peers.get(self.row)
     }
 
-    fn press_in_list(&mut self, key: KeyCode) -> Option<Effect> {
+    /// The growth of a counter per second between the two snapshots. `None` before there are two, and if the counter began again.
+    pub(super) fn per_second(&self, now: u64, before: u64) -> Option<u64> {
+        let elapsed = self.now.as_ref()?.taken_at_nanos.checked_sub(self.before.as_ref()?.taken_at_nanos)?;
+        let news = u128::from(now.checked_sub(before)?);
+        u64::try_from(news.saturating_mul(1_000_000_000).checked_div(elapsed.into())?).ok()
+    }
+
+    /// Handles a key. Returns the request that it makes. Ctrl-C ends the view from every screen.
+    pub(super) fn on_key(&mut self, key: KeyEvent) -> Option<Command> {
+        if key.kind == KeyEventKind::Release {
+            return None;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            self.is_over = matches!(key.code, KeyCode::Char('c' | 'd'));
+            return None;
+        }
+        let key = key.code;
+        match std::mem::take(&mut self.mode) {
+            ViewMode::List => return self.press_in_list(key),
+            ViewMode::Question { answers, .. } => {
+                let is_pressed =
+                    |letter: char| [letter, letter.to_ascii_uppercase()].map(KeyCode::Char).contains(&key);
+                return answers
+                    .into_iter()
+                    .find_map(|(letter, command)| is_pressed(letter).then_some(command));
+            }
+            ViewMode::Trace { peer, lines, from } => return self.press_in_trace(key, peer, lines, from),
+            ViewMode::Help => self.is_over = key == KeyCode::Char('q'),
+        }
+        None
+    }
+
+    fn press_in_list(&mut self, key: KeyCode) -> Option<Command> {
         self.notice.clear();
         match key {
-            KeyCode::Char('q') => return Some(Effect::Quit),
+            KeyCode::Char('q') => self.is_over = true,
             KeyCode::Char('?' | 'h') => self.mode = ViewMode::Help,
             KeyCode::Char(' ') => self.is_paused = !self.is_paused,
             KeyCode::Char(digit @ '1'..='4') => {
-                self.order = match digit {
-                    '1' => SurveyOrder::RoundTrip,
-                    '2' => SurveyOrder::Loss,
-                    '3' => SurveyOrder::Queue,
-                    _ => SurveyOrder::Rate,
-                };
+                (self.order, _) = SurveyOrder::ALL.into_iter().zip('1'..).find(|(_, key)| *key == digit)?;
                 (self.row, self.is_reordered) = (0, true);
-                return Some(self.request_snapshot());
+                return Some(self.snapshot_request());
             }
             KeyCode::Char('k') => {
-                self.mode = self.selected().map_or(ViewMode::List, |peer| ViewMode::Close(peer.into()));
+                let PeerRow { peer, address, .. } = self.selected()?.clone();
+                let text = format!("Close? y = yes, else no: {peer} {address}");
+                let answers = vec![('y', Command::Close { peer, text: CLOSE_TEXT.to_owned() })];
+                self.mode = ViewMode::Question { text, answers };
             }
             KeyCode::Char('b') => {
-                self.mode = self.selected().map_or(ViewMode::List, |peer| ViewMode::Ban(peer.into()));
+                let PeerRow { peer, address, .. } = self.selected()?.clone();
+                let times = BANS.map(|(digit, _, time)| format!("{digit} = {time}")).join(", ");
+                let text = format!("Ban? {times}, else no: {peer} {address}");
+                let ban = |(digit, seconds, _)| (digit, Command::Ban { peer: peer.clone(), seconds });
+                self.mode = ViewMode::Question { text, answers: BANS.map(ban).into() };
             }
             KeyCode::Char('t') | KeyCode::Enter => {
-                let peer = self.selected()?.to_owned();
+                let peer = self.selected()?.peer.clone();
                 self.mode = ViewMode::Trace { peer: peer.clone(), lines: Vec::new(), from: None };
-                return Some(Effect::Request(Command::Trace { peer }));
+                return Some(Command::Trace { peer });
             }
-            other => self.row = moved(self.row, self.peer_count(), other),
+            other => self.row = moved(self.row, self.now.as_ref().map_or(0, |now| now.peers.len()), other),
         }
         None
     }
@@ -156,52 +170,23 @@ impl State {
         key: KeyCode,
         peer: String,
         lines: Vec<String>,
-        from: Option<usize>,
-    ) -> Option<Effect> {
+        mut from: Option<usize>,
+    ) -> Option<Command> {
         match key {
-            KeyCode::Char('q') => return Some(Effect::Quit),
+            KeyCode::Char('q') => self.is_over = true,
             KeyCode::Esc | KeyCode::Char('t') => {
                 self.notice.clear();
-                return Some(self.request_snapshot());
+                return Some(self.snapshot_request());
             }
             KeyCode::Char(' ') => self.is_paused = !self.is_paused,
+            KeyCode::End => from = None,
+            KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown | KeyCode::Home => {
+                from = Some(moved(from.unwrap_or(lines.len()), lines.len(), key));
+            }
             _ => {}
         }
-        let from = match key {
-            KeyCode::End => None,
-            KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown | KeyCode::Home => {
-                Some(moved(from.unwrap_or(lines.len()), lines.len(), key))
-            }
-            _ => from,
-        };
         self.mode = ViewMode::Trace { peer, lines, from };
         None
-    }
-
-    fn peer_count(&self) -> usize {
-        self.now.as_ref().map_or(0, |now| now.peers.len())
-    }
-
-    pub(super) fn selected(&self) -> Option<&str> {
-        Some(self.now.as_ref()?.peers.get(self.row)?.peer.as_str())
-    }
-
-    /// The question that the next key answers; `None` if there is no question.
-    pub(super) fn question(&self) -> Option<String> {
-        let named = |peer: &str| {
-            let mut rows = self.now.iter().flat_map(|now| &now.peers);
-            let address = rows.find(|row| row.peer == peer).map_or("", |row| row.address.as_str());
-            printable(&format!("{peer} {address}"))
-        };
-        match &self.mode {
-            ViewMode::Close(peer) => Some(format!("Close? y = yes, else no: {}", named(peer))),
-            ViewMode::Ban(peer) => {
-                let choices: Vec<String> =
-                    BANS.iter().map(|(digit, _, time)| format!("{digit} = {time}")).collect();
-                Some(format!("Ban? {}, else no: {}", choices.join(", "), named(peer)))
-            }
-            _ => None,
-        }
     }
 }
 

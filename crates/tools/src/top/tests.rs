@@ -6,12 +6,13 @@ use drumfire::control::SurveyOrder;
 use drumfire_control::{Command, PeerRow, Response, Snapshot, WorkerRow};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::KeyCode;
+use ratatui::buffer::Cell;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 
-use super::screen::draw;
-use super::state::{Effect, State, ViewMode};
-use super::*;
+use super::draw;
+use super::lines::plain;
+use super::state::{PEERS, State, ViewMode};
 
 /// A server with these numbers of workers and connections, after this number of seconds.
 fn snapshot(workers: u64, peers: u64, seconds: u64) -> Snapshot {
@@ -26,10 +27,9 @@ fn snapshot(workers: u64, peers: u64, seconds: u64) -> Snapshot {
     };
     let peer = |at: u64| PeerRow {
         peer: format!("{}.0.{:x}", at % workers, (seconds << 4) / seconds + at),
-        address: if at == 3 {
-            "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:54321".into()
-        } else {
-            format!("192.0.2.{at}:7777")
+        address: match at {
+            3 => "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:54321".to_owned(),
+            _ => format!("192.0.2.{at}:7777"),
         },
         player: at.is_multiple_of(2).then(|| format!("{}", 1_000 + at)),
         round_trip_micros: 250_000 - 1_000 * at,
@@ -58,25 +58,25 @@ fn shown(workers: u64, peers: u64) -> State {
     looks.into_iter().fold(State::new(SurveyOrder::RoundTrip), after)
 }
 
-fn press(mut state: State, keys: &[KeyCode]) -> (State, Vec<Effect>) {
-    let effects = keys.iter().filter_map(|key| state.press(*key)).collect();
-    (state, effects)
+fn press(mut state: State, keys: &[KeyCode]) -> (State, Vec<Command>) {
+    let commands = keys.iter().filter_map(|key| state.on_key((*key).into())).collect();
+    (state, commands)
 }
 
-fn terminal(state: &State, (width, height): (u16, u16), theme: Theme) -> Terminal<TestBackend> {
+/// The rows of a screen of this size.
+fn cells(state: &State, (width, height): (u16, u16), is_colored: bool) -> Vec<Vec<Cell>> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(frame, state, theme)).unwrap();
-    terminal
+    terminal.draw(|frame| draw(frame, state, is_colored)).unwrap();
+    let rows = terminal.backend().buffer().content().chunks(width.into());
+    rows.map(<[Cell]>::to_vec).collect()
+}
+
+fn text_of(row: &[Cell]) -> String {
+    row.iter().map(Cell::symbol).collect::<String>().trim_end().to_owned() + "\n"
 }
 
 fn screen(state: &State, size: (u16, u16)) -> String {
-    let terminal = terminal(state, size, Theme::Plain);
-    let buffer = terminal.backend().buffer();
-    let rows = buffer.content().chunks(usize::from(size.0));
-    rows.map(|row| {
-        row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned() + "\n"
-    })
-    .collect()
+    cells(state, size, false).iter().map(|row| text_of(row)).collect()
 }
 
 /// Compares a text with the recorded file of this name. After an intended change, replace the file with the printed
@@ -109,30 +109,25 @@ fn every_terminal_size_is_filled_exactly() {
 #[test]
 fn without_colors_the_selected_row_is_reversed() {
     let state = press(shown(2, 5), &[KeyCode::Down]).0;
-    for (theme, has_color) in [(Theme::Plain, false), (Theme::Colored, true)] {
-        let terminal = terminal(&state, (80, 24), theme);
-        let buffer = terminal.backend().buffer();
-        let is_plain = |cell: &ratatui::buffer::Cell| cell.fg == Color::Reset && cell.bg == Color::Reset;
-        assert_eq!(!buffer.content().iter().all(is_plain), has_color);
-        let row: Vec<_> = buffer
-            .content()
-            .chunks(80)
-            .filter(|row| {
-                row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().starts_with("1.0.11 ")
-            })
-            .collect();
-        assert!(row.len() == 1 && row[0].iter().all(|cell| cell.modifier.contains(Modifier::REVERSED)));
+    for is_colored in [false, true] {
+        let rows = cells(&state, (80, 24), is_colored);
+        let is_plain = |cell: &Cell| cell.fg == Color::Reset && cell.bg == Color::Reset;
+        assert_eq!(!rows.iter().flatten().all(is_plain), is_colored);
+        let row = rows.iter().find(|row| text_of(row).starts_with("1.0.11 ")).unwrap();
+        assert!(row.iter().all(|cell| cell.modifier.contains(Modifier::REVERSED)));
     }
 }
 
 #[test]
 fn the_selection_stays_in_sight_and_with_its_peer() {
+    let selected = |state: &State| state.selected().map(|row| row.peer.clone());
+    let peer = Some("1.0.1b".to_owned());
     let state = press(shown(2, 40), &[KeyCode::Down, KeyCode::Down, KeyCode::PageDown, KeyCode::Up]).0;
-    assert_eq!(state.selected(), Some("1.0.1b"));
+    assert_eq!(selected(&state), peer);
     let mut next = snapshot(2, 40, 3);
     next.peers.swap(11, 38);
     let state = after(state, Response::Snapshot(next));
-    assert_eq!((state.selected(), state.row), (Some("1.0.1b"), 38));
+    assert_eq!((selected(&state), state.row), (peer, 38));
     assert!(screen(&state, (80, 24)).contains("1.0.1b"));
     let mut fewer = snapshot(2, 3, 4);
     let state = after(state, Response::Snapshot(fewer.clone()));
@@ -141,24 +136,18 @@ fn the_selection_stays_in_sight_and_with_its_peer() {
     assert_eq!(press(state.clone(), &[KeyCode::End, KeyCode::Down]).0.row, 2);
     fewer.peers.clear();
     let state = after(state, Response::Snapshot(fewer));
-    let (state, effects) = press(
-        state,
-        &[KeyCode::Down, KeyCode::Char('k'), KeyCode::Char('y'), KeyCode::Char('t'), KeyCode::Char('b')],
-    );
-    assert_eq!((state.mode, effects), (ViewMode::List, vec![]), "no connection is selected");
+    let (state, commands) = press(state, &['k', 'y', 't', 'b'].map(KeyCode::Char));
+    assert_eq!((state.mode, commands), (ViewMode::List, vec![]), "no connection is selected");
 }
 
 #[test]
 fn a_new_order_is_requested_and_begins_at_the_top() {
     let state = press(shown(2, 40), &[KeyCode::PageDown]).0;
-    for (digit, order) in [
-        ('2', SurveyOrder::Loss),
-        ('3', SurveyOrder::Queue),
-        ('4', SurveyOrder::Rate),
-        ('1', SurveyOrder::RoundTrip),
-    ] {
-        let (next, effects) = press(state.clone(), &[KeyCode::Char(digit)]);
-        assert_eq!(effects, [Effect::Request(Command::Snapshot { order, limit: PEERS })]);
+    let (loss, queue) = (SurveyOrder::Loss, SurveyOrder::Queue);
+    for (digit, order) in [('2', loss), ('3', queue), ('4', SurveyOrder::Rate), ('1', SurveyOrder::RoundTrip)]
+    {
+        let (next, commands) = press(state.clone(), &[KeyCode::Char(digit)]);
+        assert_eq!(commands, [Command::Snapshot { order, limit: PEERS }]);
         let mut answer = snapshot(2, 40, 3);
         answer.peers.reverse();
         let next = after(next, Response::Snapshot(answer));
@@ -169,76 +158,77 @@ fn a_new_order_is_requested_and_begins_at_the_top() {
 #[test]
 fn closing_and_banning_are_confirmed_first() {
     let peer = || "0.0.10".to_owned();
-    let (asked, effects) = press(shown(2, 4), &[KeyCode::Char('k')]);
-    assert_eq!((&asked.mode, effects), (&ViewMode::Close(peer()), vec![]));
+    let (asked, commands) = press(shown(2, 4), &[KeyCode::Char('k')]);
+    assert_eq!(commands, []);
     assert_is("close_80x24.txt", &screen(&asked, (80, 24)));
-    let text = "closed by the operator".to_owned();
-    let close = Effect::Request(Command::Close { peer: peer(), text });
-    for (key, expected) in [
-        (KeyCode::Char('y'), vec![close]),
-        (KeyCode::Char('n'), vec![]),
-        (KeyCode::Esc, vec![]),
-        (KeyCode::Char('q'), vec![]),
-        (KeyCode::Enter, vec![]),
-    ] {
-        let (state, effects) = press(asked.clone(), &[key]);
-        assert_eq!((state.mode, effects), (ViewMode::List, expected), "{key:?}");
-    }
-    for (key, seconds) in [('1', 600), ('2', 3_600), ('3', 86_400), ('4', 2_592_000)] {
-        let (state, effects) = press(shown(2, 4), &[KeyCode::Char('b'), KeyCode::Char(key)]);
-        assert_eq!(effects, [Effect::Request(Command::Ban { peer: peer(), seconds })]);
-        let state = after(state, Response::Done { text: "banned".into() });
-        assert_eq!(state.notice, "banned");
-    }
-    assert_eq!(press(shown(2, 4), &[KeyCode::Char('b'), KeyCode::Char('5')]).1, []);
-    assert_is("ban_80x24.txt", &screen(&press(shown(2, 4), &[KeyCode::Char('b')]).0, (80, 24)));
-}
-
-#[test]
-fn a_confirmation_is_about_the_peer_that_was_selected() {
-    let (state, _) = press(shown(2, 4), &[KeyCode::Char('k')]);
+    let close = [Command::Close { peer: peer(), text: "closed by the operator".to_owned() }];
+    // The question is about the peer that was selected, even if another one takes its row.
     let mut other = snapshot(2, 4, 3);
     other.peers.remove(0);
-    let (_, effects) = press(after(state, Response::Snapshot(other)), &[KeyCode::Char('y')]);
-    assert!(
-        matches!(&effects[..], [Effect::Request(Command::Close { peer, .. })] if peer == "0.0.10"),
-        "{effects:?}"
+    let asked = after(asked, Response::Snapshot(other));
+    let (yes, no) = (
+        ['y', 'Y'].map(KeyCode::Char),
+        [KeyCode::Char('n'), KeyCode::Char('q'), KeyCode::Esc, KeyCode::Enter],
     );
+    let cases = yes.into_iter().map(|key| (key, &close[..])).chain(no.into_iter().map(|key| (key, &[][..])));
+    for (key, expected) in cases {
+        let (state, commands) = press(asked.clone(), &[key]);
+        assert_eq!((state.mode, &commands[..]), (ViewMode::List, expected), "{key:?}");
+    }
+    let (asked, commands) = press(shown(2, 4), &[KeyCode::Char('b')]);
+    assert_eq!(commands, []);
+    assert_is("ban_80x24.txt", &screen(&asked, (80, 24)));
+    for (key, seconds) in [('1', 600), ('2', 3_600), ('3', 86_400), ('4', 2_592_000)] {
+        let (state, commands) = press(asked.clone(), &[KeyCode::Char(key)]);
+        assert_eq!(commands, [Command::Ban { peer: peer(), seconds }]);
+        let state = after(state, Response::Done { text: "banned".into() });
+        assert_eq!((state.mode, state.notice.as_str()), (ViewMode::List, "banned"));
+    }
+    assert_eq!(press(asked, &[KeyCode::Char('5')]).1, []);
 }
 
 #[test]
 fn a_trace_follows_the_newest_until_it_is_scrolled() {
-    let (state, effects) = press(shown(2, 4), &[KeyCode::Down, KeyCode::Char('t')]);
-    let trace = Effect::Request(Command::Trace { peer: "1.0.11".to_owned() });
-    assert_eq!(effects, std::slice::from_ref(&trace));
+    let (state, commands) = press(shown(2, 4), &[KeyCode::Down, KeyCode::Char('t')]);
+    let trace = Command::Trace { peer: "1.0.11".to_owned() };
+    assert_eq!(commands, std::slice::from_ref(&trace));
     let text = |count: usize| (0..count).map(|line| format!("{line:>12} ms  received\u{1b}[2J\n")).collect();
     let state = after(state, Response::Record { text: text(50) });
-    assert_eq!(state.due(), Some(trace), "it is renewed");
+    assert_eq!(state.due_request(), Some(trace), "it is renewed");
     assert_is("trace_80x24.txt", &screen(&state, (80, 24)));
     let up = press(state, &[KeyCode::Home]).0;
     let up = after(up, Response::Record { text: text(60) });
     assert!(screen(&up, (80, 24)).contains(" 0 ms") && !screen(&up, (80, 24)).contains("59 ms"));
     let newest = press(up, &[KeyCode::End]).0;
     assert!(screen(&newest, (80, 24)).contains("59 ms"));
-    let (back, effects) = press(newest, &[KeyCode::Esc]);
+    let (back, commands) = press(newest, &[KeyCode::Esc]);
     assert_eq!(back.mode, ViewMode::List);
-    assert!(matches!(effects[..], [Effect::Request(Command::Snapshot { .. })]));
+    assert!(matches!(commands[..], [Command::Snapshot { .. }]));
 }
 
 #[test]
 fn a_paused_view_sends_no_requests() {
-    let (held, effects) = press(shown(2, 4), &[KeyCode::Char(' ')]);
-    assert!(effects.is_empty() && held.due().is_none());
+    let (held, commands) = press(shown(2, 4), &[KeyCode::Char(' ')]);
+    assert!(commands.is_empty() && held.due_request().is_none());
     assert!(screen(&held, (80, 24)).contains("HELD"));
     let state = press(held, &[KeyCode::Char(' ')]).0;
-    assert!(matches!(state.due(), Some(Effect::Request(Command::Snapshot { .. }))));
+    assert!(matches!(state.due_request(), Some(Command::Snapshot { .. })));
 }
 
 #[test]
-fn q_ends_every_screen_without_a_question() {
+fn q_and_control_c_end_every_screen_without_a_question() {
     for keys in [&[][..], &[KeyCode::Char('?')], &[KeyCode::Char('t')]] {
         let state = press(shown(1, 1), keys).0;
-        assert_eq!(press(state, &[KeyCode::Char('q')]).1, [Effect::Quit], "{keys:?}");
+        let is_over = |key: KeyEvent| {
+            let mut state = state.clone();
+            assert_eq!(state.on_key(key), None);
+            state.is_over
+        };
+        let q = KeyEvent::from(KeyCode::Char('q'));
+        let control = |letter| is_over(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
+        assert!(!state.is_over && is_over(q), "{keys:?}");
+        assert_eq!((control('c'), control('d'), control('q')), (true, true, false), "{keys:?}");
+        assert!(!is_over(KeyEvent { kind: KeyEventKind::Release, ..q }), "it would count twice");
     }
     let help = press(shown(1, 1), &[KeyCode::Char('?')]).0;
     assert_is("help_80x24.txt", &screen(&help, (80, 24)));

@@ -5,51 +5,42 @@
 use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
 
+use tempfile::tempdir;
+
 #[cfg(not(feature = "top"))]
 use crate::process::DRUMFIRE;
-use crate::process::{Folder, Program, RECEIVER, SENDER};
+use crate::process::{Program, RECEIVER, SENDER, file, start};
 use crate::report::IS_NATIVE;
 
 /// Checks that a program prints one error that names these texts, and nothing else, and ends with code 2. An error of the system is
 /// one line. An error of the command line also points to the help.
 #[track_caller]
-fn assert_refused(command: &mut Command, texts: &[&str]) {
-    let ended = Program::start(command).end().with_code(2);
+pub(crate) fn assert_refused(program: Program, texts: &[&str]) {
+    let ended = program.end().with_code(2);
     assert_eq!(ended.stdout, [""; 0], "{ended:#?}");
     let error = ended.usage_error();
     assert!(texts.iter().all(|text| error.contains(text)), "{error}");
     assert!(ended.stderr.len() == 1 || error.contains("try '--help'"), "{ended:#?}");
 }
 
-fn command(program: &str, flags: &str) -> Command {
-    let mut command = Command::new(program);
-    command.args(flags.split_whitespace());
-    command
-}
-
 /// A receiver that may open 64 files.
-fn with_few_files(flags: &str) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -n 64; exec \"$0\" --bind 127.0.0.1:0 {flags}"), RECEIVER]);
-    command
+fn with_few_files(flags: &str) -> Program {
+    let line = format!("ulimit -n 64; exec \"$0\" --bind 127.0.0.1:0 {flags}");
+    Program::start(Command::new("sh").args(["-c", &line, RECEIVER]))
 }
 
 #[test]
 fn bad_input_ends_either_program_with_code_2() {
     // A label longer than 63 bytes, which no resolver sends to the network.
     let unknown = format!("{}.invalid:9000", "a".repeat(64));
-    let folder = Folder::new();
-    let (path, missing) = (folder.path().display(), folder.file("no/such/folder/a.svg"));
+    let folder = tempdir().unwrap();
+    let (path, missing) = (folder.path().display(), file(&folder, "no/such/folder/a.svg"));
+    let metrics = "--metrics-address 192.0.2.1:9464";
     for (program, flags, flag, advice) in [
         (RECEIVER, "--threads 0", "--threads <N>", "1 to 1024"),
         // No host has this address, which is reserved for documentation (RFC 5737).
         (RECEIVER, "--bind 192.0.2.1:0", "--bind 192.0.2.1:0", "give one of its own"),
-        (
-            RECEIVER,
-            "--bind 127.0.0.1:0 --metrics-address 192.0.2.1:9464",
-            "--metrics-address 192.0.2.1:9464",
-            "give one of its own",
-        ),
+        (RECEIVER, &format!("--bind 127.0.0.1:0 {metrics}"), metrics, "give one of its own"),
         (RECEIVER, &format!("--bind {unknown}"), "--bind", "give an address"),
         (SENDER, &format!("--to {unknown}"), "--to", "give an address"),
         (RECEIVER, &format!("--with-sender --json {missing}"), "--json", "in a folder that exists"),
@@ -57,7 +48,7 @@ fn bad_input_ends_either_program_with_code_2() {
         (RECEIVER, &format!("--with-sender --plot {missing}"), "--plot", "in a folder that exists"),
         (SENDER, &format!("--to 127.0.0.1:9 --json {path}"), &format!("--json {path}"), "in a folder"),
     ] {
-        assert_refused(&mut command(program, flags), &[flag, advice]);
+        assert_refused(start(program, flags), &[flag, advice]);
     }
 }
 
@@ -70,7 +61,7 @@ fn a_port_in_use_by_udp_or_tcp_names_the_flag() {
             let line = format!(
                 "error: --bind {address}: the port is in use; choose another port, or 0 for a free one"
             );
-            assert_refused(&mut command(RECEIVER, &format!("--bind {address} {flags}")), &[&line]);
+            assert_refused(start(RECEIVER, &format!("--bind {address} {flags}")), &[&line]);
         }
     }
 }
@@ -85,7 +76,7 @@ fn more_threads_or_flows_than_descriptors_name_the_flag_once() {
     ] {
         // Other platforms refuse several threads for another reason.
         if IS_NATIVE || flags.starts_with("--with-sender") {
-            assert_refused(&mut with_few_files(flags), &[start, "raise the limit with `ulimit -n"]);
+            assert_refused(with_few_files(flags), &[start, "raise the limit with `ulimit -n"]);
         }
     }
 }
@@ -94,21 +85,19 @@ fn more_threads_or_flows_than_descriptors_name_the_flag_once() {
 #[test]
 fn a_build_without_the_view_names_the_feature() {
     for (program, flags) in [(DRUMFIRE, "top --control x"), (RECEIVER, "--tui")] {
-        assert_refused(
-            &mut command(program, flags),
-            &["this build has no live view; build it with `cargo build", "--features top"],
-        );
+        let texts = ["this build has no live view; build it with `cargo build", "--features top"];
+        assert_refused(start(program, flags), &texts);
     }
 }
 
 #[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
 #[test]
 fn a_setting_that_the_platform_lacks_names_the_flag() {
-    for (flags, start, way_out) in [
+    for (flags, flag, way_out) in [
         ("--threads 2", "--threads 2", "give --threads 1"),
         ("--drain recvmmsg", "--drain", "use recv"),
         ("--wait gather", "--wait", "use notify"),
     ] {
-        assert_refused(&mut command(RECEIVER, &format!("--bind 127.0.0.1:0 {flags}")), &[start, way_out]);
+        assert_refused(start(RECEIVER, &format!("--bind 127.0.0.1:0 {flags}")), &[flag, way_out]);
     }
 }

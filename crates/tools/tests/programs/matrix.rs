@@ -86,27 +86,21 @@ fn every_mode_closes_both_books_with_every_drain() {
 }
 
 #[test]
-fn every_way_to_wait_closes_its_books() {
+fn every_wait_size_and_address_closes_its_books() {
     let ways: &[&str] =
         if IS_NATIVE { &["notify", "gather", "gather=50", "spin"] } else { &["notify", "spin"] };
     for wait in ways {
         run(&format!("--wait {wait} --rate 20000"));
     }
-}
-
-#[test]
-fn every_size_closes_its_books_and_a_stamp_needs_29_bytes() {
+    for (size, send) in [(28, "gso"), (1_200, "gso"), (65_507, "sendmmsg")] {
+        run(&format!("--size {size} --send {send} --rate 500"));
+    }
+    // A datagram has room for its time of sending from 29 bytes on.
     for (size, has_latency) in [(28, false), (29, true)] {
         let report = run(&format!("--size {size} --rate 10000"));
         assert_eq!(report.latency_ns.is_some(), has_latency, "{size}");
     }
-    for (size, send) in [(28, "gso"), (1_200, "gso"), (65_507, "sendmmsg")] {
-        run(&format!("--size {size} --send {send} --rate 500"));
-    }
-}
-
-#[test]
-fn every_bound_address_is_reached_by_a_local_sender() {
+    // A local sender reaches every address.
     for bind in ["[::1]:0", "0.0.0.0:0", "[::]:0"] {
         run(&format!("--bind {bind} --rate 5000"));
     }

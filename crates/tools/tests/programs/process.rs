@@ -1,13 +1,10 @@
 //! A program under test, in a process group of its own. It is read line by line, and killed when it is dropped.
 
-use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 #[cfg(target_os = "linux")]
@@ -26,8 +23,15 @@ pub(crate) const DRUMFIRE: &str = env!("CARGO_BIN_EXE_drumfire");
 pub(crate) struct Program {
     child: Child,
     what: String,
-    stdout: Lines,
-    stderr: Lines,
+    /// The lines so far of both streams, and the channel for the rest.
+    seen: Vec<(Stream, String)>,
+    next: Receiver<(Stream, String)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Output,
+    Error,
 }
 
 /// The exit status of a program and its output.
@@ -39,15 +43,14 @@ pub(crate) struct Ended {
     pub(crate) stderr: Vec<String>,
 }
 
-/// The lines of one stream so far, and the channel for the rest.
-struct Lines {
-    seen: Vec<String>,
-    next: Receiver<String>,
+/// Starts a program with these flags, separated by blanks.
+pub(crate) fn start(program: &str, flags: &str) -> Program {
+    Program::start(Command::new(program).args(flags.split_whitespace()))
 }
 
-/// Starts a receiver with these flags, separated by blanks.
+/// Starts a receiver with these flags.
 pub(crate) fn receiver(flags: &str) -> Program {
-    Program::start(Command::new(RECEIVER).args(flags.split_whitespace()))
+    start(RECEIVER, flags)
 }
 
 /// Starts a receiver that waits on a free port for a sender, and returns its address.
@@ -57,10 +60,9 @@ pub(crate) fn waiting_receiver(flags: &str) -> (Program, SocketAddr) {
     (program, address)
 }
 
-/// Starts a sender with these flags, separated by blanks.
+/// Starts a sender with these flags.
 pub(crate) fn sender(to: SocketAddr, flags: &str) -> Program {
-    let to = format!("--to={to}");
-    Program::start(Command::new(SENDER).arg(to).args(flags.split_whitespace()))
+    start(SENDER, &format!("--to={to} {flags}"))
 }
 
 impl Program {
@@ -69,36 +71,33 @@ impl Program {
         let what = format!("{command:?}");
         // Ctrl-C on a terminal reaches a whole process group, and so do these tests.
         let mut child = command.process_group(0).spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
-        let stdout = Lines::of(child.stdout.take().unwrap());
-        let stderr = Lines::of(child.stderr.take().unwrap());
-        Self { child, what, stdout, stderr }
+        let (outbox, next) = channel();
+        send_lines(child.stdout.take().unwrap(), Stream::Output, outbox.clone());
+        send_lines(child.stderr.take().unwrap(), Stream::Error, outbox);
+        Self { child, what, seen: Vec::new(), next }
     }
 
-    /// Waits for a line on standard output that contains `text`.
+    /// Waits for a line that contains `text`, on either stream.
     pub(crate) fn line_with(&mut self, text: &str) -> String {
-        self.stdout.line_with(text).unwrap_or_else(|| panic!("{}: no line with {text:?}", self.what))
-    }
-
-    /// Waits for a line on standard error that contains `text`.
-    pub(crate) fn error_line_with(&mut self, text: &str) -> String {
-        self.stderr.line_with(text).unwrap_or_else(|| panic!("{}: no line with {text:?}", self.what))
+        loop {
+            if let Some((_, line)) = self.seen.iter().find(|(_, line)| line.contains(text)) {
+                return line.clone();
+            }
+            let next = self.next.recv_timeout(DEADLINE);
+            self.seen.push(next.unwrap_or_else(|_| panic!("{}: no line with {text:?}", self.what)));
+        }
     }
 
     /// Returns the address that a receiver without a local sender prints.
     pub(crate) fn address(&mut self) -> SocketAddr {
         let says = "receiving on udp and tcp ";
-        let line = if self.what.contains("\"--json\" \"-\"") {
-            self.error_line_with(says)
-        } else {
-            self.line_with(says)
-        };
-        let (_, rest) = line.split_once(says).unwrap();
-        rest.split(',').next().unwrap().parse().unwrap()
+        let line = self.line_with(says);
+        line.trim_start_matches(says).split(',').next().unwrap().parse().unwrap()
     }
 
     /// Sends Ctrl-C as a terminal does: to the whole process group.
     pub(crate) fn interrupt(&self) {
-        kill_process_group(self.pid(), Signal::INT).unwrap();
+        kill_process_group(Pid::from_child(&self.child), Signal::INT).unwrap();
     }
 
     /// Waits until it has used this CPU time.
@@ -111,25 +110,39 @@ impl Program {
         }
     }
 
-    fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-
     /// Waits for the end of the program and of both streams.
     pub(crate) fn end(mut self) -> Ended {
-        let (stdout, stderr) = (self.stdout.rest(), self.stderr.rest());
-        let (Some(stdout), Some(stderr)) = (stdout, stderr) else { panic!("{}: does not end", self.what) };
+        loop {
+            match self.next.recv_timeout(DEADLINE) {
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("{}: does not end", self.what),
+            }
+        }
         let status = self.child.wait().unwrap();
-        Ended { what: std::mem::take(&mut self.what), status, stdout, stderr }
+        let lines = |stream: Stream| {
+            let lines = self.seen.iter().filter(|(from, _)| *from == stream);
+            lines.map(|(_, line)| line.clone()).collect()
+        };
+        Ended { what: self.what.clone(), status, stdout: lines(Stream::Output), stderr: lines(Stream::Error) }
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
         // This fails if the group has already ended.
-        let _ = kill_process_group(self.pid(), Signal::KILL);
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }
+}
+
+fn send_lines(from: impl Read + Send + 'static, stream: Stream, outbox: Sender<(Stream, String)>) {
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            // The test may have ended, and the program not yet.
+            let _ = outbox.send((stream, line));
+        }
+    });
 }
 
 impl Ended {
@@ -165,55 +178,7 @@ impl Ended {
     }
 }
 
-impl Lines {
-    fn of(stream: impl Read + Send + 'static) -> Self {
-        let (outbox, next) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                if outbox.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { seen: Vec::new(), next }
-    }
-
-    fn line_with(&mut self, text: &str) -> Option<String> {
-        loop {
-            if let Some(line) = self.seen.iter().find(|line| line.contains(text)) {
-                return Some(line.clone());
-            }
-            self.seen.push(self.next.recv_timeout(DEADLINE).ok()?);
-        }
-    }
-
-    /// Returns all lines, once the stream has ended.
-    fn rest(&mut self) -> Option<Vec<String>> {
-        loop {
-            match self.next.recv_timeout(DEADLINE) {
-                Ok(line) => self.seen.push(line),
-                Err(RecvTimeoutError::Disconnected) => return Some(std::mem::take(&mut self.seen)),
-                Err(RecvTimeoutError::Timeout) => return None,
-            }
-        }
-    }
-}
-
-/// A folder that is removed at the end of its test.
-pub(crate) struct Folder(TempDir);
-
-impl Folder {
-    pub(crate) fn new() -> Self {
-        // Programs of other users may enter it.
-        let permissions = Permissions::from_mode(0o755);
-        Self(tempfile::Builder::new().permissions(permissions).tempdir().unwrap())
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    pub(crate) fn file(&self, name: &str) -> String {
-        self.path().join(name).to_str().unwrap().to_owned()
-    }
+/// The path of a file in a folder.
+pub(crate) fn file(folder: &TempDir, name: &str) -> String {
+    folder.path().join(name).to_str().unwrap().to_owned()
 }

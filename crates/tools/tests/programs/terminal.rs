@@ -13,9 +13,10 @@ use pty_process::Size;
 use pty_process::blocking::{Command, Pty, open};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::termios::{LocalModes, tcgetattr};
+use tempfile::tempdir;
 use vt100::{Parser, Screen};
 
-use crate::process::{DEADLINE, DRUMFIRE, Folder, RECEIVER};
+use crate::process::{DEADLINE, DRUMFIRE, RECEIVER};
 use crate::top::Game;
 
 const ROWS: u16 = 24;
@@ -130,23 +131,16 @@ fn reversed_row(screen: &Screen, text: &str) -> Option<String> {
     (0..ROWS).zip(rows(screen)).find(|(at, row)| row.contains(text) && is_reversed(*at)).map(|(_, row)| row)
 }
 
-fn starts_with(screen: &Screen, text: &str) -> bool {
-    rows(screen).first().is_some_and(|row| row.starts_with(text))
-}
-
-fn has_row_with(screen: &Screen, text: &str) -> bool {
-    rows(screen).iter().any(|row| row.contains(text))
-}
-
 #[test]
 fn keys_sort_and_end_the_view_of_a_running_server() {
-    let folder = Folder::new();
+    let folder = tempdir().unwrap();
     let game = Game::start(&folder);
     let path = game.control.path().to_str().unwrap();
     let mut terminal = Terminal::start(DRUMFIRE, &["top", "--control", path, "--order", "rtt"]);
     let connections = |screen: &Screen| rows(screen).iter().filter(|row| row.contains(" 127.0.0.1:")).count();
     terminal.until("the table", |screen| {
-        starts_with(screen, "drumfire top  server  workers 1  connections 3") && connections(screen) == 3
+        screen.contents().starts_with("drumfire top  server  workers 1  connections 3")
+            && connections(screen) == 3
     });
     let screen = terminal.screen();
     assert!(screen.alternate_screen() && screen.hide_cursor() && terminal.is_raw());
@@ -163,7 +157,7 @@ fn keys_sort_and_end_the_view_of_a_running_server() {
     terminal.press("2");
     terminal.until("another order", |screen| reversed_row(screen, "*LOSS %").is_some());
     terminal.press("?");
-    terminal.until("the help", |screen| has_row_with(screen, "longest round trip first"));
+    terminal.until("the help", |screen| screen.contents().contains("longest round trip first"));
     terminal.press("q");
     assert_eq!(terminal.end(), (Some(0), String::new()));
 }
@@ -172,8 +166,8 @@ fn keys_sort_and_end_the_view_of_a_running_server() {
 fn control_c_ends_the_view_of_a_receiver() {
     let mut terminal = Terminal::start(RECEIVER, &["--tui", "--threads", "1", "--bind", "127.0.0.1:0"]);
     terminal.until("the table", |screen| {
-        starts_with(screen, "drumfire top  receiver  workers 1")
-            && has_row_with(screen, "connections are not followed here")
+        screen.contents().starts_with("drumfire top  receiver  workers 1")
+            && screen.contents().contains("connections are not followed here")
     });
     assert!(terminal.is_raw());
     terminal.press("\x03");

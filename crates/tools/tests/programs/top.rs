@@ -3,7 +3,6 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixListener;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -12,19 +11,10 @@ use std::time::Duration;
 use drumfire::{Access, Client, ClientConfig, Server, ServerConfig, ServerKey, Workers};
 use drumfire_control::ControlSocket;
 use drumfire_tools::clock;
+use tempfile::{TempDir, tempdir};
 
-use crate::process::{DRUMFIRE, Ended, Folder, Program, RECEIVER, waiting_receiver};
-
-fn top(args: &[&str]) -> Ended {
-    Program::start(Command::new(DRUMFIRE).arg("top").args(args)).end()
-}
-
-#[track_caller]
-fn refusal(args: &[&str]) -> String {
-    let ended = top(args).with_code(2);
-    assert_eq!(ended.stdout, [""; 0], "{ended:#?}");
-    ended.only_error_line().to_owned()
-}
+use crate::bad_input::assert_refused;
+use crate::process::{DRUMFIRE, RECEIVER, file, start, waiting_receiver};
 
 /// A server with three clients that runs until it is dropped.
 pub(crate) struct Game {
@@ -35,7 +25,7 @@ pub(crate) struct Game {
 }
 
 impl Game {
-    pub(crate) fn start(folder: &Folder) -> Self {
+    pub(crate) fn start(folder: &TempDir) -> Self {
         let config = ServerConfig::new("127.0.0.1:0".parse().unwrap(), ServerKey::dev(), Access::Open);
         let mut server = Server::bind(config.workers(Workers::Count(1))).unwrap();
         let control = ControlSocket::listen(folder.path().join("control"), server.control()).unwrap();
@@ -68,12 +58,10 @@ impl Drop for Game {
 
 #[test]
 fn a_server_and_its_connections_are_printed_once() {
-    let folder = Folder::new();
+    let folder = tempdir().unwrap();
     let game = Game::start(&folder);
-    let path = game.control.path().to_owned();
-    let shown = std::thread::spawn(move || {
-        top(&["--control", path.to_str().unwrap(), "--once", "--order", "rate"]).with_code(0)
-    });
+    let flags = format!("top --control {} --once --order rate", game.control.path().display());
+    let shown = std::thread::spawn(move || start(DRUMFIRE, &flags).end().with_code(0));
     // Junk is dropped by name while the game continues.
     let junk = UdpSocket::bind("127.0.0.1:0").unwrap();
     while !shown.is_finished() {
@@ -88,69 +76,49 @@ fn a_server_and_its_connections_are_printed_once() {
 
 #[test]
 fn a_receiver_is_printed_once_and_takes_its_socket_with_it() {
-    let folder = Folder::new();
-    let path = folder.path().join("control");
-    let text = path.to_str().unwrap();
-    let (receiver, address) = waiting_receiver(&format!("--threads 1 --control {text}"));
+    let folder = tempdir().unwrap();
+    let path = file(&folder, "control");
+    let (receiver, address) = waiting_receiver(&format!("--threads 1 --control {path}"));
     UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"hello", address).unwrap();
-    let lines = top(&["--control", text, "--once"]).with_code(0).stdout;
+    let lines = start(DRUMFIRE, &format!("top --control {path} --once")).end().with_code(0).stdout;
     assert!(lines[0].starts_with("drumfire top  receiver  workers 1  in "), "{lines:#?}");
     assert!(lines.iter().any(|line| line == "connections are not followed here"), "{lines:#?}");
+    let advice = "a live view needs a terminal, and this is not one; give --once";
+    assert_refused(start(DRUMFIRE, &format!("top --control {path}")), &[advice]);
     receiver.interrupt();
     receiver.end().with_code(1);
-    assert!(!path.exists());
+    assert!(!folder.path().join("control").exists());
+    assert_refused(start(RECEIVER, "--tui --bind 127.0.0.1:0"), &["this is not one; leave --tui out"]);
 }
 
 #[test]
 fn a_path_without_a_control_socket_is_refused() {
-    let folder = Folder::new();
-    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let line = refusal(&["--control", &file("none"), "--once"]);
-    assert!(
-        line.ends_with("/none: there is no such file; give the path that the server listens at"),
-        "{line}"
-    );
-    drop(UnixListener::bind(file("left")).unwrap());
-    let line = refusal(&["--control", &file("left"), "--once"]);
-    assert!(
-        line.ends_with("no server listens there any more; start the server again, or give another path"),
-        "{line}"
-    );
-    let listener = UnixListener::bind(file("newer")).unwrap();
+    let folder = tempdir().unwrap();
+    let assert_refused = |name: &str, text: &str| {
+        let flags = format!("top --once --control {}", file(&folder, name));
+        assert_refused(start(DRUMFIRE, &flags), &[text]);
+    };
+    assert_refused("none", "/none: there is no such file; give the path that the server listens at");
+    drop(UnixListener::bind(file(&folder, "left")).unwrap());
+    let text = "no server listens there any more; start the server again, or give another path";
+    assert_refused("left", text);
+    let listener = UnixListener::bind(file(&folder, "newer")).unwrap();
     let newer = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         BufReader::new(&stream).read_line(&mut String::new()).unwrap();
         stream.write_all(b"{\"version\":2,\"answer\":\"picture\"}\n").unwrap();
     });
-    let line = refusal(&["--control", &file("newer"), "--once"]);
-    assert!(line.contains("speaks version 2 of the protocol, this program 1; give the control"), "{line}");
+    assert_refused("newer", "speaks version 2 of the protocol, this program 1; give the control");
     newer.join().unwrap();
 }
 
 #[test]
-fn without_a_terminal_the_error_names_the_alternative() {
-    let folder = Folder::new();
-    let path = folder.path().join("control");
-    let (receiver, _) = waiting_receiver(&format!("--threads 1 --control {}", path.display()));
-    let line = refusal(&["--control", path.to_str().unwrap()]);
-    assert!(line.contains("a live view needs a terminal, and this is not one; give --once"), "{line}");
-    receiver.interrupt();
-    receiver.end().with_code(1);
-    let ended =
-        Program::start(Command::new(RECEIVER).args(["--tui", "--bind", "127.0.0.1:0"])).end().with_code(2);
-    assert!(ended.only_error_line().ends_with("leave --tui out"), "{ended:#?}");
-}
-
-#[test]
 fn a_path_where_no_socket_can_be_made_is_refused() {
-    let folder = Folder::new();
-    let file = folder.path().join("precious");
-    std::fs::write(&file, "text").unwrap();
-    let flags = ["--bind", "127.0.0.1:0", "--threads", "1", "--control", file.to_str().unwrap()];
-    let ended = Program::start(Command::new(RECEIVER).args(flags)).end().with_code(2);
-    assert!(
-        ended.only_error_line().contains("the path is a file and not a socket; give a new name"),
-        "{ended:#?}"
-    );
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "text");
+    let folder = tempdir().unwrap();
+    let path = file(&folder, "precious");
+    std::fs::write(&path, "text").unwrap();
+    let text = "the path is a file and not a socket; give a new name";
+    let flags = format!("--bind 127.0.0.1:0 --threads 1 --control {path}");
+    assert_refused(start(RECEIVER, &flags), &[text]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "text");
 }

@@ -92,14 +92,14 @@ const FOREVER: &str = "--secs 3600 --rate 2000 --json -";
 fn running() -> (Program, Program) {
     let (mut receiver, address) = waiting_receiver(&format!("--threads {SEVERAL} --json -"));
     let sender = sender(address, FOREVER);
-    receiver.error_line_with("pps");
+    receiver.line_with("pps");
     (receiver, sender)
 }
 
 #[test]
 fn ctrl_c_ends_a_run_with_its_report() {
     let mut program = receiver(&format!("--with-sender --threads {SEVERAL} {FOREVER}"));
-    program.error_line_with("pps");
+    program.line_with("pps");
     program.interrupt();
     report_of(&program.end().with_code(0));
 }

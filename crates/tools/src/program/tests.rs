@@ -6,8 +6,11 @@ use std::time::Duration;
 use drumfire_socket::Wait;
 use serde_json::json;
 
+use super::keys::KeysArgs;
+use super::receive::ReceiverArgs;
 use super::*;
 use crate::choices::SendMode;
+use crate::cli::Load;
 
 fn words(line: &str) -> Vec<OsString> {
     // Only an empty value needs quotes here.
@@ -23,7 +26,7 @@ fn sender(line: &str) -> Result<SenderArgs, Error> {
 }
 
 fn drumfire(line: &str) -> Result<KeysArgs, Error> {
-    KeysArgs::parse(words(line))
+    cli::parse(words(line)).map(|(args, _)| args)
 }
 
 #[track_caller]

@@ -1,18 +1,18 @@
 //! A build without the live view, which says how to get one with it.
 
-use crate::cli::TopArgs;
 use crate::error::Error;
+use crate::program::TopArgs;
 use crate::receiver::ReceiverSource;
 
-pub(super) fn run(_: &TopArgs) -> Result<(), Error> {
+pub(crate) fn run(_: &TopArgs) -> Result<(), Error> {
     Err(missing("top"))
 }
 
-pub(super) fn check_terminal(_: &str) -> Result<(), Error> {
+pub(crate) fn check_terminal(_: &str) -> Result<(), Error> {
     Err(missing("--tui"))
 }
 
-pub(super) fn start(_: ReceiverSource) -> Result<fn() -> Result<(), Error>, Error> {
+pub(crate) fn start(_: ReceiverSource) -> Result<fn() -> Result<(), Error>, Error> {
     Err(missing("--tui"))
 }
 
