@@ -12,7 +12,8 @@
 //! 6. Send datagrams, and deliver the events in one batch with one wake-up. A handler receives its events before the flush, so that its
 //!    replies are sent with it.
 //!
-//! Three traits separate the worker from its environment: `Transport` for sockets or a simulation, `Clock`, and `Sink` for the application.
+//! Three traits separate the worker from its environment: `WorkerSocket` for a socket or a simulation, `Clock`, and `Sink` for the
+//! application.
 
 pub(crate) mod actions;
 pub(crate) mod arena;
@@ -30,7 +31,6 @@ mod groups;
 mod kernel_drops;
 pub(crate) mod live_links;
 mod network_watch;
-pub(crate) mod park;
 pub(crate) mod pass;
 pub(crate) mod peers;
 pub(crate) mod queue;
@@ -46,6 +46,7 @@ mod survey;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transport;
+pub(crate) mod worker_socket;
 
 pub use crate::admission::registry::{ConnectionRegistry, RegistryView};
 pub use crate::base::wake::Wake;

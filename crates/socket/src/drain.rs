@@ -175,7 +175,7 @@ impl Receiver {
     /// # Errors
     ///
     /// [`ConfigError`] with the field that is out of range, not available on this platform, or refused by the kernel.
-    pub fn new<I: Io>(io: &mut I, config: &ReceiverConfig) -> Result<Self, ConfigError> {
+    pub fn new<I: Io + ?Sized>(io: &mut I, config: &ReceiverConfig) -> Result<Self, ConfigError> {
         config.check()?;
         // The segment size of a train is in a control message, which only the batched call returns.
         let takes_batches = config.drain == Drain::Recvmmsg;
@@ -209,7 +209,7 @@ impl Receiver {
     ///
     /// Dropped datagrams and failed calls cost budget too, so that a flood of them cannot extend a pass. A received
     /// batch is always handed on completely, so trains may exceed the budget.
-    pub fn drain<I: Io>(
+    pub fn drain<I: Io + ?Sized>(
         &mut self,
         io: &mut I,
         budget: usize,
@@ -219,7 +219,7 @@ impl Receiver {
     }
 
     /// Drains like [`Receiver::drain`], with datagrams that `handle` may change, for example to decrypt them in place.
-    pub fn drain_mut<I: Io>(
+    pub fn drain_mut<I: Io + ?Sized>(
         &mut self,
         io: &mut I,
         budget: usize,
@@ -228,7 +228,7 @@ impl Receiver {
         self.drain_batches(io, budget, |batch| handle(batch.received_mut()))
     }
 
-    fn drain_batches<I: Io>(
+    fn drain_batches<I: Io + ?Sized>(
         &mut self,
         io: &mut I,
         budget: usize,
@@ -348,7 +348,7 @@ impl Receiver {
     }
 
     /// Turns on GRO when full batches hold trains.
-    fn detect_trains<I: Io>(&mut self, io: &mut I) {
+    fn detect_trains<I: Io + ?Sized>(&mut self, io: &mut I) {
         if self.gro.sees_trains(&self.batch) {
             self.gro = if io.enable_gro() {
                 self.batch.grow_to_trains();

@@ -93,7 +93,7 @@ impl Sender {
     ///
     /// After [`Fault::MessageTooLong`], reduce the datagram size of that path. If [`send_action`] returns
     /// [`SendAction::Unreachable`] for the fault, close the connection.
-    pub fn flush<I: Io>(
+    pub fn flush<I: Io + ?Sized>(
         &mut self,
         io: &mut I,
         batch: &mut SendBatch,

@@ -147,7 +147,7 @@ impl Waiter {
     /// # Errors
     ///
     /// The fault of the poll.
-    pub fn wait<P: Parker>(
+    pub fn wait<P: Parker + ?Sized>(
         &mut self,
         parker: &mut P,
         until_timer: Option<Duration>,

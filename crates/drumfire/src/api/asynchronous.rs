@@ -6,6 +6,7 @@
 mod accept_queue;
 mod attempts;
 pub(crate) mod client;
+mod client_thread;
 pub(crate) mod connection;
 mod driver;
 mod inbox;

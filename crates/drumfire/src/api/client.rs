@@ -1,23 +1,26 @@
 //! The client for a game loop. It has the methods of the server, and no thread.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{ChannelId, ChannelOptions, Message, Moment, PeerId, ReceiptId, SendError};
+use drumfire_proto::{
+    ChannelId, ChannelOptions, CloseCode, Message, Moment, PeerId, ReceiptId, SendError, SingleWorker,
+};
 use drumfire_socket::SocketGrants;
 
+use crate::base::entropy;
 use crate::base::error::Error;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::connect_token::ConnectToken;
-use crate::engine::inline::Inline;
+use crate::engine::client_worker;
+use crate::engine::invalidate::SeedSource;
 use crate::message::event::Event;
 use crate::observe::stats::WorkerStats;
 use crate::worker::actions::Actions as _;
-use crate::worker::channel::WorkerChannel;
 use crate::worker::command::Command;
 use crate::worker::direct::Direct;
+use crate::worker::pass::Worker;
 
 /// A client for game servers, with one connection or several.
 ///
@@ -56,7 +59,11 @@ use crate::worker::direct::Direct;
 /// # }
 /// ```
 pub struct Client {
-    pub(crate) inline: Inline,
+    pub(crate) worker: Box<Worker<SingleWorker>>,
+    /// The options that the system granted to the socket. `None` in a simulated world, which has no sockets.
+    pub(crate) granted: Option<SocketGrants>,
+    /// The source of the new seeds after [`Client::invalidate_keys`].
+    pub(crate) seed_source: SeedSource,
 }
 
 impl Client {
@@ -66,8 +73,9 @@ impl Client {
     ///
     /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
     pub fn new(config: ClientConfig) -> Result<Self, Error> {
-        let link = Arc::new(WorkerChannel::new(Arc::default()));
-        Ok(Self { inline: Inline::new(config, Box::new(Direct), &link)? })
+        let link = client_worker::channel(&config);
+        let (worker, granted) = client_worker::worker(config, Box::new(Direct), &link)?;
+        Ok(Self { worker, granted: Some(granted), seed_source: Box::new(entropy::secret) })
     }
 
     /// Starts to connect to a server with the next `flush` or `poll`: `(address, key)`, a [`ConnectToken`], or [`ConnectOptions`].
@@ -102,14 +110,14 @@ impl Client {
     ///   key.
     /// - `Io`: the system has no route to the server, or no descriptors are left.
     pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, Error> {
-        self.inline.connect(&to.into())
+        self.worker.connect(&to.into())
     }
 
     /// Returns the local address of the socket. `None` before the first [`Client::connect`] of a client with one connection and
     /// without [`ClientConfig::address`], and in a simulated world.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.inline.worker.local_addr()
+        self.worker.local_addr()
     }
 
     /// Sends what was not flushed, receives, and waits up to `timeout` while there is no event. Returns whether there is an event;
@@ -119,7 +127,12 @@ impl Client {
     /// Take all events before the next call. While events are left it does not wait. A message uses the receive memory of its
     /// connection until its event is taken. Without room for a message, its packet is not acknowledged.
     pub fn poll(&mut self, timeout: Duration) -> bool {
-        self.inline.poll(timeout)
+        // A foreign event loop watches the descriptor of the poll. Linux clears the readiness of the poll when the socket is drained, but
+        // kqueue only in a call of its own, without which the loop would spin. Without datagrams this call also replaces the receive call.
+        if timeout.is_zero() && self.worker.poller().is_some() {
+            self.worker.wait(Some(Duration::ZERO));
+        }
+        self.worker.poll(timeout)
     }
 
     /// Returns the longest time that a foreign event loop may wait before it calls `poll`, or `None` if nothing is due. The time is zero
@@ -157,12 +170,17 @@ impl Client {
     /// ```
     #[must_use]
     pub fn poll_timeout(&mut self) -> Option<Duration> {
-        self.inline.poll_timeout()
+        // No datagram or timer reports a message that was queued, or an event that a call caused.
+        if self.worker.is_due() {
+            return Some(Duration::ZERO);
+        }
+        let now = self.worker.time();
+        self.worker.due().map(|due| due.since(now))
     }
 
     /// Returns the oldest event, or `None` until the next [`Client::poll`]. It does no I/O.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.inline.worker.next_event()
+        self.worker.next_event()
     }
 
     /// Returns an iterator that calls [`Client::next_event`] until there is no event, for loops that do not send.
@@ -182,7 +200,7 @@ impl Client {
     /// - `TooLarge`: the message is longer than its mode and the configurations of both ends allow.
     /// - `UnknownPeer`: the connection has ended.
     pub fn send(&mut self, peer: PeerId, message: Message) -> Result<(), SendError> {
-        self.inline.worker.send(peer, message)
+        self.worker.send(peer, message)
     }
 
     /// Queues a message as [`Client::send`] does, and returns an id for its receipt. [`Event::Receipt`] reports the
@@ -192,24 +210,24 @@ impl Client {
     ///
     /// Returns the errors of [`Client::send`]. No event follows.
     pub fn send_with_receipt(&mut self, peer: PeerId, message: Message) -> Result<ReceiptId, SendError> {
-        self.inline.worker.send_with_receipt(peer, message)
+        self.worker.send_with_receipt(peer, message)
     }
 
     /// Returns the connections, including attempts to connect, as of the last event that was taken.
     pub fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> {
-        self.inline.worker.peers()
+        self.worker.peers()
     }
 
     /// Returns whether a connection is open: established, and not closed by either end.
     #[must_use]
     pub fn is_connected(&self, peer: PeerId) -> bool {
-        self.inline.worker.is_open(peer)
+        self.worker.is_open(peer)
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on. A client that reconnects keeps the options for
     /// later connections. Does nothing for a connection that is over.
     pub fn set_channel_options(&mut self, peer: PeerId, channel: ChannelId, options: ChannelOptions) {
-        self.inline.worker.command(peer, Command::Options { peer, channel, options });
+        self.worker.command(peer, Command::Options { peer, channel, options });
     }
 
     /// Requests the statistics of the connection and its path. [`Event::Stats`] contains them, unless the connection is over.
@@ -243,36 +261,36 @@ impl Client {
     /// # fn main() {}
     /// ```
     pub fn request_stats(&mut self, peer: PeerId) {
-        self.inline.worker.command(peer, Command::Measure { peer });
+        self.worker.command(peer, Command::Measure { peer });
     }
 
     /// Requests the flight record of an open connection. [`Event::FlightRecord`] contains it, unless the connection is over or was
     /// silent for five seconds, or [`ClientConfig::flight_recorder`] is off.
     pub fn request_flight_record(&mut self, peer: PeerId) {
-        self.inline.worker.command(peer, Command::Record { peer });
+        self.worker.command(peer, Command::Record { peer });
     }
 
     /// Returns the time of the client's clock. The server knows its offset.
     pub fn now(&mut self) -> Moment {
-        self.inline.worker.time()
+        self.worker.time()
     }
 
     /// Forgets a key of a [`ReliableLatest`](crate::Mode::ReliableLatest) channel, when the object of the key no longer exists. A busy
     /// connection remembers 2,048 keys. Beyond that it forgets all of them, and the newest value of each may arrive twice.
     pub fn forget_key(&mut self, peer: PeerId, channel: ChannelId, key: u64) {
-        self.inline.worker.command(peer, Command::Forget { peer, channel, key });
+        self.worker.command(peer, Command::Forget { peer, channel, key });
     }
 
     /// Sends all queued messages. It does not receive: `poll` does.
     pub fn flush(&mut self) {
-        self.inline.worker.flush();
+        self.worker.flush();
     }
 
     /// Closes a connection with the next `flush` or `poll`. The server receives the application code, and the text for its log, which is
     /// cut to 128 bytes. Messages that still wait are sent once, as far as congestion control allows, and are not retransmitted.
     /// [`Event::Disconnected`] is the last event, and the connection is not established again. Does nothing for a connection that is over.
     pub fn close(&mut self, peer: PeerId, code: u32, text: &str) {
-        self.inline.worker.close(peer, code, text);
+        self.worker.close(peer, code, text);
     }
 
     /// Returns the newest token with which the player of a connection can connect to its server again, also after the connection is lost or
@@ -284,7 +302,7 @@ impl Client {
     /// until another connection ends.
     #[must_use]
     pub fn resume_token(&self, peer: PeerId) -> Option<ConnectToken> {
-        self.inline.worker.resume_token(peer)
+        self.worker.resume_token(peer)
     }
 
     /// Replaces the socket with one that has another port, because the device changed its network or woke up. A client with
@@ -323,7 +341,7 @@ impl Client {
     ///
     /// [`Error::Io`]. The client continues with its present socket.
     pub fn rebind(&mut self) -> Result<(), Error> {
-        Ok(self.inline.worker.rebind()?)
+        Ok(self.worker.rebind()?)
     }
 
     /// Ends all sessions, because a copy of this process may exist: see [`Control::invalidate_keys`](crate::Control::invalidate_keys).
@@ -335,7 +353,9 @@ impl Client {
     ///
     /// [`Error::Entropy`] if the system has no randomness. Nothing has changed, and this copy must not continue.
     pub fn invalidate_keys(&mut self) -> Result<(), Error> {
-        self.inline.invalidate_keys()
+        let seed = (self.seed_source)()?;
+        self.worker.invalidate_keys(seed);
+        Ok(())
     }
 
     /// Changes the simulated links of the socket in both directions, for datagrams that are sent from now on. Datagrams in flight keep
@@ -376,7 +396,7 @@ impl Client {
     ///
     /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed.
     pub fn set_conditioner(&mut self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
-        self.inline.worker.set_conditioner(link)
+        self.worker.set_conditioner(link)
     }
 
     /// Returns the options that the system granted the socket, or `None` in a simulated world.
@@ -395,13 +415,19 @@ impl Client {
     /// ```
     #[must_use]
     pub fn granted(&self) -> Option<SocketGrants> {
-        self.inline.granted
+        self.granted
     }
 
     /// Returns the counters of all connections together.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        self.inline.worker.stats()
+        self.worker.stats()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.worker.finish(CloseCode::Application);
     }
 }
 
@@ -413,7 +439,8 @@ impl Client {
 #[cfg(unix)]
 impl std::os::fd::AsFd for Client {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.inline.descriptor()
+        let poller = self.worker.poller();
+        std::os::fd::AsFd::as_fd(poller.expect("a client of a simulated world has no descriptor"))
     }
 }
 

@@ -1,6 +1,5 @@
 //! The server for a game loop. In each tick, the application calls `poll`, takes the events, calls `send`, and calls `flush`.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,11 +121,9 @@ use crate::worker::sink::Sink;
 /// Dropping it closes all connections with [`CloseCode::Shutdown`](drumfire_proto::CloseCode::Shutdown) and ends
 /// its threads.
 pub struct Server {
-    core: ServerCore,
+    pub(crate) core: ServerCore,
     /// The application's side of the threads. Unused with [`Workers::Inline`](crate::Workers::Inline).
-    app: AppSide,
-    /// Events of the threads that the application has not taken.
-    events: VecDeque<Event>,
+    pub(crate) app: AppSide,
 }
 
 impl Server {
@@ -162,18 +159,13 @@ impl Server {
 
     /// Creates a server over workers with the sinks of [`Server::sinks`].
     pub(crate) fn from_core(core: ServerCore) -> Self {
-        let app = AppSide::new(Arc::clone(&core.links), core.message_max_bytes);
-        Self { core, app, events: VecDeque::new() }
-    }
-
-    #[cfg(feature = "testing")]
-    pub(crate) const fn parts(&mut self) -> (&mut AppSide, &mut ServerCore) {
-        (&mut self.app, &mut self.core)
+        let app = AppSide::new(Arc::clone(&core.links));
+        Self { core, app }
     }
 
     /// Returns the only worker of an inline server, or otherwise the application's side of the threads.
     fn actions(&mut self) -> &mut dyn Actions {
-        match self.core.pool.inline() {
+        match self.core.inline() {
             Some(worker) => worker,
             None => &mut self.app,
         }
@@ -193,29 +185,29 @@ impl Server {
     /// a message uses the receive memory of its connection until its event is taken. Otherwise each worker keeps at most 16,384 events,
     /// or 8 MiB of them. Without room for a message, its packet is not acknowledged.
     pub fn poll(&mut self, timeout: Duration) -> bool {
-        if let Some(worker) = self.core.pool.inline() {
+        if let Some(worker) = self.core.inline() {
             return worker.poll(timeout);
         }
         self.app.flush();
         let start = clock::instant();
-        while self.events.is_empty() {
-            self.events.extend(self.app.take_events());
+        while !self.app.has_events() {
+            self.app.take_events();
             let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
             if left.is_zero() {
                 break;
             }
-            if self.events.is_empty() {
+            if !self.app.has_events() {
                 self.core.notifier.wait(left);
             }
         }
-        !self.events.is_empty()
+        self.app.has_events()
     }
 
     /// Returns the oldest event, or `None` until the next [`Server::poll`]. It does no I/O.
     pub fn next_event(&mut self) -> Option<Event> {
-        match self.core.pool.inline() {
+        match self.core.inline() {
             Some(worker) => worker.next_event(),
-            None => self.events.pop_front(),
+            None => self.app.next_event(),
         }
     }
 
@@ -285,7 +277,7 @@ impl Server {
 
     /// Returns the connected peers, as of the last `poll`.
     pub fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> {
-        let worker = self.core.pool.inline_ref();
+        let worker = self.core.inline_ref();
         let (here, threads) = (worker.map(Worker::peers), worker.is_none().then(|| self.app.peers()));
         let left = here.as_ref().map_or(0, ExactSizeIterator::len)
             + threads.as_ref().map_or(0, ExactSizeIterator::len);
@@ -295,10 +287,7 @@ impl Server {
     /// Returns whether a peer is connected, and this server has not closed the connection.
     #[must_use]
     pub fn is_connected(&self, peer: PeerId) -> bool {
-        self.core
-            .pool
-            .inline_ref()
-            .map_or_else(|| self.app.is_connected(peer), |worker| worker.is_connected(peer))
+        self.core.inline_ref().map_or_else(|| self.app.is_connected(peer), |worker| worker.is_connected(peer))
     }
 
     /// Sets how the messages of a channel are sent, from the next `flush` or `poll` on. Does nothing if the peer has disconnected.
@@ -446,7 +435,7 @@ impl Server {
 
     /// Sends all queued messages.
     pub fn flush(&mut self) {
-        match self.core.pool.inline() {
+        match self.core.inline() {
             Some(worker) => worker.flush(),
             None => _ = self.app.flush(),
         }
@@ -470,7 +459,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.app.flush();
-        self.core.pool.stop();
+        self.core.stop();
     }
 }
 

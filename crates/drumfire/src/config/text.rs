@@ -8,7 +8,7 @@ pub(crate) mod secrets;
 #[cfg(test)]
 mod tests;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,10 +17,9 @@ use drumfire_socket::{Wait, duration_text};
 use serde::de::{Deserialize, Deserializer, Error};
 use zeroize::Zeroizing;
 
-use super::server::{Access, ServerConfig};
+use super::server::ServerConfig;
 use super::threads::Workers;
 use crate::admission::AdmissionConfig;
-use crate::credentials::keys::ServerKey;
 use secrets::AccessForm;
 
 /// A 64-bit number. Numbers from 2^63 on are written as text, because some formats have signed numbers only.
@@ -45,7 +44,9 @@ pub(crate) mod number {
         }
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    pub(crate) fn deserialize<'de, T: From<u64>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
         let number = match NumberOrText::deserialize(deserializer) {
             Ok(NumberOrText::Number(number)) => Some(number),
             Ok(NumberOrText::Text(text)) => match text.strip_prefix("0x") {
@@ -54,7 +55,7 @@ pub(crate) mod number {
             },
             Err(_) => None,
         };
-        number.ok_or_else(|| D::Error::custom(EXPECTED))
+        number.map(T::from).ok_or_else(|| D::Error::custom(EXPECTED))
     }
 }
 
@@ -66,92 +67,78 @@ fn any_form<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     T::deserialize(deserializer).map_err(|_| D::Error::custom(format_args!("must be {forms}")))
 }
 
-fn workers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Workers, D::Error> {
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    duration_text::deserialize(deserializer).map(Some)
+}
+
+fn workers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Workers>, D::Error> {
     any_form(
         deserializer,
         "\"inline\", \"auto\", { count = 4 }, or { shards = { sockets = 8, threads = 4 } }, with numbers up to 1024",
     )
+    .map(Some)
 }
 
-fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Wait, D::Error> {
+fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Wait>, D::Error> {
     any_form(
         deserializer,
         "\"notify\", \"spin\", or { gather = \"130us\" }; without it, the best one of the platform is used",
     )
+    .map(Some)
 }
 
 /// Reads the congestion controller of a server or a client.
-pub(crate) fn congestion<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Congestion, D::Error> {
-    any_form(deserializer, "\"delay\", \"cubic\", or { fixed = { bytes_per_second = 1250000 } }")
+pub(crate) fn congestion<'de, R: From<Congestion>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<R, D::Error> {
+    let forms = "\"delay\", \"cubic\", or { fixed = { bytes_per_second = 1250000 } }";
+    any_form::<Congestion, _>(deserializer, forms).map(R::from)
 }
 
 /// The settings of a server as they are read.
 ///
-/// `key_file` is the name of a file with the text of [`ServerKey::to_text`]. A relative name is relative to the working directory of the
-/// process. Alternatively, `key` is the text itself.
-#[derive(serde::Deserialize)]
+/// `key_file` is the name of a file with the text of [`ServerKey::to_text`](crate::ServerKey::to_text). A relative name is relative to
+/// the working directory of the process. Alternatively, `key` is the text itself.
+#[derive(Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "the settings of a server")]
 pub(crate) struct ServerForm {
     address: Option<SocketAddr>,
     key: Option<Zeroizing<String>>,
     key_file: Option<PathBuf>,
     access: Option<AccessForm>,
-    admission: AdmissionConfig,
-    cookie: Cookie,
-    server_id: String,
+    admission: Option<AdmissionConfig>,
+    cookie: Option<Cookie>,
+    server_id: Option<String>,
     #[serde(deserialize_with = "workers")]
-    workers: Workers,
+    workers: Option<Workers>,
     #[serde(deserialize_with = "wait")]
-    wait: Wait,
-    #[serde(with = "number")]
-    protocol_id: u64,
-    connections: u32,
-    send_memory_bytes: usize,
-    receive_memory_bytes: usize,
-    worker_memory_bytes: usize,
+    wait: Option<Wait>,
+    #[serde(deserialize_with = "number::deserialize")]
+    protocol_id: Option<u64>,
+    connections: Option<u32>,
+    send_memory_bytes: Option<usize>,
+    receive_memory_bytes: Option<usize>,
+    worker_memory_bytes: Option<usize>,
     message_max_bytes: Option<usize>,
-    in_flight_bytes: usize,
+    in_flight_bytes: Option<usize>,
     #[serde(deserialize_with = "congestion")]
-    congestion: Congestion,
-    #[serde(with = "duration_text")]
-    idle_timeout: Duration,
-    #[serde(with = "duration_text")]
-    unacknowledged_timeout: Duration,
+    congestion: Option<Congestion>,
+    #[serde(deserialize_with = "duration")]
+    idle_timeout: Option<Duration>,
+    #[serde(deserialize_with = "duration")]
+    unacknowledged_timeout: Option<Duration>,
     receive_buffer_bytes: Option<usize>,
-    flight_recorder: bool,
+    flight_recorder: Option<bool>,
     conditioner: Option<crate::conditioner::LinkConfig>,
 }
 
-impl Default for ServerForm {
-    /// Returns the default of each setting. `address`, `key_file`, and `access` have none.
-    fn default() -> Self {
-        let placeholder = (Ipv4Addr::LOCALHOST, 0).into();
-        let defaults = ServerConfig::new(placeholder, ServerKey::dev(), Access::Open);
-        Self {
-            address: None,
-            key: None,
-            key_file: None,
-            access: None,
-            admission: defaults.admission,
-            cookie: defaults.cookie,
-            server_id: defaults.server_id,
-            workers: defaults.workers,
-            wait: defaults.wait,
-            protocol_id: defaults.protocol_id,
-            connections: defaults.connections,
-            send_memory_bytes: defaults.send_memory_bytes,
-            receive_memory_bytes: defaults.receive_memory_bytes,
-            worker_memory_bytes: defaults.worker_memory_bytes,
-            message_max_bytes: defaults.message_max_bytes,
-            in_flight_bytes: defaults.in_flight_bytes,
-            congestion: defaults.congestion,
-            idle_timeout: defaults.idle_timeout,
-            unacknowledged_timeout: defaults.unacknowledged_timeout,
-            receive_buffer_bytes: defaults.receive_buffer_bytes,
-            flight_recorder: defaults.flight_recorder,
-            conditioner: defaults.conditioner,
-        }
-    }
+/// Replaces the default of each of these settings that was read.
+macro_rules! replace_read {
+    ($config:ident, $form:ident: $($field:ident)*) => {
+        $(if let Some(read) = $form.$field {
+            $config.$field = read;
+        })*
+    };
 }
 
 impl TryFrom<ServerForm> for ServerConfig {
@@ -171,28 +158,13 @@ impl TryFrom<ServerForm> for ServerConfig {
             form.address.ok_or_else(|| missing("address", "say where to bind, as \"0.0.0.0:7777\""))?;
         let access =
             form.access.ok_or_else(|| missing("access", "say \"open\", or name the keys of tokens"))?;
-        Ok(Self {
-            address,
-            key,
-            access: access.try_into()?,
-            admission: form.admission,
-            cookie: form.cookie,
-            server_id: form.server_id,
-            workers: form.workers,
-            wait: form.wait,
-            protocol_id: form.protocol_id,
-            connections: form.connections,
-            send_memory_bytes: form.send_memory_bytes,
-            receive_memory_bytes: form.receive_memory_bytes,
-            worker_memory_bytes: form.worker_memory_bytes,
-            message_max_bytes: form.message_max_bytes,
-            in_flight_bytes: form.in_flight_bytes,
-            congestion: form.congestion,
-            idle_timeout: form.idle_timeout,
-            unacknowledged_timeout: form.unacknowledged_timeout,
-            receive_buffer_bytes: form.receive_buffer_bytes,
-            flight_recorder: form.flight_recorder,
-            conditioner: form.conditioner,
-        })
+        let mut config = Self::new(address, key, access.try_into()?);
+        replace_read!(config, form: admission cookie server_id workers wait protocol_id connections send_memory_bytes
+            receive_memory_bytes worker_memory_bytes in_flight_bytes congestion idle_timeout unacknowledged_timeout
+            flight_recorder);
+        config.message_max_bytes = form.message_max_bytes;
+        config.receive_buffer_bytes = form.receive_buffer_bytes;
+        config.conditioner = form.conditioner;
+        Ok(config)
     }
 }

@@ -28,18 +28,16 @@ pub(crate) struct AppSide {
     receipts: OpenReceipts,
     /// The commands for each worker since the last flush.
     staged: Vec<Vec<Command>>,
-    /// The events that were taken from the workers. Empty between two calls, and kept for its memory.
+    /// The events that were taken from the workers, and not by the application.
     incoming: Batch,
-    /// The length in bytes of the longest reliable message that this end sends.
-    message_max_bytes: usize,
 }
 
 impl AppSide {
-    pub(crate) fn new(links: Arc<[Arc<WorkerChannel>]>, message_max_bytes: usize) -> Self {
+    pub(crate) fn new(links: Arc<[Arc<WorkerChannel>]>) -> Self {
         let staged = links.iter().map(|_| Vec::new()).collect();
         let peers = links.iter().map(|_| PeerMap::default()).collect();
         let receipts = OpenReceipts::default();
-        Self { links, peers, receipts, staged, incoming: Batch::default(), message_max_bytes }
+        Self { links, peers, receipts, staged, incoming: Batch::default() }
     }
 
     /// Returns the peers of all workers.
@@ -78,14 +76,25 @@ impl AppSide {
         has_flushed
     }
 
-    /// Takes the events of all workers. The caller must read all of them.
-    pub(crate) fn take_events(&mut self) -> impl Iterator<Item = Event> {
+    /// Returns the oldest event.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.incoming.events.pop_front()
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        !self.incoming.events.is_empty()
+    }
+
+    /// Takes the events of all workers.
+    pub(crate) fn take_events(&mut self) {
+        let mut at = self.incoming.events.len();
         for link in self.links.iter() {
             link.take_reports(&mut self.incoming);
         }
         let Self { peers, receipts, incoming, .. } = self;
-        let Batch { events, edges, .. } = incoming;
-        let mut at = 0;
+        let Batch { events, edges, bytes } = incoming;
+        // Events that were taken from the channel do not count there any more.
+        *bytes = 0;
         while let Some(event) = events.get(at) {
             let peer = event.peer();
             let peers = peers.get_mut(peer.worker());
@@ -110,7 +119,7 @@ impl AppSide {
             }
             at += 1;
         }
-        self.incoming.drain()
+        debug_assert!(edges.is_empty(), "a send edge without its event");
     }
 }
 
@@ -129,8 +138,7 @@ impl Actions for AppSide {
     }
 
     fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError> {
-        broadcast.check(self.message_max_bytes)?;
-        WorkerChannel::take_room_of_all(self.links.iter(), broadcast.message.payload.len())?;
+        WorkerChannel::take_room_of_all(self.links.iter(), &broadcast)?;
         // The copies share the payload.
         for staged in &mut self.staged {
             staged.push(Command::Broadcast(broadcast.clone()));

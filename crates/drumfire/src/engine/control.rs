@@ -98,6 +98,16 @@ impl Control {
         (self.server.now)()
     }
 
+    #[cfg(test)]
+    pub(super) fn pool(&self) -> &Pool {
+        self.server.pool.as_ref().unwrap()
+    }
+
+    /// Closes all connections and ends the threads, if the server has any.
+    pub(crate) fn stop_threads(&self) {
+        self.server.pool.iter().for_each(|pool| pool.stop());
+    }
+
     /// Returns the counters of all workers, as of their last pass.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -33,10 +33,8 @@ fn count(scan: &PortScan) -> Option<usize> {
 pub(crate) struct PortMonitor {
     /// The number of foreign sockets in the last scan. `None` if the scan failed, or before the first one.
     count: Arc<Mutex<Option<usize>>>,
-    /// Ends the thread when it is dropped. `None` after [`PortMonitor::end`].
-    end: Mutex<Option<Sender<()>>>,
-    /// `None` after [`PortMonitor::join`].
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// The thread, and what ends it when it is dropped. `None` after [`PortMonitor::end`].
+    running: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
 }
 
 impl PortMonitor {
@@ -76,7 +74,7 @@ impl PortMonitor {
             }
         };
         let thread = std::thread::Builder::new().name("drumfire-monitor".to_owned()).spawn(run)?;
-        Ok(Self { count, end: Mutex::new(Some(end)), thread: Mutex::new(Some(thread)) })
+        Ok(Self { count, running: Mutex::new(Some((end, thread))) })
     }
 
     /// Returns the number of foreign sockets in the last scan. `None` if the scan failed, or before the first one.
@@ -84,23 +82,16 @@ impl PortMonitor {
         *lock(&self.count)
     }
 
-    /// Stops all reports and lets the thread end. Call it before the server closes its own sockets.
-    pub(crate) fn end(&self) {
-        drop(lock(&self.end).take());
-    }
-
-    /// Waits until the thread has ended. Call [`PortMonitor::end`] first.
-    pub(crate) fn join(&self) {
-        let thread = lock(&self.thread).take();
-        // A thread that panicked has ended as well.
-        let _ = thread.map(JoinHandle::join);
+    /// Stops all reports and lets the thread end. Call it before the server closes its own sockets, and then join the thread.
+    pub(crate) fn end(&self) -> Option<JoinHandle<()>> {
+        lock(&self.running).take().map(|(_end, thread)| thread)
     }
 }
 
 impl Drop for PortMonitor {
     fn drop(&mut self) {
-        self.end();
-        self.join();
+        // A thread that panicked has ended as well.
+        let _ = self.end().map(JoinHandle::join);
     }
 }
 
@@ -197,9 +188,9 @@ mod tests {
         let scan_port = move || scans.recv().unwrap();
         let report = move |_: &PortScan, now: &PortScan| sender.send(count(now)).unwrap();
         let monitor = PortMonitor::begin(SCAN_INTERVAL, scan_port, report).unwrap();
-        monitor.end();
+        let thread = monitor.end().unwrap();
         script.send(unknown()).unwrap();
-        monitor.join();
+        thread.join().unwrap();
         assert!(reports.recv().is_err());
         assert_eq!(monitor.count(), None);
     }

@@ -13,58 +13,41 @@ use drumfire_socket::SteeringFilter;
 use crate::base::entropy;
 use crate::base::error::Error;
 
-/// The steering secret and the number of workers of one server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Steering {
-    secret: SteeringSecret,
-    workers: NonZeroU16,
+/// Draws a random secret for this number of workers. Returns the parameters for the endpoints of all workers, with the index 0.
+///
+/// # Errors
+///
+/// The operating system has no random numbers, the number of workers is too large, or no draw gives a balanced secret.
+pub(crate) fn draw(workers: NonZeroU16) -> Result<Shard, Error> {
+    let mut failure = None;
+    let result = draw_from(workers, || {
+        entropy::bits().unwrap_or_else(|error| {
+            failure = Some(error);
+            0
+        })
+    });
+    failure.map_or(result, |error| Err(error.into()))
 }
 
-impl Steering {
-    /// Draws a random secret for this number of workers.
-    ///
-    /// # Errors
-    ///
-    /// The operating system has no random numbers, the number of workers is too large, or no draw gives a balanced secret.
-    pub(crate) fn draw(workers: NonZeroU16) -> Result<Self, Error> {
-        let mut failure = None;
-        let result = Self::draw_from(workers, || {
-            entropy::bits().unwrap_or_else(|error| {
-                failure = Some(error);
-                0
-            })
-        });
-        failure.map_or(result, |error| Err(error.into()))
+/// Draws a secret from the numbers that `bits` returns.
+///
+/// # Errors
+///
+/// The number of workers is too large, or no draw gives a balanced secret.
+pub(crate) fn draw_from(workers: NonZeroU16, bits: impl FnMut() -> u32) -> Result<Shard, Error> {
+    if workers == NonZeroU16::MIN {
+        return Ok(Shard::ONLY);
     }
+    let steering = SteeringSecret::draw(workers, bits);
+    let steering = steering.map_err(|_| Error::setting("workers", "must be 1 to 1024"))?;
+    Ok(Shard { index: 0, count: workers, steering })
+}
 
-    /// Draws a secret from the numbers that `bits` returns.
-    ///
-    /// # Errors
-    ///
-    /// The number of workers is too large, or no draw gives a balanced secret.
-    pub(crate) fn draw_from(workers: NonZeroU16, bits: impl FnMut() -> u32) -> Result<Self, Error> {
-        if workers == NonZeroU16::MIN {
-            return Ok(Self { secret: SteeringSecret::NONE, workers });
-        }
-        match SteeringSecret::draw(workers, bits) {
-            Ok(secret) => Ok(Self { secret, workers }),
-            Err(_) => Err(Error::setting("workers", "must be 1 to 1024")),
-        }
+/// Returns the filter for the sockets, or `None` for a single worker, which needs none.
+pub(crate) fn filter(shard: Shard) -> Result<Option<SteeringFilter>, Error> {
+    if shard.count == NonZeroU16::MIN {
+        return Ok(None);
     }
-
-    /// Returns the filter for the sockets, or `None` for a single worker, which needs none.
-    pub(crate) fn filter(self) -> Result<Option<SteeringFilter>, Error> {
-        if self.workers == NonZeroU16::MIN {
-            return Ok(None);
-        }
-        let (secret, sockets) = (self.secret.to_bits(), usize::from(self.workers.get()));
-        SteeringFilter::new(ROUTING_TAG_OFFSET, TRANSPORT_MIN_BYTES, secret, sockets)
-            .map(Some)
-            .map_err(Error::from)
-    }
-
-    /// Returns the parameters for the endpoint of the worker with this index.
-    pub(crate) const fn shard(self, index: u16) -> Shard {
-        Shard { index, count: self.workers, steering: self.secret }
-    }
+    let (secret, sockets) = (shard.steering.to_bits(), usize::from(shard.count.get()));
+    Ok(Some(SteeringFilter::new(ROUTING_TAG_OFFSET, TRANSPORT_MIN_BYTES, secret, sockets)?))
 }

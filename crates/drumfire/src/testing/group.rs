@@ -56,6 +56,6 @@ impl World {
     /// Panics if there is no such worker.
     pub fn restart_worker(&mut self, worker: usize) {
         self.network.lock().wake(worker);
-        self.server.parts().1.worker(worker, crate::worker::pass::Worker::restart_after_panic);
+        self.server.core.worker(worker, crate::worker::pass::Worker::restart_after_panic);
     }
 }

@@ -15,7 +15,7 @@ use drumfire_socket::{
 use super::network::{MemoryWaker, SharedNetwork};
 use crate::base::clock::Clock;
 use crate::base::error::Error;
-use crate::worker::park::Park;
+use crate::worker::worker_socket::WorkerSocket;
 
 /// The maximum number of messages per receive call with GRO, where each message may be a train.
 const TRAINS_PER_CALL: usize = 4;
@@ -29,8 +29,7 @@ pub(crate) struct NetworkPort {
 
 /// The parts of a worker that depend on the network.
 pub(crate) struct PortParts {
-    pub(crate) io: MemoryIo,
-    pub(crate) parker: MemoryParker,
+    pub(crate) socket: Box<MemorySocket>,
     pub(crate) clock: VirtualClock,
     pub(crate) waiter: Waiter,
     pub(crate) receiver: Receiver,
@@ -60,7 +59,7 @@ impl NetworkPort {
     /// [`Error`] if `wait` is invalid or the receiver cannot be created.
     pub(crate) fn take(self, wait: Wait) -> Result<PortParts, Error> {
         let Self { network, port } = self;
-        let mut io = MemoryIo { network: network.clone(), port };
+        let mut socket = Box::new(MemorySocket { network: network.clone(), port });
         let (sockets, is_server) = {
             let network = network.lock();
             (network.sockets(), network.client_of(port).is_none())
@@ -70,12 +69,11 @@ impl NetworkPort {
         } else {
             ReceiverConfig::default().gro(Gro::Off)
         };
-        let receiver = Receiver::new(&mut io, &config)?;
+        let receiver = Receiver::new(&mut *socket, &config)?;
         Ok(PortParts {
             has_gso: sockets.has_gso && is_server,
             waker: MemoryWaker { network: network.clone(), port },
-            io,
-            parker: MemoryParker { network: network.clone(), port },
+            socket,
             clock: VirtualClock { network, port },
             waiter: Waiter::new(wait)?,
             receiver,
@@ -83,13 +81,14 @@ impl NetworkPort {
     }
 }
 
-/// The I/O of a socket, on the simulated network.
-pub(crate) struct MemoryIo {
+/// A socket on the simulated network. Its wait returns immediately and registers its deadline with the network. `end_wait` returns the
+/// result in the next turn.
+pub(crate) struct MemorySocket {
     network: SharedNetwork,
     port: usize,
 }
 
-impl Io for MemoryIo {
+impl Io for MemorySocket {
     fn recv(&mut self, batch: &mut RecvBatch) -> Result<(), Fault> {
         let mut network = self.network.lock();
         if network.should_panic(self.port) {
@@ -144,13 +143,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// A wait that returns immediately and registers its deadline with the network. `end_wait` returns the result in the next turn.
-pub(crate) struct MemoryParker {
-    network: SharedNetwork,
-    port: usize,
-}
-
-impl Parker for MemoryParker {
+impl Parker for MemorySocket {
     fn poll(&mut self, timeout: Option<Duration>) -> Result<Ready, Fault> {
         let mut network = self.network.lock();
         if network.wait_fault(self.port) {
@@ -165,8 +158,16 @@ impl Parker for MemoryParker {
     }
 }
 
-impl Park<MemoryIo> for MemoryParker {
-    fn watch_writable(&mut self, _: &mut MemoryIo, is_blocked: bool) {
+impl WorkerSocket for MemorySocket {
+    fn io(&mut self) -> &mut dyn Io {
+        self
+    }
+
+    fn parker(&mut self) -> &mut dyn Parker {
+        self
+    }
+
+    fn watch_writable(&mut self, is_blocked: bool) {
         self.network.lock().watch_room(self.port, is_blocked);
     }
 
@@ -174,7 +175,7 @@ impl Park<MemoryIo> for MemoryParker {
         Some(self.network.lock().begin_turn(self.port))
     }
 
-    fn reopen(&mut self, _: &mut MemoryIo) -> bool {
+    fn reopen(&mut self) -> bool {
         // Only sockets of workers have faults, so this port belongs to a worker.
         self.network.lock().worker(self.port).reopen();
         true

@@ -1,7 +1,5 @@
 //! A client on the network of a world instead of a socket.
 
-use std::sync::Arc;
-
 use drumfire_proto::{Endpoint, SingleWorker};
 use drumfire_socket::Wait;
 
@@ -11,13 +9,12 @@ use crate::api::client::Client;
 use crate::base::error::Error;
 use crate::conditioner::Random;
 use crate::config::client::{ClientConfig, Reconnect};
-use crate::engine::inline::Inline;
-use crate::worker::channel::WorkerChannel;
+use crate::engine::client_worker;
 use crate::worker::direct::Direct;
 use crate::worker::live_links::LiveLinks;
 use crate::worker::pass::{Worker, WorkerParts};
 use crate::worker::sessions::Sessions;
-use crate::worker::transport::SocketTransport;
+use crate::worker::transport::Transport;
 
 impl Client {
     /// Creates a client at this port of the simulated network. All its secrets come from `random`.
@@ -29,8 +26,7 @@ impl Client {
         config.check()?;
         let core = config.core();
         core.check()?;
-        let link = Arc::new(WorkerChannel::new(Arc::default()));
-        let (send_memory_bytes, message_max_bytes) = (core.send_memory_bytes, core.message_max_bytes);
+        let link = client_worker::channel(config);
         let (kind, endpoint_seed) = (config.core_client(), random.bits());
         let (mut seeds, mut later_seeds) = (Random::new(endpoint_seed), Random::new(!endpoint_seed));
         let mut endpoint = move || Endpoint::client(core.clone(), kind, secret(&mut seeds));
@@ -39,35 +35,27 @@ impl Client {
         let seed = if config.reconnect == Reconnect::Never { 0 } else { random.bits() };
         let sessions = Sessions::new(config, false, Random::new(seed));
         let port_parts = port.take(Wait::Notify)?;
-        let transport = SocketTransport::new(
-            port_parts.io,
-            port_parts.parker,
-            port_parts.waiter,
-            port_parts.receiver,
-            false,
-        )
-        .over(LiveLinks::new(config.conditioner.as_ref(), || Ok(random.bits()))?);
+        let transport = Transport::new(port_parts.socket, port_parts.waiter, port_parts.receiver, false)
+            .over(LiveLinks::new(config.conditioner.as_ref(), || Ok(random.bits()))?);
         let worker: Worker<SingleWorker> = Worker::new(WorkerParts {
             index: 0,
-            transport: Box::new(transport.connected(false)),
+            transport: transport.connected(false),
             clock: Box::new(port_parts.clock),
             endpoint: endpoint()?,
             make: Box::new(move || endpoint().ok()),
             sink: Box::new(Direct),
             link,
             ring: None,
-            send_memory_bytes,
-            message_max_bytes,
             sessions: Some(sessions),
             sockets: None,
         });
         let seed_source = Box::new(move || Ok(secret(&mut later_seeds)));
-        Ok(Self { inline: Inline::from_worker(worker, config.protocol_id, None, seed_source) })
+        Ok(Self { worker: Box::new(worker), granted: None, seed_source })
     }
 
     /// Runs one pass, and a wait that only determines when the next one is due.
     pub(crate) fn run(&mut self) {
-        self.inline.worker.work();
-        self.inline.worker.wait(None);
+        self.worker.work();
+        self.worker.wait(None);
     }
 }

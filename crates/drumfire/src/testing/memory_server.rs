@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{Config, ConfigError, Endpoint, Secret, ServerConfig as CoreServer};
+use drumfire_proto::{Config, ConfigError, Endpoint, Secret, ServerConfig as CoreServer, Shard};
 use drumfire_socket::Wait;
 
 use super::memory::NetworkPort;
@@ -18,14 +18,13 @@ use crate::config::server::ServerConfig;
 use crate::config::threads::Workers;
 use crate::engine::control::ControlState;
 use crate::engine::server_core::{ServerCore, Sinks};
-use crate::engine::steering::Steering;
-use crate::engine::threads::ThreadPool;
+use crate::engine::steering;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::{ForwardQueue, forward_queues};
 use crate::worker::live_links::LiveLinks;
 use crate::worker::pass::{Worker, WorkerParts};
 use crate::worker::sink::Sink;
-use crate::worker::transport::SocketTransport;
+use crate::worker::transport::Transport;
 
 impl ServerCore {
     /// Creates a server with one worker and one sink for each of these ports of the simulated network. `since` is the start of
@@ -43,9 +42,10 @@ impl ServerCore {
         let core = config.core(count.get());
         core.check()?;
         let notifier = Arc::new(Notifier::default());
-        let links: Arc<[_]> =
-            ports.iter().map(|_| Arc::new(WorkerChannel::new(Arc::clone(&notifier)))).collect();
-        let (address, message_max_bytes) = (config.address, core.message_max_bytes);
+        let links: Arc<[_]> = ports
+            .iter()
+            .map(|_| Arc::new(WorkerChannel::new(Arc::clone(&notifier), (&core).into())))
+            .collect();
         let process_key = secret(random);
         let admission = AdmissionControl::new(&config.admission, WorkerChannel::loads(&links));
         let shared = Arc::new(WorldServerParts {
@@ -59,16 +59,16 @@ impl ServerCore {
             core,
             since,
             process_key,
-            steering: Steering::draw_from(count, || u32::try_from(random.bits() >> 32).unwrap_or(0))?,
+            steering: steering::draw_from(count, || u32::try_from(random.bits() >> 32).unwrap_or(0))?,
         });
         let first = ports.first().ok_or_else(|| Error::Io(std::io::ErrorKind::Other.into()))?;
-        first.set_filter(shared.steering.filter()?);
+        first.set_filter(steering::filter(shared.steering)?);
         let now = first.now();
         let parts = ports.into_iter().zip(forward_queues(&links)).zip(links.iter()).zip(sinks(&links));
         let workers = (0..).zip(parts).map(|(index, (((port, ring), link), sink))| {
             shared.worker(index, port, ring, Arc::clone(link), sink, random)
         });
-        let pool = ThreadPool::Inline(workers.collect::<Result<_, _>>()?);
+        let workers = workers.collect::<Result<_, _>>()?;
         let mut later_seeds = Random::new(random.bits());
         let control_state = ControlState {
             links: Arc::clone(&links),
@@ -80,7 +80,7 @@ impl ServerCore {
             seed_source: Mutex::new(Box::new(move || Ok(secret(&mut later_seeds)))),
             change_lock: Mutex::default(),
         };
-        Ok(Self::new(pool, control_state, notifier, address, message_max_bytes))
+        Ok(Self::new(workers, control_state, notifier, config.address))
     }
 
     /// Runs one pass of this worker, and registers when the next pass is due.
@@ -93,9 +93,7 @@ impl ServerCore {
 
     /// Calls `work` with the worker at `index`, if there is one.
     pub(crate) fn worker(&mut self, index: usize, work: impl FnOnce(&mut Worker<RegistryView>)) {
-        if let ThreadPool::Inline(workers) = &mut self.pool
-            && let Some(worker) = workers.get_mut(index)
-        {
+        if let Some(worker) = self.workers.get_mut(index) {
             work(worker);
         }
     }
@@ -108,7 +106,7 @@ struct WorldServerParts {
     since: Duration,
     process_key: Secret<32>,
     registry: Arc<ConnectionRegistry>,
-    steering: Steering,
+    steering: Shard,
 }
 
 impl WorldServerParts {
@@ -132,25 +130,18 @@ impl WorldServerParts {
         if has_threads {
             link.set_waker(port_parts.waker);
         }
-        let transport = SocketTransport::new(
-            port_parts.io,
-            port_parts.parker,
-            port_parts.waiter,
-            port_parts.receiver,
-            port_parts.has_gso,
-        )
-        .over(LiveLinks::new(self.config.conditioner.as_ref(), || Ok(random.bits()))?);
+        let transport =
+            Transport::new(port_parts.socket, port_parts.waiter, port_parts.receiver, port_parts.has_gso)
+                .over(LiveLinks::new(self.config.conditioner.as_ref(), || Ok(random.bits()))?);
         Ok(Worker::new(WorkerParts {
             index,
-            transport: Box::new(transport),
+            transport,
             clock: Box::new(port_parts.clock),
             endpoint: endpoint()?,
             make: Box::new(move || endpoint().ok()),
             sink,
             link,
             ring: Some(ring),
-            send_memory_bytes: self.core.send_memory_bytes,
-            message_max_bytes: self.core.message_max_bytes,
             sessions: None,
             sockets: None,
         }))
@@ -163,7 +154,7 @@ impl WorldServerParts {
             .access(self.config.access.core(self.since))
             .cookie(self.config.cookie)
             .server_id(&self.config.effective_server_id(self.config.address))
-            .shard(self.steering.shard(index));
+            .shard(Shard { index, ..self.steering });
         Endpoint::server(self.core.clone(), server, self.registry.of_worker(index), seed)
     }
 }

@@ -44,11 +44,11 @@ impl driven::Driven for Server {
     }
 
     fn flush_app(&mut self) {
-        self.parts().0.flush();
+        self.app.flush();
     }
 
     fn run(&mut self, worker: usize) {
-        self.parts().1.run(worker);
+        self.core.run(worker);
     }
 }
 
@@ -60,7 +60,7 @@ impl<N> driven::Driven for handler::Server<N> {
     fn flush_app(&mut self) {}
 
     fn run(&mut self, worker: usize) {
-        self.core_mut().run(worker);
+        self.core.run(worker);
     }
 }
 

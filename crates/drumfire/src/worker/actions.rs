@@ -47,7 +47,7 @@ impl<P: Placement> Actions for Core<P> {
     }
 
     fn broadcast(&mut self, broadcast: Broadcast) -> Result<(), SendError> {
-        broadcast.check(self.message_max_bytes)?;
+        broadcast.check(self.limits.message_max_bytes)?;
         self.add_broadcast(&broadcast);
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use drumfire_proto::SendError;
 
 use super::command::{Broadcast, Command};
-use super::send_edge::{SendEdge, charge};
+use super::send_edge::{SendEdge, SendLimits, charge};
 use crate::admission::load::LoadMeter;
 use crate::base::sync::{
     AtomicBool, AtomicU64, Mailbox, Mutex, Notifier, OnceLock, Pending, PendingPart, lock, move_all,
@@ -39,7 +39,7 @@ pub(crate) struct Batch {
     /// The send edge of the peer of each `Connected` and `Reconnecting` event.
     pub(crate) edges: VecDeque<Arc<SendEdge>>,
     /// Bytes of messages and flight records, which count against [`REPORT_BYTES_MAX`].
-    bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Batch {
@@ -68,17 +68,12 @@ impl Batch {
         move_all(&mut self.edges, &mut into.edges);
         into.bytes += std::mem::take(&mut self.bytes);
     }
-
-    /// Takes all events, when the edges were taken.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Event> {
-        debug_assert!(self.edges.is_empty(), "send edges are taken before their events");
-        self.bytes = 0;
-        self.events.drain(..)
-    }
 }
 
 /// One worker's connection to the application.
 pub(crate) struct WorkerChannel {
+    /// The limits of the messages that the worker sends.
+    pub(crate) limits: SendLimits,
     commands: Mailbox<Command>,
     /// The bytes of messages that no send edge bounds, such as broadcasts, at most [`SHARED_BYTES_MAX`].
     shared_bytes: AtomicU64,
@@ -112,8 +107,9 @@ impl Reports {
 }
 
 impl WorkerChannel {
-    pub(crate) fn new(notifier: Arc<Notifier>) -> Self {
+    pub(crate) fn new(notifier: Arc<Notifier>, limits: SendLimits) -> Self {
         Self {
+            limits,
             commands: Mailbox::default(),
             shared_bytes: AtomicU64::new(0),
             reports: Mutex::default(),
@@ -187,17 +183,20 @@ impl WorkerChannel {
         self.shared_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fitting).is_ok()
     }
 
-    /// Takes shared room for a message at all of these workers, or at none.
+    /// Takes shared room for a broadcast at all of these workers, or at none.
     ///
     /// # Errors
-    /// [`SendError::Full`] if a worker has no room.
+    /// [`SendError::TooLarge`], or [`SendError::Full`] if a worker has no room.
     pub(crate) fn take_room_of_all<'a>(
         links: impl Iterator<Item = &'a Arc<Self>> + Clone,
-        payload_bytes: usize,
+        broadcast: &Broadcast,
     ) -> Result<(), SendError> {
+        let payload_bytes = broadcast.message.payload.len();
         // A broadcast that reached only some workers could not be repeated without duplicates, so it needs room at
         // all of them.
         for (taken, link) in links.clone().enumerate() {
+            // All workers of a server have the same limit, so the first one refuses a message that is too long.
+            broadcast.check(link.limits.message_max_bytes)?;
             if !link.take_room(payload_bytes) {
                 links.take(taken).for_each(|link| link.give_room(payload_bytes));
                 return Err(SendError::Full);
@@ -209,14 +208,14 @@ impl WorkerChannel {
     /// Passes a broadcast to all workers except the one with the index `here`, or to none of them. `usize::MAX` excludes none.
     ///
     /// # Errors
-    /// [`SendError::Full`] if a worker has no room.
+    /// As [`WorkerChannel::take_room_of_all`].
     pub(crate) fn broadcast_elsewhere(
         links: &[Arc<Self>],
         here: usize,
         broadcast: &Broadcast,
     ) -> Result<(), SendError> {
         let others = links.iter().enumerate().filter(|(index, _)| *index != here).map(|(_, link)| link);
-        Self::take_room_of_all(others.clone(), broadcast.message.payload.len())?;
+        Self::take_room_of_all(others.clone(), broadcast)?;
         // The copies share the payload.
         others.for_each(|link| link.send_command(Command::Broadcast(broadcast.clone())));
         Ok(())
@@ -341,8 +340,11 @@ pub(crate) mod tests {
     use crate::message::group::Audience;
     use crate::worker::shutdown::ShutdownOrder;
 
+    /// The limits of messages in tests.
+    pub(crate) const LIMITS: SendLimits = SendLimits { memory_bytes: 65_536, message_max_bytes: 65_536 };
+
     fn link() -> WorkerChannel {
-        WorkerChannel::new(Arc::default())
+        WorkerChannel::new(Arc::default(), LIMITS)
     }
 
     pub(crate) fn peer() -> PeerId {
@@ -428,8 +430,7 @@ pub(crate) mod tests {
 
     #[test]
     fn setting_the_waker_wakes_once_for_earlier_commands() {
-        let (peer, count) = (peer(), Count::default());
-        let link = WorkerChannel::new(Arc::default());
+        let (link, peer, count) = (link(), peer(), Count::default());
         link.send_command(Command::Measure { peer });
         link.set_waker(count.clone());
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
@@ -439,7 +440,7 @@ pub(crate) mod tests {
         assert_eq!((taken.len(), count.0.load(Ordering::Relaxed)), (2, 1));
         link.send_command(Command::Measure { peer });
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
-        let unused = WorkerChannel::new(Arc::default());
+        let unused = WorkerChannel::new(Arc::default(), LIMITS);
         unused.set_waker(count.clone());
         assert_eq!(count.0.load(Ordering::Relaxed), 2, "a waker is not called without a command");
     }

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{
-    Close, CloseCode, Endpoint, LiveConfig, Message, Moment, Now, PeerId, PeerSummary, Placement, ReceiptId,
+    Close, CloseCode, Endpoint, IfFull, LiveConfig, Message, Moment, Now, PeerId, PeerSummary, Placement,
+    ReceiptId,
 };
 
 use super::command::{BanOrder, Broadcast, Command, Query};
 use super::fan_out::FanOut;
 use super::peers::Peers;
 use super::receipts::OpenReceipts;
-use super::send_edge::SendEdge;
+use super::send_edge::{SendEdge, SendLimits};
 use super::sessions::Sessions;
 use super::shutdown::Shutdown;
 use super::survey::Surveys;
@@ -32,17 +33,6 @@ const POLL_EXPECTED_WITHIN: Duration = Duration::from_secs(1);
 /// A time after any other.
 const NEVER: Moment = Moment::from_nanos(u64::MAX);
 
-/// The limits of a worker's peers.
-#[derive(Clone, Copy)]
-pub(crate) struct PeerLimits {
-    /// The send memory of a peer, in bytes.
-    pub(crate) send_memory_bytes: usize,
-    /// The bytes of the longest reliable message to a peer, until its own limit is known.
-    pub(crate) message_max_bytes: usize,
-    /// Whether messages come from other threads.
-    pub(crate) has_remote_senders: bool,
-}
-
 /// The protocol state of one worker.
 pub(crate) struct Core<P> {
     /// The index of this worker, from 0.
@@ -57,10 +47,8 @@ pub(crate) struct Core<P> {
     pub(super) receipts: OpenReceipts,
     /// Whether messages come from other threads, so that each peer has a [`SendEdge`].
     pub(super) has_remote_senders: bool,
-    /// The send memory of a new peer, in bytes.
-    pub(crate) send_memory_bytes: usize,
-    /// The bytes of the longest reliable message to a new peer, until the endpoint knows the peer's limit.
-    pub(crate) message_max_bytes: usize,
+    /// The limits of the messages to a new peer.
+    pub(super) limits: SendLimits,
     /// Stats and flight records that the application requested and has not received yet.
     pub(super) answers: VecDeque<Event>,
     /// Applied events that the application has not taken, and messages of the run that it takes. They come before all others.
@@ -83,10 +71,10 @@ impl<P: Placement> Core<P> {
         index: u16,
         now: Now,
         mut endpoint: Endpoint<P>,
-        limits: PeerLimits,
+        limits: SendLimits,
+        has_remote_senders: bool,
         sessions: Option<Box<Sessions>>,
     ) -> Self {
-        let PeerLimits { send_memory_bytes, message_max_bytes, has_remote_senders } = limits;
         // Without send edges, nothing reads the list of connections that have freed memory, and the endpoint need not
         // keep it.
         if has_remote_senders {
@@ -106,8 +94,7 @@ impl<P: Placement> Core<P> {
             fan_out: FanOut::default(),
             receipts: OpenReceipts::default(),
             has_remote_senders,
-            send_memory_bytes,
-            message_max_bytes,
+            limits,
             answers: VecDeque::new(),
             queued: VecDeque::new(),
             poll_expected_at: None,
@@ -143,7 +130,7 @@ impl<P: Placement> Core<P> {
 
     /// Creates the send edge of a peer, if it needs one.
     pub(super) fn new_edge(&self, message_max_bytes: usize, is_connected: bool) -> Option<Arc<SendEdge>> {
-        let edge = || Arc::new(SendEdge::new(self.send_memory_bytes, message_max_bytes, is_connected));
+        let edge = || Arc::new(SendEdge::new(self.limits.memory_bytes, message_max_bytes, is_connected));
         self.has_remote_senders.then(edge)
     }
 
@@ -156,7 +143,9 @@ impl<P: Placement> Core<P> {
         match command {
             Command::Send { peer, message, receipt } => self.send_admitted(peer, message, receipt),
             Command::Post { peer, message } => {
-                let is_taken = self.peers.offer(&mut self.endpoint, self.now, peer, message).is_ok();
+                // Its sender is not notified of room later.
+                let is_taken = self.peers.has(peer)
+                    && self.endpoint.send_with(self.now, peer, message, None, IfFull::Refuse).is_ok();
                 // No send edge has counted this message, although it uses the same memory. The edge falls, so that
                 // other senders see less room.
                 self.peers.publish_edge(&self.endpoint, peer);

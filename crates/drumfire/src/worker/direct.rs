@@ -34,10 +34,6 @@ impl<P: Placement> Sink<P> for Direct {
         core.apply_early();
         false
     }
-
-    fn abandon(&mut self, core: &mut Core<P>) {
-        core.abandon_later();
-    }
 }
 
 impl<P: Placement> Worker<P> {
@@ -102,39 +98,26 @@ impl<P: Placement> Worker<P> {
     /// Runs passes until there is an event, but no longer than `timeout`. Returns whether there is one.
     pub(crate) fn poll(&mut self, timeout: Duration) -> bool {
         self.core.watch_polls(true);
+        self.run(timeout, Self::has_events)
+    }
+
+    /// Runs passes until `is_done` or `timeout` has passed. Returns whether it is done.
+    pub(crate) fn run(&mut self, timeout: Duration, is_done: impl Fn(&Self) -> bool) -> bool {
         // The pass comes before the wait, so that a timeout of zero still receives and sends.
         self.work();
-        if self.has_events() {
-            return true;
-        }
-        let start = clock::instant();
-        loop {
+        let mut start = None;
+        while !is_done(self) {
             // A pass can end without an event, for example after an acknowledgment. The wait then continues for the
             // rest of the time.
-            let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
+            let now = clock::instant();
+            let left = timeout.saturating_sub(now.saturating_duration_since(*start.get_or_insert(now)));
             if left.is_zero() {
                 return false;
             }
             self.wait(Some(left));
             self.work();
-            if self.has_events() {
-                return true;
-            }
         }
-    }
-
-    /// Runs passes until `timeout` has passed.
-    pub(crate) fn poll_for(&mut self, timeout: Duration) {
-        let start = clock::instant();
-        loop {
-            // The pass comes before the wait, so that a timeout of zero still receives and sends.
-            self.work();
-            let left = timeout.saturating_sub(clock::instant().saturating_duration_since(start));
-            if left.is_zero() {
-                return;
-            }
-            self.wait(Some(left));
-        }
+        true
     }
 
     /// Invalidates the keys of all sessions. From now on, the endpoint takes its randomness from the seed.

@@ -176,41 +176,29 @@ impl<P: Placement> Core<P> {
         self.queued.pop_front()
     }
 
-    /// Forgets all peers, and queues the last event of each for [`Core::next_event`].
-    pub(crate) fn abandon_later(&mut self) {
-        let ends: Vec<Event> = self.abandon().collect();
-        self.queued.extend(ends);
-    }
-
-    /// Forgets all peers, and returns the last event of each. No session of a client reconnects.
-    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Event> {
+    /// Forgets all peers, and queues the last event of each. No session of a client reconnects.
+    pub(crate) fn abandon(&mut self) {
         // Stats, flight records, and broadcasts need peers. Queued events stay, because one of them can be the last event of a peer that
         // has left the table. Dropping the surveys completes their results.
         self.answers.clear();
         self.fan_out.clear();
         self.surveys = None;
-        // The ends are collected here, so that the table is empty even if the caller drops the iterator.
-        let ends: Vec<Event> = self
-            .peers
-            .take_all()
-            .flat_map(|(peer, is_connected)| {
-                let reconnect = self.sessions.as_mut().and_then(|sessions| sessions.reconnect(peer));
-                let lost = self.receipts.lose(peer);
-                let end = if is_connected {
-                    let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
-                    Event::disconnected(peer, Closed::new(reason, Bytes::new()))
-                } else if let Some(reconnect) = reconnect {
-                    reconnect.give_up(peer, ConnectError::Closed)
-                } else {
-                    Event::ConnectFailed { peer, error: ConnectError::Closed }
-                };
-                lost.into_iter().chain([end])
-            })
-            .collect();
+        let Self { peers, sessions, receipts, queued, .. } = self;
+        for (peer, is_connected) in peers.take_all() {
+            queued.extend(receipts.lose(peer));
+            let reconnect = sessions.as_mut().and_then(|sessions| sessions.reconnect(peer));
+            queued.push_back(if is_connected {
+                let reason = CloseReason::Local { code: CloseCode::Internal, application_code: 0 };
+                Event::disconnected(peer, Closed::new(reason, Bytes::new()))
+            } else if let Some(reconnect) = reconnect {
+                reconnect.give_up(peer, ConnectError::Closed)
+            } else {
+                Event::ConnectFailed { peer, error: ConnectError::Closed }
+            });
+        }
         // The sessions are cleared last, because the end of an attempt depends on its session.
-        if let Some(sessions) = &mut self.sessions {
+        if let Some(sessions) = sessions {
             sessions.clear();
         }
-        ends.into_iter()
     }
 }

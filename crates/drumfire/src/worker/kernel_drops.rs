@@ -38,7 +38,7 @@ impl KernelDrops {
     }
 
     /// Reads the kernel's count if the interval has passed, or if this socket was never read.
-    pub(super) fn read_if_due(&mut self, now: Moment, io: &impl Io) {
+    pub(super) fn read_if_due(&mut self, now: Moment, io: &dyn Io) {
         if self.counter.is_none() || now.since(self.read_at) >= READ_INTERVAL {
             self.read_at = now;
             self.read(io);
@@ -46,7 +46,7 @@ impl KernelDrops {
     }
 
     /// Reads the kernel's count now. Does nothing if the platform has none.
-    pub(super) fn read(&mut self, io: &impl Io) {
+    pub(super) fn read(&mut self, io: &dyn Io) {
         if let Some(backlog) = io.backlog() {
             // The counter starts at 0, because the socket was created for this worker, which owns all of its drops.
             self.present_drops = self.counter.get_or_insert_default().update(backlog.drops);

@@ -19,12 +19,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_proto::{CloseCode, ConnectError, Endpoint, Moment, Now, PeerId, Placement};
+use drumfire_socket::Poller;
 
 use super::arena::Arena;
 use super::channel::WorkerChannel;
 use super::client_sockets::ClientSockets;
 use super::command::Command;
-use super::core::{Core, PeerLimits};
+use super::core::Core;
 use super::forward::ForwardQueue;
 use super::live_links;
 use super::sessions::Sessions;
@@ -54,7 +55,7 @@ pub(crate) type Make<P> = Box<dyn FnMut() -> Option<Endpoint<P>> + Send>;
 /// The components of a worker.
 pub(crate) struct WorkerParts<P> {
     pub(crate) index: u16,
-    pub(crate) transport: Box<dyn Transport<P>>,
+    pub(crate) transport: Transport,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) endpoint: Endpoint<P>,
     pub(crate) make: Make<P>,
@@ -62,10 +63,6 @@ pub(crate) struct WorkerParts<P> {
     pub(crate) link: Arc<WorkerChannel>,
     /// The queues between the workers of a server. `None` at a client.
     pub(crate) ring: Option<ForwardQueue<WorkerChannel>>,
-    /// The send memory of a peer, in bytes.
-    pub(crate) send_memory_bytes: usize,
-    /// The bytes of the longest reliable message to a peer.
-    pub(crate) message_max_bytes: usize,
     /// The sessions of a client. `None` at a server.
     pub(crate) sessions: Option<Sessions>,
     /// The source of a client's sockets. `None` at a server, and in a simulated world.
@@ -74,7 +71,7 @@ pub(crate) struct WorkerParts<P> {
 
 /// A worker: one socket and one endpoint, used by one thread at a time.
 pub(crate) struct Worker<P> {
-    transport: Box<dyn Transport<P>>,
+    transport: Transport,
     clock: Box<dyn Clock>,
     now: Now,
     /// Whether a pass has ended since the clock was read.
@@ -104,13 +101,10 @@ pub(crate) struct Worker<P> {
 
 impl<P: Placement> Worker<P> {
     pub(crate) fn new(parts: WorkerParts<P>) -> Self {
-        let WorkerParts {
-            index, transport, mut clock, endpoint, send_memory_bytes, message_max_bytes, ..
-        } = parts;
+        let WorkerParts { index, transport, mut clock, endpoint, .. } = parts;
         let now = clock.read();
-        let has_remote_senders = parts.sink.has_remote_senders();
-        let limits = PeerLimits { send_memory_bytes, message_max_bytes, has_remote_senders };
-        let core = Core::new(index, now, endpoint, limits, parts.sessions.map(Box::new));
+        let (limits, has_remote_senders) = (parts.link.limits, parts.sink.has_remote_senders());
+        let core = Core::new(index, now, endpoint, limits, has_remote_senders, parts.sessions.map(Box::new));
         Self {
             transport,
             now,
@@ -132,15 +126,9 @@ impl<P: Placement> Worker<P> {
         }
     }
 
-    /// Whether the transport has a socket. A simulated one has none.
-    pub(crate) fn has_socket(&self) -> bool {
-        self.transport.has_socket()
-    }
-
-    /// Returns the descriptor that a foreign event loop can watch, or `None` without a socket.
-    #[cfg(unix)]
-    pub(crate) fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.transport.descriptor()
+    /// Returns the poll that waits for the socket. A foreign event loop can watch its descriptor. `None` in a simulated world.
+    pub(crate) fn poller(&self) -> Option<&Poller> {
+        self.transport.socket.poller()
     }
 
     /// Returns the local address of a client's socket. `None` if it leads to no server yet, and in a simulated world.
@@ -184,12 +172,12 @@ impl<P: Placement> Worker<P> {
     /// # Errors
     /// [`Error::Setting`] if the configuration is invalid, or if there are no links.
     pub(crate) fn set_conditioner(&mut self, config: &LinkConfig) -> Result<(), Error> {
-        self.transport.links().ok_or_else(live_links::no_links)?.set_config(config)
+        self.transport.links.as_mut().ok_or_else(live_links::no_links)?.set_config(config)
     }
 
     /// Whether the worker has ended, because no descriptor of its socket is left.
     pub(crate) fn is_over(&self) -> bool {
-        self.transport.is_gone()
+        self.transport.is_gone
     }
 
     /// Waits until there is work, but no longer than `at_most`. `None` = no limit.
@@ -241,7 +229,7 @@ impl<P: Placement> Worker<P> {
             worker.transmit();
             worker.core.close_all(code);
             worker.deliver();
-            worker.transport.release_links();
+            worker.transport.links.iter_mut().for_each(|links| links.release());
             // No pass follows that could send the rest.
             worker.transport.transmit_all(&mut worker.core.endpoint, worker.now);
             worker.core.endpoint.finish_transmit();
@@ -254,6 +242,7 @@ impl<P: Placement> Worker<P> {
 
     /// Starts to connect to a server.
     pub(crate) fn connect(&mut self, options: &ConnectOptions) -> Result<PeerId, Error> {
+        self.core.check(options)?;
         if self.sockets.as_ref().is_some_and(ClientSockets::are_connected) {
             self.connect_socket(options.server)?;
         }
@@ -293,14 +282,14 @@ impl<P: Placement> Worker<P> {
         self.read_clock();
         // A connection that a call between two passes has used must not be blamed for a panic in this pass.
         self.core.endpoint.clear_current();
-        let was_gone = self.transport.is_gone();
+        let was_gone = self.transport.is_gone;
         // Unwind safety: all state that `work` changes is consistent after a panic, or is replaced if it panics again.
         if catch_unwind(AssertUnwindSafe(|| work(self))).is_ok() {
             self.panics_in_a_row = 0;
         } else {
             self.recover();
         }
-        if self.transport.is_gone() && !was_gone {
+        if self.transport.is_gone && !was_gone {
             self.on_socket_lost();
         }
         self.publish();
@@ -342,7 +331,7 @@ impl<P: Placement> Worker<P> {
         let Some((peer, server)) = self.core.only_session() else { return };
         let (arrivals, awaits_ack) = (self.transport.arrivals(), self.core.endpoint.awaits_ack(peer));
         // The flag is taken in every pass, so that an old refusal does not count for a later path.
-        let is_refused = self.transport.take_refused();
+        let is_refused = std::mem::take(&mut self.transport.is_refused);
         if sockets.watch.is_due(self.now.monotonic, arrivals, awaits_ack, is_refused)
             && let Some(socket) = sockets.open_elsewhere(server)
             && sockets.replace(socket, |socket| self.transport.replace_socket(socket)).is_ok()
@@ -478,6 +467,7 @@ impl<P: Placement> Worker<P> {
     /// whether it was replaced.
     fn replace_endpoint(&mut self) -> bool {
         // The ends of the peers are reported before the endpoint that has their ids is replaced.
+        self.core.abandon();
         self.sink.abandon(&mut self.core);
         let endpoint = (self.make)();
         endpoint.map(|endpoint| self.core.replace_endpoint(endpoint)).is_some()

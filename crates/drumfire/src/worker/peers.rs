@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use drumfire_proto::{ChannelId, Endpoint, IfFull, Message, Now, PeerId, Placement, ReceiptId, SendError};
+use drumfire_proto::{ChannelId, Endpoint, IfFull, Message, Now, PeerId, Placement, ReceiptId};
 
 use super::fan_out::FanOut;
 use super::groups::Groups;
@@ -148,20 +148,6 @@ impl Peers {
             self.publish_edge(endpoint, id);
         }
         is_taken
-    }
-
-    /// Sends a posted message to a peer, if there is room for it. Its sender is not notified of room later.
-    pub(super) fn offer<P: Placement>(
-        &mut self,
-        endpoint: &mut Endpoint<P>,
-        now: Now,
-        id: PeerId,
-        message: Message,
-    ) -> Result<(), SendError> {
-        if !self.has(id) {
-            return Err(SendError::UnknownPeer);
-        }
-        endpoint.send_with(now, id, message, None, IfFull::Refuse)
     }
 
     /// Publishes the send edge of a peer after a change of its send memory.

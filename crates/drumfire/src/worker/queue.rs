@@ -84,7 +84,9 @@ impl<P: Placement> Sink<P> for EventQueue {
     }
 
     fn abandon(&mut self, core: &mut Core<P>) {
-        core.abandon().for_each(|event| self.batch.push(event, None));
+        while let Some(event) = core.pop_queued() {
+            self.batch.push(event, None);
+        }
         // More than the bound for once: there is one for each peer, and never more.
         self.link.report(&mut self.batch);
     }

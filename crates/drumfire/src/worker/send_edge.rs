@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
-use drumfire_proto::{Mode, SendError, SendOptions, notify_below_bytes};
+use drumfire_proto::{Config, Mode, SendError, SendOptions, notify_below_bytes};
 
 use crate::base::sync::{AtomicU32, AtomicU64, OnceLock};
 
@@ -20,6 +20,21 @@ const CLOSED: u64 = 1 << 63;
 
 /// The bit of [`SendEdge::edge`] that is set while a client that reconnects has no connection.
 const NOT_CONNECTED: u64 = 1 << 62;
+
+/// The limits of the messages to each peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendLimits {
+    /// The send memory of a peer, in bytes.
+    pub(crate) memory_bytes: usize,
+    /// The bytes of the longest reliable message to a peer, until the limit of the peer itself is known.
+    pub(crate) message_max_bytes: usize,
+}
+
+impl From<&Config> for SendLimits {
+    fn from(config: &Config) -> Self {
+        Self { memory_bytes: config.send_memory_bytes, message_max_bytes: config.message_max_bytes }
+    }
+}
 
 /// The part of a peer's send memory that its worker and its senders share.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use super::core::Core;
 use super::reconnect::{ReconnectState, last_event};
 use super::send_edge::SendEdge;
 use crate::base::address::check_server;
+use crate::base::error::Error;
 use crate::base::peer_map::PeerMap;
 use crate::conditioner::Random;
 use crate::config::client::{ClientConfig, Reconnect};
@@ -128,6 +129,11 @@ impl Sessions {
 }
 
 impl<P: Placement> Core<P> {
+    /// Checks whether a client can connect like this.
+    pub(super) fn check(&self, options: &ConnectOptions) -> Result<(), Error> {
+        options.check(self.sessions.as_ref().map_or(0, |sessions| sessions.protocol_id))
+    }
+
     /// Starts a session of a client, and returns its id.
     pub(super) fn connect(&mut self, options: &ConnectOptions) -> Result<PeerId, ConnectError> {
         debug_assert!(check_server(options.server).is_ok(), "the caller checks the address of the server");
@@ -143,7 +149,7 @@ impl<P: Placement> Core<P> {
 
     /// Adds an attempt to the peers, and returns its send edge.
     fn begin_attempt(&mut self, peer: PeerId) -> Option<Arc<SendEdge>> {
-        let edge = self.new_edge(self.message_max_bytes, !self.reconnects());
+        let edge = self.new_edge(self.limits.message_max_bytes, !self.reconnects());
         self.peers.begin(peer, edge.clone());
         edge
     }

@@ -24,6 +24,6 @@ pub(crate) trait Sink<P: Placement>: Send {
     /// A shutdown has closed the last connection.
     fn on_shutdown(&mut self) {}
 
-    /// Reports the end of all peers. Pending events of the endpoint are dropped.
-    fn abandon(&mut self, core: &mut Core<P>);
+    /// All peers have ended, and their last events are queued. Drops the events of the endpoint that it has taken.
+    fn abandon(&mut self, _core: &mut Core<P>) {}
 }

@@ -9,104 +9,20 @@ use std::time::Duration;
 
 use drumfire_proto::{Endpoint, Moment, Now, PeerId, Placement};
 use drumfire_socket::{
-    DrainEnd, FlushEnd, Io, MultiPoller, Receiver, SendBatch, SendMode, Sender, Socket, WaitEnd, Waiter,
+    DrainEnd, FlushEnd, Receiver, ReceiverConfig, SendBatch, SendMode, Sender, Socket, Wait, WaitEnd, Waiter,
 };
 
+use super::channel::WorkerChannel;
 use super::datagram::{commit, handle_batch, inbound};
 use super::kernel_drops::KernelDrops;
-use super::live_links::LiveLinks;
-use super::park::Park;
+use super::live_links::{LiveLinks, with_system_seeds};
 use super::receive_backoff::ReceiveBackoff;
 use super::send_faults;
+use super::worker_socket::{PolledSocket, WorkerSocket};
 use crate::base::clock::Clock;
+use crate::base::error::Error;
+use crate::conditioner::LinkConfig;
 use crate::observe::stats::WorkerStats;
-
-/// Sends and receives the datagrams of one worker, and waits for them.
-pub(crate) trait Transport<P: Placement>: Send {
-    /// Waits for a datagram, a wake-up, or up to `at_most`. Returns false if the wait failed.
-    fn wait(&mut self, at_most: Option<Duration>) -> bool;
-
-    /// Starts a pass. Reads the result of the last wait, if the wait did not return it.
-    fn begin_pass(&mut self);
-
-    /// Stores the result of a wait for several transports: whether it reported datagrams for this one.
-    fn set_ready(&mut self, is_ready: bool);
-
-    /// Forgets the results of earlier waits, so that the next pass receives.
-    fn force_receive(&mut self);
-
-    /// Returns the longest time that the next wait may take.
-    fn time_left(&self) -> Option<Duration>;
-
-    /// Passes datagrams to the endpoint until there are none or the budget of the pass is spent, unless a wait has just reported
-    /// that there are none. Returns the number of panics that ended a connection.
-    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: Now, clock: &mut dyn Clock) -> u64;
-
-    /// Sends the datagrams of the endpoint, as far as there is room.
-    fn transmit(&mut self, endpoint: &mut Endpoint<P>, now: Now);
-
-    /// Sends all datagrams of the endpoint, because the worker ends. Waits while there is no room, but not for long.
-    fn transmit_all(&mut self, endpoint: &mut Endpoint<P>, now: Now);
-
-    /// Whether there may be more datagrams than the last `receive` took.
-    fn is_more_waiting(&self) -> bool;
-
-    /// Whether datagrams of an earlier `transmit` still wait for room. The endpoint is not asked for more until they have left.
-    fn is_held_back(&self) -> bool;
-
-    /// Whether no descriptor of the socket is left, so that nothing can be sent or received.
-    fn is_gone(&self) -> bool;
-
-    /// Returns the number of received datagrams, including unusable ones, which cost the same.
-    fn arrivals(&self) -> u64;
-
-    /// Writes the counters into the statistics of the worker.
-    fn count(&self, stats: &mut WorkerStats);
-
-    /// Reads the kernel's counters, if that is due.
-    fn read_kernel_counters(&mut self, now: Moment);
-
-    /// Reads the kernel's counters once more, because there is no later pass.
-    fn read_kernel_dropped(&mut self);
-
-    /// Lets `multi_poller` wait for this transport, under this index.
-    ///
-    /// # Errors
-    /// The error of the system.
-    fn attach(&self, multi_poller: &MultiPoller, index: usize) -> io::Result<()>;
-
-    /// Undoes `attach`.
-    ///
-    /// # Errors
-    /// The error of the system.
-    fn detach(&self, multi_poller: &MultiPoller) -> io::Result<()>;
-
-    /// Whether there is a socket. A simulated transport has none, and moves with its client.
-    fn has_socket(&self) -> bool;
-
-    /// Returns the descriptor that a foreign event loop can watch, or `None` without a socket.
-    #[cfg(unix)]
-    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>>;
-
-    /// Returns when a datagram that simulated links delay is due. `None` if there is none.
-    fn links_due(&self) -> Option<Moment>;
-
-    /// Returns the simulated links, or `None` without them.
-    fn links(&mut self) -> Option<&mut LiveLinks>;
-
-    /// Makes the next `transmit` send the datagrams that simulated links delay, because the worker ends.
-    fn release_links(&mut self);
-
-    /// Whether the system has refused to send from the address of a socket that follows its network, since the last call.
-    fn take_refused(&mut self) -> bool;
-
-    /// Continues with another socket. Datagrams in the old one are lost. Without a socket it does nothing.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system. Nothing has changed.
-    fn replace_socket(&mut self, socket: Socket) -> io::Result<()>;
-}
 
 /// The maximum number of datagrams that a pass receives before it handles timers and commands.
 pub(crate) const BUDGET_DATAGRAMS: usize = 1_024;
@@ -136,10 +52,9 @@ const PORTION_DATAGRAMS: usize = 32;
 /// The size of the memory into which the endpoint writes a datagram, in bytes.
 const DATAGRAM_BYTES: usize = drumfire_proto::limits::DATAGRAM_FOUND_MAX_BYTES;
 
-/// The transport over one socket, of the system or simulated.
-pub(crate) struct SocketTransport<I, K> {
-    io: I,
-    parker: K,
+/// Sends and receives the datagrams of one worker over one socket, and waits for them.
+pub(crate) struct Transport {
+    pub(super) socket: Box<dyn WorkerSocket>,
     waiter: Waiter,
     receiver: Receiver,
     sender: Sender,
@@ -150,8 +65,8 @@ pub(crate) struct SocketTransport<I, K> {
     is_connected: bool,
     /// Whether a connected socket is replaced when the host changes its network. A refusal to send then does not end the connection.
     is_following: bool,
-    /// See [`Transport::take_refused`].
-    is_refused: bool,
+    /// Whether the system has refused to send from the address of a socket that follows its network. The worker clears it.
+    pub(super) is_refused: bool,
     /// Whether the socket may have more datagrams. The next wait must not block then, because no edge reports them.
     is_more_waiting: bool,
     /// Whether a wait has reported datagrams since the last drain. It does not report them again.
@@ -168,18 +83,38 @@ pub(crate) struct SocketTransport<I, K> {
     /// The time at which the socket last lost its descriptor.
     lost_at: Option<Moment>,
     reopened_count: u64,
-    is_gone: bool,
+    /// Whether no descriptor of the socket is left, so that nothing can be sent or received.
+    pub(super) is_gone: bool,
     kernel_drops: KernelDrops,
     /// The simulated links between the endpoint and the socket. `None` without the setting `conditioner`.
-    links: Option<Box<LiveLinks>>,
+    pub(super) links: Option<Box<LiveLinks>>,
 }
 
-impl<I: Io, K: Park<I>> SocketTransport<I, K> {
-    pub(crate) fn new(io: I, parker: K, waiter: Waiter, receiver: Receiver, has_gso: bool) -> Self {
+impl Transport {
+    /// Creates the transport of a socket of the system, and sets the waker of the worker's channel.
+    pub(crate) fn of_socket(
+        socket: Socket,
+        wait: Wait,
+        conditioner: Option<&LinkConfig>,
+        link: &WorkerChannel,
+    ) -> Result<Self, Error> {
+        let has_gso = socket.granted().has_gso;
+        let mut socket = PolledSocket::new(socket)?;
+        link.set_waker(socket.poller.waker());
+        let receiver = Receiver::new(&mut socket.socket, &ReceiverConfig::default())?;
+        let transport = Self::new(Box::new(socket), Waiter::new(wait)?, receiver, has_gso);
+        Ok(transport.over(with_system_seeds(conditioner)?))
+    }
+
+    pub(crate) fn new(
+        socket: Box<dyn WorkerSocket>,
+        waiter: Waiter,
+        receiver: Receiver,
+        has_gso: bool,
+    ) -> Self {
         let mode = SendMode::best(has_gso);
         Self {
-            io,
-            parker,
+            socket,
             waiter,
             receiver,
             sender: Sender::new(mode),
@@ -220,7 +155,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
     fn reopen(&mut self, now: Moment) {
         let has_lasted = self.lost_at.is_none_or(|at| now.since(at) >= REOPEN_AFTER);
         // A worker that has ended has reported that, so it does not start again.
-        self.is_gone = self.is_gone || !has_lasted || !self.parker.reopen(&mut self.io);
+        self.is_gone = self.is_gone || !has_lasted || !self.socket.reopen();
         self.lost_at = Some(now);
         if !self.is_gone {
             self.reopened_count += 1;
@@ -248,8 +183,8 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
         !self.batch.is_empty()
     }
 
-    /// Returns the number of received datagrams, including unusable ones.
-    fn arrived(&self) -> u64 {
+    /// Returns the number of received datagrams, including unusable ones, which cost the same.
+    pub(super) fn arrivals(&self) -> u64 {
         self.receiver.arrived_count()
     }
 
@@ -265,14 +200,14 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             self.waiter.on_pass(began, 0);
             return 0;
         }
-        let (before, mut panics) = (self.arrived(), 0);
+        let (before, mut panics) = (self.arrivals(), 0);
         // Set before the drain: a panic in it leaves datagrams in the socket that no edge reports.
         self.is_more_waiting = true;
         self.is_readable = false;
         let mut left = BUDGET_DATAGRAMS;
         let end = loop {
-            let (portion, arrived) = (left.min(PORTION_DATAGRAMS), self.arrived());
-            let end = self.receiver.drain_mut(&mut self.io, portion, |mut received| {
+            let (portion, arrived) = (left.min(PORTION_DATAGRAMS), self.arrivals());
+            let end = self.receiver.drain_mut(self.socket.io(), portion, |mut received| {
                 let datagrams = received.datagrams_mut().map(inbound);
                 match &mut self.links {
                     None => panics += handle_batch(endpoint, now, datagrams),
@@ -282,7 +217,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
                 }
             });
             // Failed calls use up the budget too, and a GRO batch may be longer than the portion.
-            let arrived = usize::try_from(self.arrived().saturating_sub(arrived)).unwrap_or(usize::MAX);
+            let arrived = usize::try_from(self.arrivals().saturating_sub(arrived)).unwrap_or(usize::MAX);
             left = left.saturating_sub(arrived.max(portion));
             let mut is_late = || clock.monotonic().since(now.monotonic) >= BUDGET_TIME;
             if end != DrainEnd::BudgetSpent || left == 0 || is_late() {
@@ -296,7 +231,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             self.reopen(now.monotonic);
         }
         // A failure after datagrams is no reason to wait, because the socket makes progress.
-        let arrived = self.arrived().saturating_sub(before);
+        let arrived = self.arrivals().saturating_sub(before);
         self.receive_backoff.on_drain(now.monotonic, end == DrainEnd::Starved && arrived == 0);
         self.waiter.on_pass(began, arrived);
         panics
@@ -310,7 +245,7 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
             return true;
         }
         let Self { peers, is_following, is_refused, .. } = self;
-        let end = self.sender.flush(&mut self.io, &mut self.batch, |lost| {
+        let end = self.sender.flush(self.socket.io(), &mut self.batch, |lost| {
             let peer = peers.get(lost.index).copied().flatten();
             let is_of_path = *is_following && send_faults::is_of_path(lost.fault);
             *is_refused |= is_of_path;
@@ -328,41 +263,43 @@ impl<I: Io, K: Park<I>> SocketTransport<I, K> {
         let is_blocked = end == FlushEnd::Blocked;
         // Each change of the watch is a system call, so it follows only changes of the state.
         if is_blocked != self.is_watching_room {
-            self.parker.watch_writable(&mut self.io, is_blocked);
+            self.socket.watch_writable(is_blocked);
             self.is_watching_room = is_blocked;
         }
         end == FlushEnd::Sent
     }
-}
 
-impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTransport<I, K> {
-    fn wait(&mut self, at_most: Option<Duration>) -> bool {
+    /// Waits for a datagram, a wake-up, or up to `at_most`. Returns false if the wait failed.
+    pub(super) fn wait(&mut self, at_most: Option<Duration>) -> bool {
         let at_most = at_most.into_iter().chain(self.rest).chain(self.receive_backoff.left()).min();
-        let is_busy = Transport::<P>::is_more_waiting(self) || self.is_more_to_send;
-        let woken = self.waiter.wait(&mut self.parker, at_most, is_busy);
+        let is_busy = self.is_more_waiting() || self.is_more_to_send;
+        let woken = self.waiter.wait(self.socket.parker(), at_most, is_busy);
         // Only a poll can report that there are no datagrams. After a sleep, a spin, or a failed poll, the pass has to
         // receive.
         self.is_readable |= !matches!(woken, Ok(WaitEnd::Polled(ready)) if ready.readable == 0);
         self.is_quiet = !self.is_readable && !self.is_more_waiting;
         // A failed poll returns immediately. Without the sleep, a lasting failure would take a whole core.
         if woken.is_err() {
-            self.parker.sleep(RETRY_AFTER);
+            self.socket.parker().sleep(RETRY_AFTER);
         }
         woken.is_ok()
     }
 
-    fn set_ready(&mut self, is_ready: bool) {
+    /// Stores the result of a wait for several transports: whether it reported datagrams for this one.
+    pub(super) fn set_ready(&mut self, is_ready: bool) {
         self.is_readable |= is_ready;
         self.is_quiet = !self.is_readable && !self.is_more_waiting;
     }
 
-    fn force_receive(&mut self) {
+    /// Forgets the results of earlier waits, so that the next pass receives.
+    pub(super) fn force_receive(&mut self) {
         (self.is_more_waiting, self.is_quiet) = (true, false);
     }
 
-    fn time_left(&self) -> Option<Duration> {
+    /// Returns the longest time that the next wait may take.
+    pub(super) fn time_left(&self) -> Option<Duration> {
         let is_readable = self.is_readable && self.receive_backoff.left().is_none();
-        let is_busy = Transport::<P>::is_more_waiting(self) || is_readable || self.is_more_to_send;
+        let is_busy = self.is_more_waiting() || is_readable || self.is_more_to_send;
         if is_busy {
             Some(Duration::ZERO)
         } else {
@@ -370,18 +307,27 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         }
     }
 
-    fn begin_pass(&mut self) {
-        if let Some(is_ready) = self.parker.end_wait() {
-            Transport::<P>::set_ready(self, is_ready);
+    /// Starts a pass. Reads the result of the last wait, if the wait did not return it.
+    pub(super) fn begin_pass(&mut self) {
+        if let Some(is_ready) = self.socket.end_wait() {
+            self.set_ready(is_ready);
         }
     }
 
-    fn receive(&mut self, endpoint: &mut Endpoint<P>, now: Now, clock: &mut dyn Clock) -> u64 {
+    /// Passes datagrams to the endpoint until there are none or the budget of the pass is spent, unless a wait has just reported
+    /// that there are none. Returns the number of panics that ended a connection.
+    pub(super) fn receive<P: Placement>(
+        &mut self,
+        endpoint: &mut Endpoint<P>,
+        now: Now,
+        clock: &mut dyn Clock,
+    ) -> u64 {
         let panics = self.drain(endpoint, now, clock);
         panics + self.receive_from_links(endpoint, now)
     }
 
-    fn transmit(&mut self, endpoint: &mut Endpoint<P>, now: Now) {
+    /// Sends the datagrams of the endpoint, as far as there is room.
+    pub(super) fn transmit<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) {
         // Each round begins with the flush, because datagrams that an earlier pass left in the batch go first.
         self.is_more_to_send = false;
         for _ in 0..BATCHES_PER_PASS {
@@ -394,40 +340,37 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         self.is_more_to_send = self.flush(endpoint, now);
     }
 
-    fn transmit_all(&mut self, endpoint: &mut Endpoint<P>, now: Now) {
+    /// Sends all datagrams of the endpoint, because the worker ends. Waits while there is no room, but not for long.
+    pub(super) fn transmit_all<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) {
         let mut waits = 0;
         while !self.is_gone && waits < LAST_WAITS_MAX {
             if !self.flush(endpoint, now) {
                 // A wait for the socket would return immediately if it has datagrams, which no pass receives any more.
                 waits += 1;
-                self.parker.sleep(RETRY_AFTER);
+                self.socket.parker().sleep(RETRY_AFTER);
             } else if !self.fill(endpoint, now) {
                 return;
             }
         }
     }
 
-    fn is_more_waiting(&self) -> bool {
+    /// Whether there may be more datagrams than the last `receive` took.
+    pub(super) fn is_more_waiting(&self) -> bool {
         self.is_more_waiting && self.receive_backoff.left().is_none()
     }
 
-    fn is_held_back(&self) -> bool {
+    /// Whether datagrams of an earlier `transmit` still wait for room. The endpoint is not asked for more until they have left.
+    pub(super) fn is_held_back(&self) -> bool {
         !self.batch.is_empty()
     }
 
-    fn is_gone(&self) -> bool {
-        self.is_gone
+    /// Reads the kernel's counters, if that is due.
+    pub(super) fn read_kernel_counters(&mut self, now: Moment) {
+        self.kernel_drops.read_if_due(now, self.socket.io());
     }
 
-    fn arrivals(&self) -> u64 {
-        self.arrived()
-    }
-
-    fn read_kernel_counters(&mut self, now: Moment) {
-        self.kernel_drops.read_if_due(now, &self.io);
-    }
-
-    fn count(&self, stats: &mut WorkerStats) {
+    /// Writes the counters into the statistics of the worker.
+    pub(super) fn count(&self, stats: &mut WorkerStats) {
         stats.received.clone_from(self.receiver.counts());
         stats.sent.clone_from(self.sender.counts());
         stats.kernel_dropped = self.kernel_drops.count();
@@ -438,52 +381,28 @@ impl<P: Placement, I: Io + Send, K: Park<I> + Send> Transport<P> for SocketTrans
         }
     }
 
-    fn read_kernel_dropped(&mut self) {
-        self.kernel_drops.read(&self.io);
+    /// Reads the kernel's counters once more, because there is no later pass.
+    pub(super) fn read_kernel_dropped(&mut self) {
+        self.kernel_drops.read(self.socket.io());
     }
 
-    fn attach(&self, multi_poller: &MultiPoller, index: usize) -> io::Result<()> {
-        self.parker.attach(multi_poller, index)
-    }
-
-    fn detach(&self, multi_poller: &MultiPoller) -> io::Result<()> {
-        self.parker.detach(multi_poller)
-    }
-
-    fn has_socket(&self) -> bool {
-        K::HAS_SOCKET
-    }
-
-    #[cfg(unix)]
-    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.parker.descriptor()
-    }
-
-    fn links_due(&self) -> Option<Moment> {
+    /// Returns when a datagram that simulated links delay is due. `None` if there is none.
+    pub(super) fn links_due(&self) -> Option<Moment> {
         self.links.as_ref()?.due(!self.batch.is_empty())
     }
 
-    fn links(&mut self) -> Option<&mut LiveLinks> {
-        self.links.as_deref_mut()
-    }
-
-    fn release_links(&mut self) {
-        if let Some(links) = &mut self.links {
-            links.release();
-        }
-    }
-
-    fn take_refused(&mut self) -> bool {
-        std::mem::take(&mut self.is_refused)
-    }
-
-    fn replace_socket(&mut self, socket: Socket) -> io::Result<()> {
-        if K::HAS_SOCKET {
+    /// Continues with another socket. Datagrams in the old one are lost. A simulated socket does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system. Nothing has changed.
+    pub(super) fn replace_socket(&mut self, socket: Socket) -> io::Result<()> {
+        if let Some(polled) = self.socket.polled() {
             // The registration can fail. It comes first, so that the old socket then remains in use with its state.
-            self.parker.replace(&mut self.io, socket)?;
+            polled.replace(socket)?;
             // A kernel that refuses it here hands over single datagrams, which are read in the same way.
             if self.receiver.is_gro_on() {
-                self.io.enable_gro();
+                self.socket.io().enable_gro();
             }
             self.kernel_drops.on_replaced();
             self.receive_backoff.on_replaced();

@@ -2,15 +2,24 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use drumfire_proto::ConnectError;
 use drumfire_socket::SocketGrants;
+use tokio::sync::oneshot;
 
-use super::connection::{ClientThread as _, Connection};
-use super::driver::ClientDriver;
+use super::attempts::Attempts;
+use super::client_thread::ClientThread;
+use super::connection::Connection;
+use super::driver::Driver;
+use super::sink::{AcceptTarget, TaskSink};
+use super::task_queues::TaskQueues;
 use crate::base::error::Error;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
+use crate::engine::{client_worker, invalidate};
 use crate::observe::stats::WorkerStats;
+use crate::worker::command::Command;
 
 /// A client for tasks, with one connection or several: see [`ClientConfig::connections`]. One thread does the I/O of all connections.
 ///
@@ -35,8 +44,9 @@ use crate::observe::stats::WorkerStats;
 /// # }
 /// ```
 pub struct Client {
-    driver: Arc<ClientDriver>,
-    protocol_id: u64,
+    thread: Arc<ClientThread>,
+    attempts: Arc<Attempts>,
+    granted: SocketGrants,
 }
 
 impl Client {
@@ -46,8 +56,15 @@ impl Client {
     ///
     /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
     pub fn new(config: ClientConfig) -> Result<Self, Error> {
-        let protocol_id = config.protocol_id;
-        Ok(Self { driver: ClientDriver::start(config)?, protocol_id })
+        let link = client_worker::channel(&config);
+        link.observe();
+        let (attempts, has_links) = (Arc::new(Attempts::default()), config.conditioner.is_some());
+        let queues = Arc::new(TaskQueues::new(&link, config.receive_memory_bytes));
+        let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
+        let (worker, granted) = client_worker::worker(config, Box::new(sink), &link)?;
+        let driver = Driver { worker, attempts: Arc::clone(&attempts) };
+        let thread = ClientThread::start(link, has_links, |end| driver.run(end))?;
+        Ok(Self { thread, attempts, granted })
     }
 
     /// Connects to a server: `(address, key)`, a [`ConnectToken`](crate::ConnectToken), or [`ConnectOptions`]. Returns when the server
@@ -77,9 +94,13 @@ impl Client {
     /// Returns the errors of [`Client::connect`](crate::Client::connect), or after at most 5 s [`Error::Connect`] with the reason
     /// why there is no connection. A client that reconnects returns only the error of its last attempt.
     pub async fn connect(&self, to: impl Into<ConnectOptions>) -> Result<Connection, Error> {
-        let options = to.into();
-        options.check(self.protocol_id)?;
-        self.driver.connect(options).await
+        let (answer, receiver) = oneshot::channel();
+        self.attempts.push_request(to.into(), answer)?;
+        self.thread.link.notify_worker();
+        match (PendingConnect { client: self, receiver }).result().await {
+            Ok(answer) => answer.map(|connection| connection.with_thread(Arc::clone(&self.thread))),
+            Err(_) => Err(ConnectError::Closed.into()),
+        }
     }
 
     /// Replaces the socket, as [`Client::rebind`](crate::Client::rebind) does. It blocks until the thread has ended its present pass. A
@@ -89,7 +110,9 @@ impl Client {
     ///
     /// [`Error::Io`]. The client continues with its present socket.
     pub fn rebind(&self) -> Result<(), Error> {
-        self.driver.rebind()
+        // A worker that has ended drops the command. The first result then remains.
+        let ended = || Err(ConnectError::Closed.into());
+        self.thread.link.request(ended(), Command::Rebind).wait(Duration::MAX).unwrap_or_else(ended)
     }
 
     /// Ends all sessions over this socket, because a copy of this process may exist: see
@@ -121,7 +144,7 @@ impl Client {
     ///
     /// [`Error::Entropy`] if the system has no randomness. Nothing has changed, and this copy must not continue.
     pub fn invalidate_keys(&self) -> Result<(), Error> {
-        self.driver.invalidate_keys()
+        invalidate::request_and_wait(&self.thread.link)
     }
 
     /// Changes the simulated links of the socket in both directions, as [`Client::set_conditioner`](crate::Client::set_conditioner) does.
@@ -131,19 +154,43 @@ impl Client {
     ///
     /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed.
     pub fn set_conditioner(&self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
-        self.driver.set_conditioner(link)
+        self.thread.set_conditioner(link)
     }
 
     /// Returns the options that the system granted the socket.
     #[must_use]
     pub fn granted(&self) -> SocketGrants {
-        self.driver.granted
+        self.granted
     }
 
     /// Returns the counters of all connections together.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        self.driver.stats()
+        self.thread.link.stats()
+    }
+}
+
+/// A connect that has been requested. Dropping it ends its attempt, which then no longer counts against the maximum number of connections.
+struct PendingConnect<'a> {
+    client: &'a Client,
+    receiver: oneshot::Receiver<Result<Connection, Error>>,
+}
+
+impl PendingConnect<'_> {
+    async fn result(mut self) -> Result<Result<Connection, Error>, oneshot::error::RecvError> {
+        (&mut self.receiver).await
+    }
+}
+
+impl Drop for PendingConnect<'_> {
+    fn drop(&mut self) {
+        if self.receiver.is_terminated() {
+            return;
+        }
+        // The thread looks for senders whose receiver is closed, so the close comes first.
+        self.receiver.close();
+        self.client.attempts.cancel();
+        self.client.thread.link.notify_worker();
     }
 }
 

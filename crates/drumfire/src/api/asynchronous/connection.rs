@@ -1,11 +1,11 @@
 //! The handle of a connection for tasks. The last clone closes the connection.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use drumfire_proto::{ChannelId, ChannelOptions, Message, PeerId, PeerStats, SendError};
 
+use super::client_thread::ClientThread;
 use super::inbox::InboxPoll;
 use super::receipt::Receipt;
 use super::shared::Shared;
@@ -67,14 +67,7 @@ use crate::worker::command::{Command, Query};
 pub struct Connection {
     // The handle is dropped before the thread. The thread ends with its last connection, and has to send the close first.
     handle: Arc<Handle>,
-    thread: Option<Arc<dyn ClientThread>>,
-}
-
-/// The thread that does the I/O of a client's connection. A trait breaks the circle of modules: the thread creates connections, and a
-/// connection holds its thread.
-pub(super) trait ClientThread: Debug + Send + Sync {
-    /// Changes the simulated links of the socket.
-    fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error>;
+    thread: Option<Arc<ClientThread>>,
 }
 
 /// The shared part of all clones.
@@ -93,7 +86,7 @@ impl Connection {
     }
 
     /// Keeps this thread running for as long as the connection has handles.
-    pub(super) fn with_thread(self, thread: Arc<dyn ClientThread>) -> Self {
+    pub(super) fn with_thread(self, thread: Arc<ClientThread>) -> Self {
         Self { thread: Some(thread), ..self }
     }
 

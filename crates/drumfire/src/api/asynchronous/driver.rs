@@ -1,141 +1,25 @@
-//! The thread of a client. It does the I/O of one socket for all connections over it, and ends when the last handle is dropped.
+//! The thread of a client. It does the I/O of one socket for all connections over it.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use drumfire_proto::{CloseCode, ConnectError, SingleWorker};
-use drumfire_socket::SocketGrants;
-use tokio::sync::oneshot;
+use drumfire_proto::{CloseCode, SingleWorker};
 
 use super::attempts::{Attempts, ConnectSender};
-use super::connection::{ClientThread, Connection};
-use super::sink::{AcceptTarget, TaskSink};
-use super::task_queues::TaskQueues;
-use crate::base::error::Error;
-use crate::base::sync::{Mutex, WakeFlag, lock};
-use crate::base::wake::Wake;
-use crate::config::client::ClientConfig;
+use crate::base::sync::WakeFlag;
 use crate::config::connect::ConnectOptions;
-use crate::engine::{inline, invalidate};
-use crate::observe::stats::WorkerStats;
 use crate::worker::actions::Actions as _;
-use crate::worker::channel::WorkerChannel;
-use crate::worker::command::Command;
-use crate::worker::live_links;
 use crate::worker::pass::Worker;
 
-/// A handle of the thread, which all connections over its socket hold.
-#[derive(Debug)]
-pub(super) struct ClientDriver {
-    link: Arc<WorkerChannel>,
-    attempts: Arc<Attempts>,
-    /// Set when the thread must end.
-    end: Arc<WakeFlag>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    pub(super) granted: SocketGrants,
-    /// Whether the socket has simulated links.
-    has_links: bool,
-}
-
-impl ClientDriver {
-    /// Creates a socket, and starts its thread.
-    pub(super) fn start(config: ClientConfig) -> Result<Arc<Self>, Error> {
-        let link = Arc::new(WorkerChannel::new(Arc::default()));
-        link.observe();
-        let (attempts, end) = (Arc::new(Attempts::default()), Arc::new(WakeFlag::default()));
-        let queues = Arc::new(TaskQueues::new(&link, config.receive_memory_bytes));
-        let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
-        let has_links = config.conditioner.is_some();
-        let (worker, granted) = inline::worker(config, Box::new(sink), &link)?;
-        let run =
-            DriverLoop { worker: Box::new(worker), attempts: Arc::clone(&attempts), end: Arc::clone(&end) };
-        let thread = std::thread::Builder::new().name("drumfire-client".into());
-        let thread = Mutex::new(Some(thread.spawn(move || run.run())?));
-        Ok(Arc::new(Self { link, attempts, end, thread, granted, has_links }))
-    }
-
-    /// Connects, and returns when the connection is established.
-    pub(super) async fn connect(self: &Arc<Self>, options: ConnectOptions) -> Result<Connection, Error> {
-        let (answer, receiver) = oneshot::channel();
-        self.attempts.push_request(options, answer)?;
-        self.link.notify_worker();
-        match (PendingConnect { driver: self, receiver }).result().await {
-            Ok(answer) => answer.map(|connection| connection.with_thread(Arc::<Self>::clone(self))),
-            Err(_) => Err(ConnectError::Closed.into()),
-        }
-    }
-
-    /// Invalidates the keys of all sessions over this socket, and waits until the thread has done so.
-    pub(super) fn invalidate_keys(&self) -> Result<(), Error> {
-        invalidate::request_and_wait(&self.link)
-    }
-
-    /// Replaces the socket, and waits until the thread has done so.
-    pub(super) fn rebind(&self) -> Result<(), Error> {
-        // A worker that has ended drops the command. The first result then remains.
-        let ended = || Err(ConnectError::Closed.into());
-        self.link.request(ended(), Command::Rebind).wait(Duration::MAX).unwrap_or_else(ended)
-    }
-
-    pub(super) fn stats(&self) -> WorkerStats {
-        self.link.stats()
-    }
-}
-
-/// A connect that has been requested. Dropping it ends its attempt, which then no longer counts against the maximum number of connections.
-struct PendingConnect<'a> {
-    driver: &'a ClientDriver,
-    receiver: oneshot::Receiver<Result<Connection, Error>>,
-}
-
-impl PendingConnect<'_> {
-    async fn result(mut self) -> Result<Result<Connection, Error>, oneshot::error::RecvError> {
-        (&mut self.receiver).await
-    }
-}
-
-impl Drop for PendingConnect<'_> {
-    fn drop(&mut self) {
-        if self.receiver.is_terminated() {
-            return;
-        }
-        // The thread looks for senders whose receiver is closed, so the close comes first.
-        self.receiver.close();
-        self.driver.attempts.cancel();
-        self.driver.link.notify_worker();
-    }
-}
-
-impl ClientThread for ClientDriver {
-    fn set_conditioner(&self, config: &crate::conditioner::LinkConfig) -> Result<(), Error> {
-        live_links::request_change(std::slice::from_ref(&self.link), self.has_links, config)
-    }
-}
-
-impl Drop for ClientDriver {
-    fn drop(&mut self) {
-        self.end.set();
-        self.link.wake();
-        let thread = lock(&self.thread).take();
-        // A task that the thread itself has woken may drop the last handle. The thread then ends without a join.
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
-            // A thread that panicked has ended too.
-            let _ = thread.join();
-        }
-    }
-}
-
 /// The state of the thread.
-struct DriverLoop {
-    worker: Box<Worker<SingleWorker>>,
-    attempts: Arc<Attempts>,
-    end: Arc<WakeFlag>,
+pub(super) struct Driver {
+    pub(super) worker: Box<Worker<SingleWorker>>,
+    pub(super) attempts: Arc<Attempts>,
 }
 
-impl DriverLoop {
-    fn run(mut self) {
-        while !self.end.is_set() && !self.worker.is_over() {
+impl Driver {
+    /// Drives the worker until `end` is set.
+    pub(super) fn run(mut self, end: &WakeFlag) {
+        while !end.is_set() && !self.worker.is_over() {
             self.worker.wait(None);
             self.worker.work();
             self.take_requests();
@@ -180,14 +64,26 @@ impl DriverLoop {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
     use super::*;
+    use crate::api::asynchronous::connection::Connection;
     use crate::api::asynchronous::inbox::InboxPoll;
+    use crate::api::asynchronous::sink::{AcceptTarget, TaskSink};
+    use crate::api::asynchronous::task_queues::TaskQueues;
+    use crate::base::error::Error;
+    use crate::config::client::ClientConfig;
+    use crate::engine::client_worker;
     use crate::message::event::Event;
+    use crate::worker::channel::WorkerChannel;
+    use crate::worker::command::Command;
     use crate::{Access, Reconnect, Server, ServerConfig, ServerKey, Workers};
 
     /// A driver that runs only in the calls of the test, and its server.
     struct Bench {
-        run: DriverLoop,
+        run: Driver,
         link: Arc<WorkerChannel>,
         server: Server,
     }
@@ -198,12 +94,12 @@ mod tests {
         fn new(config: ClientConfig) -> Self {
             let address = "127.0.0.1:0".parse().unwrap();
             let server = ServerConfig::new(address, ServerKey::dev(), Access::Open).workers(Workers::Inline);
-            let link = Arc::new(WorkerChannel::new(Arc::default()));
+            let link = client_worker::channel(&config);
             let attempts = Arc::new(Attempts::default());
             let queues = Arc::new(TaskQueues::new(&link, config.receive_memory_bytes));
             let sink = TaskSink::new(queues, AcceptTarget::Client(Arc::clone(&attempts)));
-            let (worker, _) = inline::worker(config, Box::new(sink), &link).unwrap();
-            let run = DriverLoop { worker: Box::new(worker), attempts, end: Arc::default() };
+            let (worker, _) = client_worker::worker(config, Box::new(sink), &link).unwrap();
+            let run = Driver { worker, attempts };
             Self { run, link, server: Server::bind(server).unwrap() }
         }
 

@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
-use drumfire_proto::{ChannelId, FlightRecord, PeerId};
+use drumfire_proto::{ChannelId, PeerId};
 
 use crate::message::event::{Closed, Event};
 
-/// The maximum number of entries in an inbox that are not messages. The receive memory does not limit these.
+/// The maximum number of entries in an inbox that are not messages. The receive memory does not limit these. The flight record of a
+/// connection that broke has a place of its own.
 pub(super) const NOTICES_MAX: usize = 256;
 
 /// The number of events that tasks take in a row before one of them yields to the executor.
@@ -39,12 +40,10 @@ pub(super) struct Inbox {
     attempt: u32,
     /// The number of messages, at the front of `entries`, of earlier connections. Their memory does not return.
     stale_count: usize,
-    /// The events of the [`Entry::Event`]s, in the same order. At most [`NOTICES_MAX`].
+    /// The events of the [`Entry::Event`]s, in the same order. At most [`NOTICES_MAX`], and a flight record.
     events: VecDeque<Event>,
     /// The number of events taken since the inbox was last found empty or a task yielded.
     streak: u32,
-    /// The flight record of a connection that ended abnormally. Tasks receive it after all entries.
-    flight_record: Option<Box<FlightRecord>>,
     /// The reason for the end of the connection. `None` while it is open.
     end: Option<Closed>,
 }
@@ -86,7 +85,8 @@ impl Inbox {
         {
             return true;
         }
-        let has_room = self.events.len() < NOTICES_MAX;
+        let is_record = matches!(event, Event::FlightRecord { .. });
+        let has_room = self.events.len() < NOTICES_MAX + usize::from(is_record);
         if has_room {
             self.entries.push_back(Entry::Event);
             self.events.push_back(event);
@@ -101,20 +101,13 @@ impl Inbox {
         self.taken_bytes = 0;
         let is_message = |entry: &&Entry| matches!(entry, Entry::Message { .. });
         self.stale_count = self.entries.iter().filter(is_message).count();
-        let record =
-            self.flight_record.take().map(|record| Event::FlightRecord { peer: event.peer(), record });
-        record.is_none_or(|record| self.push_event(record)) & self.push_event(event)
+        self.push_event(event)
     }
 
     /// Returns the number of times that the client has started to connect again. The worker counts too, and ignores returned memory of
     /// earlier connections.
     pub(super) const fn attempt(&self) -> u32 {
         self.attempt
-    }
-
-    /// Stores the flight record of a connection that ends.
-    pub(super) fn set_flight_record(&mut self, record: Box<FlightRecord>) {
-        self.flight_record = Some(record);
     }
 
     /// Marks the connection as over. Only the first call has an effect.
@@ -127,7 +120,7 @@ impl Inbox {
         self.end.as_ref()
     }
 
-    /// Whether no message and no notice waits. A flight record or an end may still be untaken.
+    /// Whether no message and no notice waits. The end may still be untaken.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -143,9 +136,6 @@ impl Inbox {
     ) -> InboxPoll {
         if self.entries.is_empty() {
             self.streak = 0;
-            if let Some(record) = self.flight_record.take() {
-                return InboxPoll::Event(Event::FlightRecord { peer, record });
-            }
             return self.end.clone().map_or(InboxPoll::Empty, InboxPoll::Closed);
         }
         if may_yield && self.streak >= STREAK_MAX {

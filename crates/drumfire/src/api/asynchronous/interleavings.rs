@@ -25,8 +25,10 @@ const RECEIVE_MEMORY_BYTES: usize = 65_536;
 
 /// Returns a connection whose worker channel has no waker, because no worker runs behind it.
 fn connection(peer: PeerId) -> Arc<Shared> {
-    let queues =
-        Arc::new(TaskQueues::new(&Arc::new(WorkerChannel::new(Arc::default())), RECEIVE_MEMORY_BYTES));
+    let queues = Arc::new(TaskQueues::new(
+        &Arc::new(WorkerChannel::new(Arc::default(), tests::LIMITS)),
+        RECEIVE_MEMORY_BYTES,
+    ));
     let edge = Arc::new(SendEdge::new(ITEM_CHARGE_BYTES, 1_200, true));
     let address = "192.0.2.1:1".parse().unwrap();
     let info = PeerInfo::new(address);

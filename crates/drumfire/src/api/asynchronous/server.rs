@@ -13,8 +13,6 @@ use crate::base::error::Error;
 use crate::config::server::ServerConfig;
 use crate::engine::control::Control;
 use crate::engine::server_core::ServerCore;
-use crate::engine::threads::ThreadPool;
-use crate::engine::threads::pool::Pool;
 use crate::message::group::{Audience, GroupId};
 use crate::worker::channel::WorkerChannel;
 use crate::worker::command::{Broadcast, Command};
@@ -74,11 +72,9 @@ use crate::worker::sink::Sink;
 /// }
 /// ```
 pub struct Server {
-    pool: Arc<Pool>,
     control: Control,
     links: Arc<[Arc<WorkerChannel>]>,
     address: SocketAddr,
-    message_max_bytes: usize,
     accept_queue: Arc<AcceptQueue>,
 }
 
@@ -99,10 +95,8 @@ impl Server {
             });
             sinks.collect()
         })?;
-        let control = core.control();
-        let ServerCore { pool, links, address, message_max_bytes, .. } = core;
-        let ThreadPool::Threads(pool) = pool else { return Err(Error::NoThreads) };
-        Ok(Self { pool, control, links, address, message_max_bytes, accept_queue })
+        let ServerCore { control, links, address, .. } = core;
+        Ok(Self { control, links, address, accept_queue })
     }
 
     /// Returns the address to which clients connect, with its port.
@@ -172,7 +166,6 @@ impl Server {
     /// `TooLarge`, or `Full` when the workers have not processed earlier broadcasts yet. In both cases, no peer receives the message.
     pub fn broadcast(&self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
         let broadcast = Broadcast { audience: to.into(), message };
-        broadcast.check(self.message_max_bytes)?;
         WorkerChannel::broadcast_elsewhere(&self.links, usize::MAX, &broadcast)
     }
 
@@ -217,7 +210,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.pool.stop();
+        self.control.stop_threads();
     }
 }
 

@@ -61,8 +61,6 @@ struct ConnectionEntry {
     shared: Arc<Shared>,
     /// Whether the connection is in [`ConnectionTable::ready`].
     is_ready: bool,
-    /// The number of times that the client has started to connect again, as in the inbox.
-    attempt: u32,
 }
 
 /// The oldest event of a batch.
@@ -117,7 +115,8 @@ impl TaskSink {
         self.table.queues.take_credits(&mut self.credits);
         for MemoryCredit { peer, attempt, charge_bytes } in self.credits.drain(..) {
             // Messages of an earlier connection take no memory of this one.
-            if self.table.entries.get(peer).is_some_and(|entry| entry.attempt == attempt) {
+            let entry = self.table.entries.get(peer);
+            if entry.is_some_and(|entry| entry.shared.inbox().attempt() == attempt) {
                 release(core, peer, charge_bytes);
             }
         }
@@ -199,14 +198,12 @@ impl ConnectionTable {
             Event::Connected { peer, info } => {
                 let Some(edge) = edge else { return };
                 let shared = Arc::new(Shared::new(&self.queues, peer, *info, edge));
-                let entry = ConnectionEntry { shared: Arc::clone(&shared), is_ready: false, attempt: 0 };
+                let entry = ConnectionEntry { shared: Arc::clone(&shared), is_ready: false };
                 self.entries.insert(peer, entry);
                 self.add(Connection::new(shared));
             }
             // Before the first connection there is no entry, and the future of the connect waits for the last attempt.
             Event::Reconnecting { peer, .. } => {
-                let Some(entry) = self.entries.get_mut(peer) else { return };
-                entry.attempt = entry.attempt.wrapping_add(1);
                 let Some((shared, edge)) = self.mark_ready(peer).zip(edge) else { return };
                 let is_stored = shared.on_reconnecting(edge, event);
                 core.stats.notices_dropped += u64::from(!is_stored);
@@ -218,11 +215,8 @@ impl ConnectionTable {
                 }
             }
             // The charge of `Skipped` is released above. The inbox has its own limit for events.
-            Event::Skipped { .. } | Event::PathChanged { .. } => self.push(core, event),
-            Event::FlightRecord { peer, record } => {
-                if let Some(shared) = self.mark_ready(peer) {
-                    shared.inbox().set_flight_record(record);
-                }
+            Event::Skipped { .. } | Event::PathChanged { .. } | Event::FlightRecord { .. } => {
+                self.push(core, event);
             }
             Event::Disconnected { peer, closed } => {
                 core.stats.connections_unaccepted += u64::from(self.end(peer, *closed));
@@ -328,7 +322,7 @@ impl<P: Placement> Sink<P> for TaskSink {
     fn abandon(&mut self, core: &mut Core<P>) {
         // The remaining events of the batch belong to connections that are gone.
         while self.batch.pop().is_some() {}
-        for event in core.abandon() {
+        while let Some(event) = core.pop_queued() {
             match event {
                 Event::Disconnected { peer, closed } => drop(self.table.end(peer, *closed)),
                 Event::ConnectFailed { peer, error } => self.table.fail(peer, error),

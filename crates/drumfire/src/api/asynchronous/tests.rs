@@ -21,7 +21,6 @@ use crate::admission::registry::RegistryView;
 use crate::config::server::{Access, ServerConfig};
 use crate::credentials::keys::ServerKey;
 use crate::engine::server_core::ServerCore;
-use crate::engine::threads::ThreadPool;
 use crate::message::event::Event;
 use crate::worker::pass::Worker;
 use crate::worker::sink::Sink;
@@ -62,10 +61,7 @@ impl Bench {
     }
 
     fn worker(&mut self) -> &mut Worker<RegistryView> {
-        let ThreadPool::Inline(workers) = &mut self.core.pool else {
-            panic!("the server was configured without threads")
-        };
-        &mut workers[0]
+        &mut self.core.workers[0]
     }
 
     /// Runs one pass of both ends. Returns the events of the client.

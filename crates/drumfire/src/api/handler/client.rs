@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::{Moment, PeerId};
+use drumfire_proto::{CloseCode, Moment, PeerId, SingleWorker};
 
 use super::Handler;
 use super::remote::Remote;
@@ -13,16 +13,16 @@ use crate::base::error::Error;
 use crate::base::sync::Mailbox;
 use crate::config::client::ClientConfig;
 use crate::config::connect::ConnectOptions;
-use crate::engine::inline::Inline;
+use crate::engine::client_worker;
 use crate::observe::stats::WorkerStats;
-use crate::worker::channel::WorkerChannel;
+use crate::worker::pass::Worker;
 
 /// A client with a [`Handler`] for the events of its connections: for bots, gateways, and load tests.
 ///
 /// There is no thread: [`Client::poll`] does the work and calls the handler. Dropping the client closes its connections and informs
 /// the servers once.
 pub struct Client<N> {
-    inline: Inline,
+    worker: Box<Worker<SingleWorker>>,
     remote: Remote<N>,
 }
 
@@ -75,11 +75,11 @@ impl<N: Send + 'static> Client<N> {
     ///
     /// An [`Error`] that names the invalid setting, or contains the error of the operating system.
     pub fn new<H: Handler<Note = N>>(config: ClientConfig, handler: H) -> Result<Self, Error> {
-        let link = Arc::new(WorkerChannel::new(Arc::default()));
+        let link = client_worker::channel(&config);
         let (links, mailbox) = (Arc::from([Arc::clone(&link)]), Arc::new(Mailbox::default()));
         let sink = Box::new(HandlerSink::new(handler, Arc::clone(&mailbox), Arc::clone(&links)));
-        let remote = Remote::new(links, Arc::from([mailbox]), config.core().message_max_bytes);
-        Ok(Self { inline: Inline::new(config, sink, &link)?, remote })
+        let (worker, _) = client_worker::worker(config, sink, &link)?;
+        Ok(Self { worker, remote: Remote::new(links, Arc::from([mailbox])) })
     }
 }
 
@@ -87,7 +87,7 @@ impl<N> Client<N> {
     /// Returns the local address of the socket, as [`Client::local_addr`](crate::Client::local_addr) does.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.inline.worker.local_addr()
+        self.worker.local_addr()
     }
 
     /// Starts to connect to a server: `(address, key)`, a [`ConnectToken`](crate::ConnectToken), or [`ConnectOptions`]. The handler
@@ -99,9 +99,9 @@ impl<N> Client<N> {
     ///
     /// Returns the errors of [`Client::connect`](crate::Client::connect). No attempt was started.
     pub fn connect(&mut self, to: impl Into<ConnectOptions>) -> Result<PeerId, Error> {
-        let attempt = self.inline.connect(&to.into());
+        let attempt = self.worker.connect(&to.into());
         // The Hello is sent immediately, and the attempt counts as a connection.
-        self.inline.worker.flush();
+        self.worker.flush();
         attempt
     }
 
@@ -111,7 +111,7 @@ impl<N> Client<N> {
     ///
     /// [`Error::Io`]. The client continues with its present socket.
     pub fn rebind(&mut self) -> Result<(), Error> {
-        Ok(self.inline.worker.rebind()?)
+        Ok(self.worker.rebind()?)
     }
 
     /// Returns a handle that sends to the handler and its peers from any thread.
@@ -122,7 +122,7 @@ impl<N> Client<N> {
 
     /// Receives, calls the handler, and sends until `timeout` has passed.
     pub fn poll(&mut self, timeout: Duration) {
-        self.inline.worker.poll_for(timeout);
+        self.worker.run(timeout, |_| false);
     }
 
     /// Changes the simulated links of the socket in both directions, as
@@ -132,24 +132,30 @@ impl<N> Client<N> {
     ///
     /// [`Error::Setting`] for a configuration that cannot be used, or without [`ClientConfig::conditioner`]. Nothing has changed.
     pub fn set_conditioner(&mut self, link: &crate::conditioner::LinkConfig) -> Result<(), Error> {
-        self.inline.worker.set_conditioner(link)
+        self.worker.set_conditioner(link)
     }
 
     /// Returns the time of the client's clock. Servers know its offset.
     pub fn now(&mut self) -> Moment {
-        self.inline.worker.time()
+        self.worker.time()
     }
 
     /// Returns the number of connections, including attempts and connections that close.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.inline.worker.connection_count()
+        self.worker.connection_count()
     }
 
     /// Returns the counters of all connections together.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        self.inline.worker.stats()
+        self.worker.stats()
+    }
+}
+
+impl<N> Drop for Client<N> {
+    fn drop(&mut self) {
+        self.worker.finish(CloseCode::Application);
     }
 }
 

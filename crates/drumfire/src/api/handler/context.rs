@@ -16,13 +16,25 @@ use crate::worker::core::Core;
 /// The actions of a handler during a call. They reach the peers of this worker. A [`Remote`](crate::handler::Remote) reaches the peers of
 /// all workers.
 pub struct Context<'a> {
-    pub(super) core: &'a mut dyn HandlerCore,
-    pub(super) arena: &'a RefCell<Arena>,
+    core: &'a mut dyn Actions,
+    arena: &'a RefCell<Arena>,
     /// The channels to all workers.
-    pub(super) links: &'a [Arc<WorkerChannel>],
+    links: &'a [Arc<WorkerChannel>],
+    now: Moment,
+    worker: usize,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// Creates the context of calls at this core. Servers and clients have cores of different types.
+    pub(super) fn new<P: Placement>(
+        core: &'a mut Core<P>,
+        arena: &'a RefCell<Arena>,
+        links: &'a [Arc<WorkerChannel>],
+    ) -> Self {
+        let (now, worker) = (core.now.monotonic, usize::from(core.index));
+        Self { core, arena, links, now, worker }
+    }
+
     /// Queues a message for a peer of this worker. It is sent when the handler has processed all events of this pass.
     ///
     /// # Errors
@@ -69,10 +81,9 @@ impl Context<'_> {
     /// `TooLarge` or `Full`, as [`Server::broadcast`](crate::Server::broadcast) says.
     pub fn broadcast(&mut self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
         let broadcast = Broadcast { audience: to.into(), message };
-        broadcast.check(self.core.message_max_bytes())?;
-        WorkerChannel::broadcast_elsewhere(self.links, self.worker(), &broadcast)?;
-        self.core.add_broadcast(&broadcast);
-        Ok(())
+        // The other workers come first, because one without room refuses the broadcast.
+        WorkerChannel::broadcast_elsewhere(self.links, self.worker, &broadcast)?;
+        self.core.broadcast(broadcast)
     }
 
     /// Sets how the messages of a channel are sent. Does nothing if the peer has disconnected.
@@ -107,44 +118,18 @@ impl Context<'_> {
     /// Returns the time of the server's clock, which is the same during a pass.
     #[must_use]
     pub fn now(&self) -> Moment {
-        self.core.now()
+        self.now
     }
 
     /// Returns the index of this worker, from 0.
     #[must_use]
     pub fn worker(&self) -> usize {
-        self.core.worker()
+        self.worker
     }
 }
 
 impl std::fmt::Debug for Context<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("worker", &self.worker()).finish_non_exhaustive()
-    }
-}
-
-/// The core of a worker without the type of its endpoint, which differs between servers and clients.
-pub(super) trait HandlerCore: Actions {
-    fn now(&self) -> Moment;
-    fn worker(&self) -> usize;
-    fn message_max_bytes(&self) -> usize;
-    fn add_broadcast(&mut self, broadcast: &Broadcast);
-}
-
-impl<P: Placement> HandlerCore for Core<P> {
-    fn now(&self) -> Moment {
-        self.now.monotonic
-    }
-
-    fn worker(&self) -> usize {
-        usize::from(self.index)
-    }
-
-    fn message_max_bytes(&self) -> usize {
-        self.message_max_bytes
-    }
-
-    fn add_broadcast(&mut self, broadcast: &Broadcast) {
-        Self::add_broadcast(self, broadcast);
+        f.debug_struct("Context").field("worker", &self.worker).finish_non_exhaustive()
     }
 }

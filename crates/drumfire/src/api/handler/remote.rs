@@ -60,26 +60,17 @@ use crate::worker::send_edge::check_length;
 pub struct Remote<N> {
     links: Arc<[Arc<WorkerChannel>]>,
     mailboxes: Arc<[Arc<Mailbox<N>>]>,
-    message_max_bytes: usize,
 }
 
 impl<N> Clone for Remote<N> {
     fn clone(&self) -> Self {
-        Self {
-            links: Arc::clone(&self.links),
-            mailboxes: Arc::clone(&self.mailboxes),
-            message_max_bytes: self.message_max_bytes,
-        }
+        Self { links: Arc::clone(&self.links), mailboxes: Arc::clone(&self.mailboxes) }
     }
 }
 
 impl<N> Remote<N> {
-    pub(super) fn new(
-        links: Arc<[Arc<WorkerChannel>]>,
-        mailboxes: Arc<[Arc<Mailbox<N>>]>,
-        message_max_bytes: usize,
-    ) -> Self {
-        Self { links, mailboxes, message_max_bytes }
+    pub(super) fn new(links: Arc<[Arc<WorkerChannel>]>, mailboxes: Arc<[Arc<Mailbox<N>>]>) -> Self {
+        Self { links, mailboxes }
     }
 
     /// Sends a message to a peer of any worker. It has no receipt.
@@ -92,7 +83,7 @@ impl<N> Remote<N> {
     pub fn send(&self, peer: PeerId, message: Message) -> Result<(), SendError> {
         let link = self.links.get(peer.worker()).ok_or(SendError::UnknownPeer)?;
         let payload_bytes = message.payload.len();
-        check_length(payload_bytes, message.options.mode, self.message_max_bytes)?;
+        check_length(payload_bytes, message.options.mode, link.limits.message_max_bytes)?;
         if !link.take_room(payload_bytes) {
             return Err(SendError::Full);
         }
@@ -107,7 +98,6 @@ impl<N> Remote<N> {
     /// `TooLarge` or `Full`, as [`Server::broadcast`](crate::Server::broadcast) says.
     pub fn broadcast(&self, to: impl Into<Audience>, message: Message) -> Result<(), SendError> {
         let broadcast = Broadcast { audience: to.into(), message };
-        broadcast.check(self.message_max_bytes)?;
         WorkerChannel::broadcast_elsewhere(&self.links, usize::MAX, &broadcast)
     }
 
@@ -155,9 +145,10 @@ mod tests {
 
     #[test]
     fn notes_come_in_their_order_and_end_at_the_bound() {
-        let links: Arc<[_]> = Arc::from([Arc::new(WorkerChannel::new(Arc::default()))]);
+        let links: Arc<[_]> =
+            Arc::from([Arc::new(WorkerChannel::new(Arc::default(), crate::worker::channel::tests::LIMITS))]);
         let mailbox = Arc::new(Mailbox::default());
-        let remote = Remote::new(links, Arc::from([Arc::clone(&mailbox)]), 0);
+        let remote = Remote::new(links, Arc::from([Arc::clone(&mailbox)]));
         for number in 0..NOTES_MAX {
             remote.send_note(0, number).unwrap();
         }

@@ -21,7 +21,7 @@ use crate::worker::sink::Sink;
 ///
 /// Dropping it closes all connections with [`CloseCode::Shutdown`](crate::error::CloseCode::Shutdown) and ends its threads.
 pub struct Server<N> {
-    core: ServerCore,
+    pub(crate) core: ServerCore,
     remote: Remote<N>,
 }
 
@@ -54,17 +54,12 @@ impl<N: Send + 'static> Server<N> {
             });
             sinks.collect()
         })?;
-        let remote = Remote::new(Arc::clone(&core.links), mailboxes, core.message_max_bytes);
+        let remote = Remote::new(Arc::clone(&core.links), mailboxes);
         Ok(Self { core, remote })
     }
 }
 
 impl<N> Server<N> {
-    #[cfg(feature = "testing")]
-    pub(crate) fn core_mut(&mut self) -> &mut ServerCore {
-        &mut self.core
-    }
-
     /// Returns the address to which clients connect, with its port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
@@ -86,8 +81,8 @@ impl<N> Server<N> {
     /// With [`Workers::Inline`](crate::Workers::Inline), receives, calls the handlers, and sends until `timeout` has passed. With threads
     /// it only waits.
     pub fn poll(&mut self, timeout: Duration) {
-        match self.core.pool.inline() {
-            Some(worker) => worker.poll_for(timeout),
+        match self.core.inline() {
+            Some(worker) => _ = worker.run(timeout, |_| false),
             // The threads report no events, so nothing ends this wait early.
             None => self.core.notifier.wait(timeout),
         }
@@ -101,7 +96,7 @@ impl<N> Server<N> {
 
 impl<N> Drop for Server<N> {
     fn drop(&mut self) {
-        self.core.pool.stop();
+        self.core.stop();
     }
 }
 

@@ -114,7 +114,7 @@ impl<H: Handler> HandlerSink<H> {
         *current = Some(run.peer);
         // A panic of the handler belongs to no connection of the endpoint. Its calls mark the connection that they use.
         core.endpoint.clear_current();
-        let mut context = Context { core, arena, links };
+        let mut context = Context::new(core, arena, links);
         for payload in run.payloads() {
             *called_count += 1;
             handler.on_message(&mut context, run.peer, run.channel, payload);
@@ -173,7 +173,7 @@ impl<H: Handler> HandlerSink<H> {
         let Self { handler, arena, links, .. } = self;
         // As in `on_run`.
         core.endpoint.clear_current();
-        call(handler, &mut Context { core, arena, links });
+        call(handler, &mut Context::new(core, arena, links));
     }
 }
 
@@ -206,9 +206,8 @@ impl<P: Placement, H: Handler> Sink<P> for HandlerSink<H> {
     }
 
     fn abandon(&mut self, core: &mut Core<P>) {
-        // The peers of these events have disconnected. The core queues the last event of each peer.
+        // The peers of these events have disconnected.
         while self.batch.pop().is_some() {}
-        core.abandon_later();
         for _ in 0..PANICS_PER_PASS {
             if catch_unwind(AssertUnwindSafe(|| self.deliver_queued(core))).is_ok() {
                 return;

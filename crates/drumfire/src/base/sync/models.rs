@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::{Condvar, Mutex, lock, wait_while};
 use crate::base::wake::Wake;
 use crate::worker::channel::WorkerChannel;
+use crate::worker::channel::tests::LIMITS;
 
 /// The timeout of every wait in a model, where time does not pass.
 pub(crate) const FOREVER: Duration = Duration::MAX;
@@ -109,7 +110,7 @@ impl std::task::Wake for Alarm {
 
 /// Returns a worker channel, and the alarm that wakes its worker.
 pub(crate) fn link() -> (Arc<WorkerChannel>, Alarm) {
-    let (link, alarm) = (WorkerChannel::new(Arc::default()), Alarm::default());
+    let (link, alarm) = (WorkerChannel::new(Arc::default(), LIMITS), Alarm::default());
     link.set_waker(alarm.clone());
     (Arc::new(link), alarm)
 }

@@ -19,7 +19,9 @@ use crate::worker::command::Command;
 fn interleavings_of_two_changes_leave_all_workers_equal() {
     check(|| {
         let config = ServerConfig::new("192.0.2.1:1".parse().unwrap(), ServerKey::dev(), Access::Open);
-        let links: Arc<[_]> = (0..2).map(|_| Arc::new(WorkerChannel::new(Arc::default()))).collect();
+        let links: Arc<[_]> = (0..2)
+            .map(|_| Arc::new(WorkerChannel::new(Arc::default(), crate::worker::channel::tests::LIMITS)))
+            .collect();
         let control = Control::new(ControlState {
             links: Arc::clone(&links),
             admission: AdmissionControl::new(&config.admission, Vec::new()),

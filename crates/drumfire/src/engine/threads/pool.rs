@@ -28,7 +28,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Starts `threads` threads with these shards. If a thread cannot be started, the others end.
-    pub(super) fn start(
+    pub(in crate::engine) fn start(
         wait: Wait,
         clock: SystemClock,
         shards: Vec<Shard>,
@@ -80,7 +80,7 @@ impl Pool {
 
     /// Ends all threads. Their shards close all connections, also shards that are moving.
     pub(crate) fn stop(&self) {
-        self.monitor.iter().for_each(PortMonitor::end);
+        let monitor = self.monitor.as_ref().and_then(PortMonitor::end);
         let handles = self.plan().stop();
         // One of these threads may drop the last handle of a server. It cannot join itself, and ends on its own.
         let current = thread::current().id();
@@ -88,7 +88,7 @@ impl Pool {
             // The thread catches its panics. If one escaped, the thread has ended, and there is nothing left to do.
             let _ = handle.join();
         }
-        self.monitor.iter().for_each(PortMonitor::join);
+        let _ = monitor.map(std::thread::JoinHandle::join);
     }
 
     /// Returns the next step of a thread after its wake-up, and updates its shards.

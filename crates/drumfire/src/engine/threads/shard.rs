@@ -3,65 +3,84 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drumfire_proto::Moment;
-use drumfire_socket::{MultiPoller, Poller, Receiver, ReceiverConfig, Socket, Waiter};
+use drumfire_proto::{
+    Access, Config, Endpoint, Moment, Secret, ServerConfig as CoreServer, Shard as SteeredShard,
+};
+use drumfire_socket::{MultiPoller, Socket, Wait};
 
-use super::ServerParts;
 use super::plan::ThreadShard;
-use crate::admission::registry::RegistryView;
+use crate::admission::registry::{ConnectionRegistry, RegistryView};
+use crate::base::clock::SystemClock;
+use crate::base::entropy;
 use crate::base::error::Error;
+use crate::config::server::ServerConfig;
 use crate::worker::channel::WorkerChannel;
 use crate::worker::forward::ForwardQueue;
-use crate::worker::live_links::with_system_seeds;
-use crate::worker::pass::Worker;
-use crate::worker::pass::WorkerParts;
+use crate::worker::pass::{Worker, WorkerParts};
 use crate::worker::sink::Sink;
-use crate::worker::transport::{RETRY_AFTER, SocketTransport};
+use crate::worker::transport::{RETRY_AFTER, Transport};
 
-/// Creates the worker of one socket.
-pub(super) fn worker(
-    index: u16,
-    mut socket: Socket,
-    ring: ForwardQueue<WorkerChannel>,
-    sink: Box<dyn Sink<RegistryView>>,
-    link: &Arc<WorkerChannel>,
-    shared: &Arc<ServerParts>,
-) -> Result<Worker<RegistryView>, Error> {
-    let mut parker = Poller::new()?;
-    parker.register(&mut socket, 0)?;
-    // A worker on the application's thread waits only while that thread sends no commands, so it needs no waker. With a
-    // handler, other threads can send commands.
-    if shared.has_threads || sink.runs_before_flush() {
-        link.set_waker(parker.waker());
+/// The parts of a server from which each worker is created, and its endpoint again after each restart.
+pub(in crate::engine) struct ServerParts {
+    pub(in crate::engine) core: Config,
+    pub(in crate::engine) config: Arc<ServerConfig>,
+    pub(in crate::engine) registry: Arc<ConnectionRegistry>,
+    pub(in crate::engine) access: Access,
+    pub(in crate::engine) server_id: Vec<u8>,
+    pub(in crate::engine) process_key: Secret<32>,
+    /// The parameters of all workers, with the index 0.
+    pub(in crate::engine) steering: SteeredShard,
+    pub(in crate::engine) clock: SystemClock,
+    pub(in crate::engine) wait: Wait,
+}
+
+impl ServerParts {
+    /// Creates the worker of one socket.
+    pub(in crate::engine) fn worker(
+        self: &Arc<Self>,
+        index: u16,
+        socket: Socket,
+        ring: ForwardQueue<WorkerChannel>,
+        sink: Box<dyn Sink<RegistryView>>,
+        link: &Arc<WorkerChannel>,
+    ) -> Result<Worker<RegistryView>, Error> {
+        let shared = Arc::clone(self);
+        Ok(Worker::new(WorkerParts {
+            index,
+            transport: Transport::of_socket(socket, self.wait, self.config.conditioner.as_ref(), link)?,
+            clock: Box::new(self.clock),
+            endpoint: self.endpoint(index)?,
+            make: Box::new(move || {
+                shared.registry.forget(index);
+                shared.endpoint(index).ok()
+            }),
+            sink,
+            link: Arc::clone(link),
+            ring: Some(ring),
+            sessions: None,
+            sockets: None,
+        }))
     }
-    let receiver = Receiver::new(&mut socket, &ReceiverConfig::default())?;
-    let (shared, has_gso) = (Arc::clone(shared), socket.granted().has_gso);
-    let transport = SocketTransport::new(socket, parker, Waiter::new(shared.wait)?, receiver, has_gso)
-        .over(with_system_seeds(shared.config.conditioner.as_ref())?);
-    Ok(Worker::new(WorkerParts {
-        index,
-        transport: Box::new(transport),
-        clock: Box::new(shared.clock),
-        endpoint: shared.endpoint(index)?,
-        send_memory_bytes: shared.core.send_memory_bytes,
-        message_max_bytes: shared.core.message_max_bytes,
-        make: Box::new(move || {
-            shared.registry.forget(index);
-            shared.endpoint(index).ok()
-        }),
-        sink,
-        link: Arc::clone(link),
-        ring: Some(ring),
-        sessions: None,
-        sockets: None,
-    }))
+
+    /// Creates an endpoint without connections for the worker with this index.
+    fn endpoint(&self, index: u16) -> Result<Endpoint<RegistryView>, Error> {
+        let keys = self.config.key.pair();
+        let persistent = keys.persistent();
+        let server = CoreServer::new(keys, persistent, self.process_key.duplicate())
+            .access(self.access.duplicate())
+            .cookie(self.config.cookie)
+            .server_id(&self.server_id)
+            .shard(SteeredShard { index, ..self.steering });
+        let placement = self.registry.of_worker(index);
+        Ok(Endpoint::server(self.core.clone(), server, placement, entropy::secret()?)?)
+    }
 }
 
 /// A due time in the past: no clock reading is earlier.
 const IMMEDIATELY: Option<Moment> = Some(Moment::ORIGIN);
 
 /// A worker, and its state on the thread that drives it.
-pub(super) struct Shard {
+pub(in crate::engine) struct Shard {
     pub(super) index: u16,
     pub(super) link: Arc<WorkerChannel>,
     pub(super) worker: Box<Worker<RegistryView>>,
@@ -93,7 +112,7 @@ impl ThreadShard for Shard {
 }
 
 impl Shard {
-    pub(super) fn new(index: u16, link: Arc<WorkerChannel>, worker: Worker<RegistryView>) -> Self {
+    pub(in crate::engine) fn new(index: u16, link: Arc<WorkerChannel>, worker: Worker<RegistryView>) -> Self {
         Self {
             index,
             link,

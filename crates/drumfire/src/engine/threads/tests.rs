@@ -1,6 +1,5 @@
 //! Tests of threads that panic outside a pass, on real sockets.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,16 +7,12 @@ use std::time::Duration;
 use drumfire_proto::{ChannelId, Message};
 use drumfire_socket::ReuseportGroup;
 
-use super::{ServerThreads, ThreadPool, start};
-use crate::admission::AdmissionControl;
 use crate::base::clock;
 use crate::base::sync::Notifier;
 use crate::base::wake::Wake as _;
 use crate::engine::app_side::AppSide;
-use crate::worker::channel::WorkerChannel;
-use crate::worker::queue::EventQueue;
-use crate::worker::sink::Sink;
-use crate::{Access, Client, ClientConfig, Event, PeerId, ServerConfig, ServerKey, Workers};
+use crate::engine::server_core::ServerCore;
+use crate::{Access, Client, ClientConfig, Event, PeerId, Server, ServerConfig, ServerKey, Workers};
 
 /// Injects a panic into a thread, and counts how often the threads check for one.
 #[derive(Default)]
@@ -62,10 +57,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Workers on threads, and clients that have each sent their number.
 struct World {
-    pool: ThreadPool,
+    core: ServerCore,
     app: AppSide,
-    links: Vec<Arc<WorkerChannel>>,
-    address: SocketAddr,
     clients: Vec<Client>,
     /// The events of each client, by number.
     received: Vec<Vec<Event>>,
@@ -81,20 +74,12 @@ impl World {
     fn new(sockets: u16, threads: u16, clients: usize) -> Self {
         let local = "127.0.0.1:0".parse().unwrap();
         let config = ServerConfig::new(local, ServerKey::dev(), Access::Open);
-        let counts = Workers::Shards { sockets, threads }.counts();
-        let notifier = Arc::new(Notifier::default());
-        let links: Vec<_> =
-            (0..sockets).map(|_| Arc::new(WorkerChannel::new(Arc::clone(&notifier)))).collect();
-        let sinks = links.iter().map(|link| Box::new(EventQueue::new(link)) as Box<dyn Sink<_>>).collect();
-        let admission = AdmissionControl::new(&config.admission, WorkerChannel::loads(&links));
-        let ServerThreads { pool, address, .. } =
-            start(&Arc::new(config), counts, &links, sinks, &admission).unwrap();
-        links.iter().for_each(|link| link.observe());
+        let workers = Workers::Shards { sockets, threads };
+        let core = ServerCore::bind(config.workers(workers), false, |links, _| Server::sinks(links, false));
+        let core = core.unwrap();
         let mut world = Self {
-            pool,
-            app: AppSide::new(Arc::from(links.clone()), 65_536),
-            links,
-            address,
+            app: AppSide::new(Arc::clone(&core.links)),
+            core,
             clients: Vec::new(),
             received: Vec::new(),
             peers: Vec::new(),
@@ -110,7 +95,7 @@ impl World {
 
     fn join(&mut self) {
         let mut client = Client::new(ClientConfig::default()).unwrap();
-        let server = client.connect((self.address, ServerKey::dev().public())).unwrap();
+        let server = client.connect((self.core.address, ServerKey::dev().public())).unwrap();
         let number = u16::try_from(self.clients.len()).unwrap();
         client.send(server, Message::reliable_ordered(ChannelId(0), number.to_be_bytes().to_vec())).unwrap();
         self.clients.push(client);
@@ -123,7 +108,8 @@ impl World {
         let deadline = clock::instant() + TIMEOUT;
         while !is_true(self) {
             assert!(clock::instant() < deadline, "not in time: {what}");
-            for event in self.app.take_events() {
+            self.app.take_events();
+            while let Some(event) = self.app.next_event() {
                 match event {
                     Event::Message { peer, payload, .. } => {
                         let number = usize::from(u16::from_be_bytes([payload[0], payload[1]]));
@@ -141,18 +127,17 @@ impl World {
     }
 
     fn panic_injector(&self) -> &PanicInjector {
-        let ThreadPool::Threads(pool) = &self.pool else { panic!("a pool without threads") };
-        &pool.panic_injector
+        &self.core.control.pool().panic_injector
     }
 
     fn inject_panic(&self, point: PanicPoint) {
         self.panic_injector().set(point);
         // A thread that waits would not check for the panic.
-        self.links.iter().for_each(|link| link.wake());
+        self.core.links.iter().for_each(|link| link.wake());
     }
 
     fn restarts(&self) -> Vec<u64> {
-        self.links.iter().map(|link| link.stats().restarts).collect()
+        self.core.links.iter().map(|link| link.stats().restarts).collect()
     }
 
     /// Whether the last event of a client is its disconnect.
@@ -195,13 +180,13 @@ impl World {
 impl World {
     /// Returns the number of workers of each running thread.
     fn threads(&self) -> Vec<u16> {
-        self.pool.threads().unwrap().shard_counts()
+        self.core.control.stats().threads
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        self.pool.stop();
+        self.core.stop();
     }
 }
 
@@ -243,7 +228,7 @@ fn repeated_panics_end_no_thread_and_stop_no_move() {
     for round in 1..=20 {
         world.inject_panic(PanicPoint::DuringShard(3));
         let threads = [2, 3, 1, 4][round % 4];
-        world.pool.threads().unwrap().set_threads(threads).unwrap();
+        world.core.control.set_threads(threads).unwrap();
         world.run_until("worker 3 restarted, and all shards moved", |world| {
             let shard_counts = world.threads();
             world.restarts()[3] == round as u64
@@ -262,7 +247,7 @@ fn a_thread_with_several_workers_sleeps_while_it_is_idle() {
     }
     const QUIET: Duration = Duration::from_millis(300);
     let mut world = World::new(8, 3, 0);
-    world.pool.threads().unwrap().set_threads(2).unwrap();
+    world.core.control.set_threads(2).unwrap();
     world.run_until("all shards moved", |world| world.threads() == [4, 4]);
     let checks = || world.panic_injector().checks.load(Ordering::Relaxed);
     // The first passes of the shards and the move cause some checks.

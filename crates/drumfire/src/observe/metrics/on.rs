@@ -158,18 +158,11 @@ const GAUGES: [Gauge; 4] = [
     },
 ];
 
-/// A counter's key and its last published value.
-#[derive(Debug)]
-struct Published {
-    key: Key,
-    value: u64,
-}
-
 /// One worker's metrics.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     /// The counters in the order of [`COUNTERS`], then by drop reason of the protocol, then by drop reason of the socket.
-    counters: Box<[Published]>,
+    counters: Box<[(Key, u64)]>,
     /// The gauges in the order of [`GAUGES`], each with this worker's part of the sum.
     gauges: [(Key, i64); GAUGES.len()],
     round_trips: Key,
@@ -196,7 +189,7 @@ impl Metrics {
             SocketDropReason::ALL.into_iter().map(|reason| by_reason(DATAGRAMS_UNUSABLE, reason.name()));
         let keys = plain.chain(dropped).chain(unusable);
         Self {
-            counters: keys.map(|key| Published { key, value: 0 }).collect(),
+            counters: keys.map(|key| (key, 0)).collect(),
             gauges: GAUGES.map(|gauge| (key(gauge.name), 0)),
             round_trips: key(ROUND_TRIPS),
             next_slot: 0,
@@ -230,11 +223,11 @@ impl Metrics {
         let plain = COUNTERS.iter().map(|counter| (counter.value)(stats));
         let dropped = DropReason::ALL.into_iter().map(|reason| stats.protocol.dropped(reason));
         let unusable = SocketDropReason::ALL.into_iter().map(|reason| stats.received.dropped(reason));
-        for (counter, value) in self.counters.iter_mut().zip(plain.chain(dropped).chain(unusable)) {
+        for ((key, published), value) in self.counters.iter_mut().zip(plain.chain(dropped).chain(unusable)) {
             // A restarted worker counts from 0 again.
-            let increase = value.checked_sub(counter.value).unwrap_or(value);
-            counter.value = value;
-            recorder.register_counter(&counter.key, &METADATA).increment(increase);
+            let increase = value.checked_sub(*published).unwrap_or(value);
+            *published = value;
+            recorder.register_counter(key, &METADATA).increment(increase);
         }
     }
 

@@ -14,7 +14,7 @@ impl<P: Placement> Worker<P> {
     /// # Errors
     /// The error of the system.
     pub(crate) fn attach(&self, multi_poller: &MultiPoller) -> io::Result<()> {
-        self.transport.attach(multi_poller, usize::from(self.core.index))
+        self.poller().map_or(Ok(()), |poller| multi_poller.add(poller, usize::from(self.core.index)))
     }
 
     /// Undoes `attach`.
@@ -22,7 +22,7 @@ impl<P: Placement> Worker<P> {
     /// # Errors
     /// The error of the system.
     pub(crate) fn detach(&self, multi_poller: &MultiPoller) -> io::Result<()> {
-        self.transport.detach(multi_poller)
+        self.poller().map_or(Ok(()), |poller| multi_poller.remove(poller))
     }
 
     /// Stores the result of the thread's wait: whether it reported datagrams for this worker.

@@ -17,7 +17,7 @@ impl<P: Placement> Worker<P> {
         let Core { stats, observer, .. } = &mut self.core;
         let faults = stats.panics.saturating_add(stats.restarts);
         // A worker without a socket makes no other pass, and its log must say why it ended.
-        let is_due = observer.is_due(now, faults) || self.transport.is_gone();
+        let is_due = observer.is_due(now, faults) || self.transport.is_gone;
         let is_observed = self.link.is_observed();
         if !is_due && !is_observed {
             return;
@@ -33,7 +33,7 @@ impl<P: Placement> Worker<P> {
     /// Copies the counters of the endpoint and the transport into the statistics.
     pub(super) fn refresh_stats(&mut self) {
         let Core { stats, endpoint, .. } = &mut self.core;
-        count(endpoint, &*self.transport, stats);
+        count(endpoint, &self.transport, stats);
     }
 
     /// Returns the number of connections, including attempts and connections that close.
@@ -44,12 +44,12 @@ impl<P: Placement> Worker<P> {
     /// Returns the counters as of now.
     pub(crate) fn stats(&self) -> WorkerStats {
         let mut stats = self.core.stats.clone();
-        count(&self.core.endpoint, &*self.transport, &mut stats);
+        count(&self.core.endpoint, &self.transport, &mut stats);
         stats
     }
 }
 
-fn count<P: Placement>(endpoint: &Endpoint<P>, transport: &dyn Transport<P>, stats: &mut WorkerStats) {
+fn count<P: Placement>(endpoint: &Endpoint<P>, transport: &Transport, stats: &mut WorkerStats) {
     stats.protocol = *endpoint.stats();
     transport.count(stats);
     stats.connections = endpoint.connection_count();

@@ -22,16 +22,17 @@ use crate::base::sync::Notifier;
 use crate::config::connect::ConnectOptions;
 use crate::credentials::keys::ServerKey;
 use crate::message::event::Event;
+use crate::worker::channel::tests::LIMITS;
 use crate::worker::channel::{Batch, WorkerChannel};
 use crate::worker::command::Command;
 use crate::worker::direct::Direct;
 use crate::worker::forward::{ForwardQueue, forward_queues};
-use crate::worker::park::Park;
 use crate::worker::pass::{Worker, WorkerParts};
 use crate::worker::queue::EventQueue;
 use crate::worker::sessions::Sessions;
 use crate::worker::sink::Sink;
-use crate::worker::transport::SocketTransport;
+use crate::worker::transport::Transport;
+use crate::worker::worker_socket::WorkerSocket;
 
 /// The state of a simulated socket: its queues, its faults, and a record of its calls.
 #[derive(Default)]
@@ -149,12 +150,20 @@ impl Parker for Fake {
     }
 }
 
-impl Park<Fake> for Fake {
-    fn watch_writable(&mut self, _: &mut Fake, is_blocked: bool) {
+impl WorkerSocket for Fake {
+    fn io(&mut self) -> &mut dyn Io {
+        self
+    }
+
+    fn parker(&mut self) -> &mut dyn Parker {
+        self
+    }
+
+    fn watch_writable(&mut self, is_blocked: bool) {
         self.0.lock().unwrap().watches.push(is_blocked);
     }
 
-    fn reopen(&mut self, _: &mut Fake) -> bool {
+    fn reopen(&mut self) -> bool {
         let mut wire = self.0.lock().unwrap();
         let has_reserve = wire.spare_descriptors > 0;
         if has_reserve {
@@ -228,20 +237,18 @@ impl<P: Placement> Node<P> {
             .then(|| Sessions::new(&config, false, crate::conditioner::Random::new(0)));
         let sink: Box<dyn Sink<P>> =
             if is_direct { Box::new(Direct) } else { Box::new(EventQueue::new(link)) };
-        let transport = SocketTransport::new(wire.clone(), wire.clone(), waiter, receiver, true);
+        let transport = Transport::new(Box::new(wire.clone()), waiter, receiver, true);
         // A client has a connected socket, as in production.
         let transport = if sessions.is_some() { transport.connected(true) } else { transport };
         let worker = Worker::new(WorkerParts {
             index,
-            transport: Box::new(transport),
+            transport,
             clock: Box::new(time.clone()),
             endpoint,
             make,
             sink,
             link: Arc::clone(link),
             ring: Some(ring),
-            send_memory_bytes: 65_536,
-            message_max_bytes: 65_536,
             sessions,
             sockets: None,
         });
@@ -312,8 +319,9 @@ impl World {
 
     fn with(workers: u16, is_direct: bool) -> Self {
         let time = Time { elapsed: Elapsed::default() };
-        let links: Vec<_> =
-            (0..workers).map(|_| Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))).collect();
+        let links: Vec<_> = (0..workers)
+            .map(|_| Arc::new(WorkerChannel::new(Arc::new(Notifier::default()), LIMITS)))
+            .collect();
         let admission = AdmissionControl::new(&AdmissionConfig::default(), WorkerChannel::loads(&links));
         let registry = ConnectionRegistry::with_admission(admission, workers, 10_000, 30_000);
         let count = NonZeroU16::new(workers).unwrap();
@@ -362,7 +370,7 @@ impl World {
         let mut seed = [self.seed; 32];
         seed[..2].copy_from_slice(&number.to_be_bytes());
         let make = move || Endpoint::client(Config::default(), config, Secret::new(seed)).ok();
-        let links = [Arc::new(WorkerChannel::new(Arc::new(Notifier::default())))];
+        let links = [Arc::new(WorkerChannel::new(Arc::new(Notifier::default()), LIMITS))];
         let ring = forward_queues(&links).pop().unwrap();
         let mut node = Node::new(address, &self.time, &links[0], (0, ring), self.is_direct, Box::new(make));
         let options = ConnectOptions::new(SERVER.into(), ServerKey::dev().public());

@@ -2,10 +2,10 @@
 
 use drumfire_proto::{Endpoint, Inbound, Now, Placement};
 
-use super::{BATCH_DATAGRAMS, BUDGET_DATAGRAMS, DATAGRAM_BYTES, SocketTransport};
+use super::{BATCH_DATAGRAMS, BUDGET_DATAGRAMS, DATAGRAM_BYTES, Transport};
 use crate::worker::datagram::{commit, handle_batch};
 
-impl<I, K> SocketTransport<I, K> {
+impl Transport {
     /// Moves datagrams of the endpoint to the outbound link, and those that have arrived at its end to the empty batch. Returns false
     /// if there were none.
     pub(super) fn fill_from_links<P: Placement>(&mut self, endpoint: &mut Endpoint<P>, now: Now) -> bool {

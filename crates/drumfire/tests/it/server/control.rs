@@ -6,7 +6,10 @@ use super::world::{PATIENCE, World, config, now};
 use drumfire::admission::Ban;
 use drumfire::control::{Survey, SurveyOrder};
 use drumfire::error::{CloseCode, RefuseReason};
-use drumfire::{ChannelId, CloseReason, ConnectError, Error, Event, Message, Workers};
+use drumfire::{
+    ChannelId, Client, ClientConfig, CloseReason, ConnectError, Error, Event, Message, Server, ServerKey,
+    Workers,
+};
 
 use crate::single::Single as _;
 
@@ -109,6 +112,24 @@ fn the_application_is_notified_of_closes_by_an_operator() {
         };
         assert_eq!(refusal.reason, RefuseReason::Banned);
     }
+}
+
+#[test]
+fn an_action_does_not_wait_for_the_end_of_a_poll_without_threads() {
+    let mut server = Server::bind(config(Workers::Inline)).unwrap();
+    let (control, address) = (server.control(), server.local_addr());
+    let operator = std::thread::spawn(move || {
+        let survey = control.survey(SurveyOrder::Loss, 1).wait(PATIENCE);
+        // The connection of this client ends the poll.
+        let mut client = Client::new(ClientConfig::default()).unwrap();
+        client.connect((address, ServerKey::dev().public())).unwrap();
+        while client.events().next().is_none() {
+            client.poll(PATIENCE);
+        }
+        survey.is_some()
+    });
+    assert!(server.poll(3 * PATIENCE), "a client connects");
+    assert!(operator.join().unwrap(), "the survey was complete before");
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn interleavings_of_two_commands_wake_the_worker_for_both() {
 fn interleavings_of_a_starting_worker_wake_it_for_earlier_commands() {
     let peer = tests::peer();
     check(move || {
-        let link = Arc::new(WorkerChannel::new(Arc::default()));
+        let link = Arc::new(WorkerChannel::new(Arc::default(), tests::LIMITS));
         let of_other = Arc::clone(&link);
         let other = thread::spawn(move || of_other.send_command(Command::Measure { peer }));
         let alarm = Alarm::default();
@@ -165,7 +165,7 @@ fn interleavings_of_reports_of_two_workers_notify_of_both() {
     check(move || {
         let notifier = Arc::new(Notifier::default());
         let links: Vec<Arc<WorkerChannel>> =
-            (0..2).map(|_| Arc::new(WorkerChannel::new(Arc::clone(&notifier)))).collect();
+            (0..2).map(|_| Arc::new(WorkerChannel::new(Arc::clone(&notifier), tests::LIMITS))).collect();
         let begin = |link: &Arc<WorkerChannel>| {
             let link = Arc::clone(link);
             thread::spawn(move || link.report(&mut message(peer, b"x")))
