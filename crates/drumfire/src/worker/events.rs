@@ -81,9 +81,10 @@ impl<P: Placement> Core<P> {
     }
 
     /// Applies all events of the endpoint before the application takes them, at a client that reconnects and during a shutdown. The next
-    /// attempt and the end of the shutdown then do not wait for the application.
+    /// attempt and the end of the shutdown then do not wait for the application. Messages alone stay in the endpoint, whose limits
+    /// count them.
     pub(crate) fn apply_early(&mut self) {
-        if self.shutdown.is_some() || self.endpoint.has_lifecycle_events() && self.reconnects() {
+        if self.endpoint.has_lifecycle_events() && (self.shutdown.is_some() || self.reconnects()) {
             self.apply_all();
         }
     }
@@ -183,6 +184,8 @@ impl<P: Placement> Core<P> {
         self.answers.clear();
         self.fan_out.clear();
         self.surveys = None;
+        let only_peer = self.only_session().map(|(peer, _)| peer);
+        let token = only_peer.and_then(|peer| Some((peer, self.resume_token(peer)?)));
         let Self { peers, sessions, receipts, queued, .. } = self;
         for (peer, is_connected) in peers.take_all() {
             queued.extend(receipts.lose(peer));
@@ -198,7 +201,7 @@ impl<P: Placement> Core<P> {
         }
         // The sessions are cleared last, because the end of an attempt depends on its session.
         if let Some(sessions) = sessions {
-            sessions.clear();
+            sessions.clear(token);
         }
     }
 }

@@ -245,6 +245,9 @@ impl<P: Placement> Worker<P> {
         self.core.check(options)?;
         if self.sockets.as_ref().is_some_and(ClientSockets::are_connected) {
             self.connect_socket(options.server)?;
+        } else if self.is_over() {
+            // The descriptor of a bound socket is lost, and without another one nothing would be sent.
+            self.renew_socket()?;
         }
         self.read_clock();
         Ok(self.core.connect(options)?)

@@ -121,8 +121,9 @@ impl Sessions {
         }
     }
 
-    /// Forgets all sessions, because their endpoint is replaced.
-    pub(super) fn clear(&mut self) {
+    /// Forgets all sessions, because their endpoint is replaced. `ended` is the resume token of a client's only session.
+    pub(super) fn clear(&mut self, ended: Option<(PeerId, ConnectToken)>) {
+        self.ended = ended.or_else(|| self.ended.take());
         self.sessions = PeerMap::default();
         self.new_attempt = None;
     }

@@ -49,7 +49,8 @@ impl PolledSocket {
     pub(super) fn replace(&mut self, mut socket: Socket) -> io::Result<()> {
         // The new socket is registered first. If that fails, the old one remains in use.
         self.poller.register(&mut socket, 0)?;
-        self.socket = socket;
+        // The descriptor of the old socket may be lost. The new one then has its number, and must not be closed with it.
+        std::mem::replace(&mut self.socket, socket).close();
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use super::sink::HandlerSink;
 use crate::base::error::Error;
 use crate::base::sync::Mailbox;
 use crate::config::server::ServerConfig;
+use crate::config::threads::Workers;
 use crate::engine::control::Control;
 use crate::engine::server_core::{ServerCore, Sinks};
 use crate::worker::channel::WorkerChannel;
@@ -28,7 +29,8 @@ pub struct Server<N> {
 impl<N: Send + 'static> Server<N> {
     /// Binds the address and starts the workers. `make` creates the handler of each worker from the index of the worker.
     ///
-    /// With [`Workers::Inline`](crate::Workers::Inline) there is no thread, and [`Server::poll`] does the work.
+    /// With [`Workers::Inline`] there is no thread, and [`Server::poll`] does the work. With [`Workers::Auto`] there is at least one
+    /// thread, also on one core, because the application need not call `poll`.
     ///
     /// # Errors
     ///
@@ -37,7 +39,8 @@ impl<N: Send + 'static> Server<N> {
         config: ServerConfig,
         mut make: impl FnMut(usize) -> H,
     ) -> Result<Self, Error> {
-        Self::with(&mut make, |sinks| ServerCore::bind(config, false, |links, _| sinks(links)))
+        let needs_thread = config.workers == Workers::Auto;
+        Self::with(&mut make, |sinks| ServerCore::bind(config, needs_thread, |links, _| sinks(links)))
     }
 
     /// Creates a server whose workers have the handlers that `make` creates.
@@ -78,7 +81,7 @@ impl<N> Server<N> {
         self.remote.clone()
     }
 
-    /// With [`Workers::Inline`](crate::Workers::Inline), receives, calls the handlers, and sends until `timeout` has passed. With threads
+    /// With [`Workers::Inline`], receives, calls the handlers, and sends until `timeout` has passed. With threads
     /// it only waits.
     pub fn poll(&mut self, timeout: Duration) {
         match self.core.inline() {

@@ -25,6 +25,9 @@ use crate::worker::sink::Sink;
 /// The number of panics of a handler in one pass after which the remaining events wait for the next pass.
 const PANICS_PER_PASS: usize = 16;
 
+/// The maximum number of events of the worker itself in a run of the sink.
+const OWN_EVENTS_PER_RUN: usize = 1_024;
+
 /// A worker's handler, and the notes and events that it has not received yet.
 pub(super) struct HandlerSink<H: Handler> {
     handler: H,
@@ -56,8 +59,9 @@ impl<H: Handler> HandlerSink<H> {
         }
     }
 
-    /// Delivers all notes and events, and a due tick. If the handler panics, the remaining ones stay queued.
-    fn deliver_all<P: Placement>(&mut self, core: &mut Core<P>) {
+    /// Delivers all notes and events, and a due tick. If the handler panics, the remaining ones stay queued. Returns whether events of
+    /// the worker itself may be left.
+    fn deliver_all<P: Placement>(&mut self, core: &mut Core<P>) -> bool {
         self.mailbox.take(&mut self.notes);
         while let Some(note) = self.notes.pop_front() {
             self.call(core, |handler, context| handler.on_note(context, note));
@@ -94,10 +98,14 @@ impl<H: Handler> HandlerSink<H> {
             resume_unwind(panic);
         }
         self.batch = batch;
-        while let Some(event) = core.pop_own_event() {
+        self.tick(core);
+        // A handler can cause the next event by its reaction to one: a message to a group that a full member misses, or a request for
+        // statistics. The worker must receive in between, so the rest waits for the next pass, which follows immediately.
+        for _ in 0..OWN_EVENTS_PER_RUN {
+            let Some(event) = core.pop_own_event() else { return false };
             self.call_for(core, event);
         }
-        self.tick(core);
+        true
     }
 
     /// Ends the connection in whose code a call of the handler panicked, for example that of a peer to which the handler sent a message.
@@ -189,8 +197,8 @@ impl<P: Placement, H: Handler> Sink<P> for HandlerSink<H> {
 
     fn deliver(&mut self, core: &mut Core<P>) -> bool {
         for _ in 0..PANICS_PER_PASS {
-            if catch_unwind(AssertUnwindSafe(|| self.deliver_all(core))).is_ok() {
-                return false;
+            if let Ok(has_more) = catch_unwind(AssertUnwindSafe(|| self.deliver_all(core))) {
+                return has_more;
             }
             core.stats.panics += 1;
             self.end_panicked(core);

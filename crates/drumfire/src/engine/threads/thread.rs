@@ -109,7 +109,11 @@ impl Thread {
     fn update_shards(&mut self) -> PlanStep {
         let (mut ended, multi_poller) = (Vec::new(), &self.multi_poller);
         let next = self.pool.update_shards(self.thread_index, &mut self.shards, &mut ended, multi_poller);
-        ended.into_iter().for_each(finish);
+        if !ended.is_empty() {
+            // The thread is not over before the handlers of these shards are dropped, so it updates its shards again afterwards.
+            self.update_flag.set();
+            ended.into_iter().for_each(finish);
+        }
         if next != PlanStep::Drive {
             return next;
         }
@@ -190,6 +194,8 @@ impl Thread {
 
 /// Closes all connections of a shard, and drops it.
 fn finish(mut shard: Shard) {
-    // A panic in one shard must not keep the other shards from closing their connections.
+    // A panic in one shard must not keep the other shards from closing their connections. The destructor of a handler is code of
+    // the application too.
     let _ = catch_unwind(AssertUnwindSafe(|| shard.worker.finish(CloseCode::Shutdown)));
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(shard)));
 }

@@ -117,8 +117,8 @@ impl Trace {
         warn!(
             target: "drumfire",
             worker = self.worker,
-            "the application has called neither poll nor wait for 1 s: \
-             no event is delivered without them, and without threads no datagram is received"
+            "the application has not called poll for 1 s: \
+             no event is delivered without it, and without threads no datagram is received"
         );
     }
 
@@ -428,7 +428,7 @@ mod tests {
             world.join(&crate::ClientConfig::default()).unwrap();
             act(&mut world);
         });
-        let of_polls = lines.iter().filter(|(_, line)| line.contains("neither poll nor wait"));
+        let of_polls = lines.iter().filter(|(_, line)| line.contains("not called poll"));
         assert!(of_polls.clone().all(|(level, _)| *level == Level::WARN), "{lines:?}");
         [-1, 0]
             .into_iter()

@@ -158,16 +158,26 @@ impl World {
 #[test]
 fn a_handler_answers_in_place_with_and_without_threads() {
     for workers in [Workers::Inline, Workers::Count(1), Workers::Count(2)] {
-        let mut world = World::new(workers, None, 4);
-        for _ in 0..100 {
-            for client in 0..4 {
-                world.say(client, "echo");
-            }
-        }
-        world.until("everything came back", |world| (0..4).all(|client| world.texts(client).len() == 100));
-        let stats = world.server.control().stats();
-        assert_eq!((stats.unexplained(), stats.connections()), (0, 4), "{workers:?}");
+        answer_in_place(workers);
     }
+}
+
+/// Nobody polls the server, which has at least one thread, also on one core.
+#[test]
+fn messages_come_back_from_handlers_with_automatic_workers() {
+    answer_in_place(Workers::Auto);
+}
+
+fn answer_in_place(workers: Workers) {
+    let mut world = World::new(workers, None, 4);
+    for _ in 0..100 {
+        for client in 0..4 {
+            world.say(client, "echo");
+        }
+    }
+    world.until("everything came back", |world| (0..4).all(|client| world.texts(client).len() == 100));
+    let stats = world.server.control().stats();
+    assert_eq!((stats.unexplained(), stats.connections()), (0, 4), "{workers:?}");
 }
 
 #[test]
