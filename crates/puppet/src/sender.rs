@@ -210,14 +210,7 @@ impl Sender {
             (0, self.state.fragmented.get(&id).copied())
         } else {
             let name = self.unreliable_number(template.id, number);
-            (
-                name,
-                self.state
-                    .unreliable
-                    .iter()
-                    .find(|(other, _)| *other == name)
-                    .map(|(_, fragmented)| *fragmented),
-            )
+            (name, self.state.unreliable.get(&name).copied())
         };
         let fragmented = match known {
             Some(fragmented) if !breaks_rules => fragmented,
@@ -345,12 +338,12 @@ impl Sender {
     fn unreliable_number(&mut self, choice: IdChoice, number: u64) -> u64 {
         match choice {
             IdChoice::Next => number,
-            IdChoice::Same => self.state.unreliable.back().map_or(number, |(name, _)| *name),
+            IdChoice::Same => self.state.unreliable.last_key_value().map_or(number, |(name, _)| *name),
             // More than one message in a packet: numbers that no packet had.
             IdChoice::Ahead | IdChoice::Edge => number.saturating_sub(self.random.below(20)),
             IdChoice::Fragmented | IdChoice::Recent | IdChoice::Lowest => {
                 let at = self.random.index(self.state.unreliable.len());
-                self.state.unreliable.get(at).map_or(number, |(name, _)| *name)
+                self.state.unreliable.keys().nth(at).copied().unwrap_or(number)
             }
         }
     }

@@ -47,7 +47,7 @@ pub(crate) struct SendState {
     pub(crate) missing: BTreeSet<u64>,
     pub(crate) fragmented: BTreeMap<u64, Fragmented>,
     /// Fragmented unreliable messages, by the packet number that identifies them.
-    pub(crate) unreliable: VecDeque<(u64, Fragmented)>,
+    pub(crate) unreliable: BTreeMap<u64, Fragmented>,
     pub(crate) credit_edge: u64,
     pub(crate) credit_used: u64,
     pub(crate) last_of_channel: BTreeMap<u16, u64>,
@@ -71,7 +71,7 @@ impl SendState {
             ids_ahead: 0,
             missing: (0..first).collect(),
             fragmented: BTreeMap::new(),
-            unreliable: VecDeque::new(),
+            unreliable: BTreeMap::new(),
             credit_edge: peer.credit_bytes.into(),
             credit_used: 0,
             last_of_channel: BTreeMap::new(),
@@ -142,7 +142,7 @@ impl SendState {
                         self.fragmented.entry(id.0).or_insert(fresh)
                     }
                     Some(_) => return charge,
-                    None => self.unreliable_mut(*number, fresh),
+                    None => self.unreliable.entry(*number).or_insert(fresh),
                 };
                 message.end = end;
                 if *offset <= message.whole {
@@ -152,6 +152,9 @@ impl SendState {
                     && message.whole >= message.total
                 {
                     self.on_whole(id.0);
+                }
+                if self.unreliable.len() > UNRELIABLE_FRAGMENTED_MAX {
+                    self.unreliable.pop_first();
                 }
             }
             DrawnFrame::Message { channel, .. } | DrawnFrame::Run { channel, .. } => {
@@ -166,17 +169,6 @@ impl SendState {
             _ => {}
         }
         charge
-    }
-
-    fn unreliable_mut(&mut self, number: u64, fresh: Fragmented) -> &mut Fragmented {
-        let at = self.unreliable.iter().position(|(other, _)| *other == number).unwrap_or_else(|| {
-            if self.unreliable.len() == UNRELIABLE_FRAGMENTED_MAX {
-                self.unreliable.pop_front();
-            }
-            self.unreliable.push_back((number, fresh));
-            self.unreliable.len() - 1
-        });
-        &mut self.unreliable[at].1
     }
 
     fn on_whole(&mut self, id: u64) {
