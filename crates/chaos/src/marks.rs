@@ -75,7 +75,7 @@ impl Marks {
 
     /// Adds the mark of the server's books: each datagram is in one counter.
     pub(crate) fn books(&mut self, report: &Report) {
-        self.equal("datagrams in no counter", report.value("unexplained"), 0);
+        self.equal("datagrams in no counter", report.value("/unexplained"), 0);
     }
 
     /// Adds a line without a goal.

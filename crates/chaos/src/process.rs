@@ -177,6 +177,9 @@ impl ServerProcess {
     }
 }
 
+/// The path of the number of workers that a thread drives.
+pub(crate) const THREADS: &str = "/stats/threads";
+
 /// The server's counters, as JSON with the names of its statistics.
 pub(crate) struct Report(pub(crate) Value);
 
@@ -203,21 +206,15 @@ impl Report {
         self.sum("/received/datagrams") + self.sum("/received/dropped") + self.sum("/kernel_dropped")
     }
 
-    /// Returns how late the ticks of a worker were, at the 99.9th percentile.
-    pub(crate) fn lateness(&self, worker: u64) -> Duration {
-        let late = self.0["late_us"].get(usize::try_from(worker).unwrap_or(usize::MAX));
-        late.and_then(Value::as_u64).map_or(Duration::MAX, Duration::from_micros)
-    }
-
     /// Returns the sum of the players' counters `name`.
     pub(crate) fn of_players(&self, name: &str) -> u64 {
         let players = self.0["players"].as_object().into_iter().flat_map(|players| players.values());
         players.map(|account| total(&account[name])).sum()
     }
 
-    /// Returns a counter of the whole server, or `u64::MAX` if the report lacks it.
-    pub(crate) fn value(&self, name: &str) -> u64 {
-        self.0[name].as_u64().unwrap_or(u64::MAX)
+    /// Returns the number at `path`, or `u64::MAX` if the report lacks it.
+    pub(crate) fn value(&self, path: &str) -> u64 {
+        self.0.pointer(path).and_then(Value::as_u64).unwrap_or(u64::MAX)
     }
 
     /// Returns the sum of all numbers at `path`.
@@ -230,21 +227,10 @@ impl Report {
         self.0["players"][player.to_string()]["worker"].as_u64()
     }
 
-    /// Returns how often a worker restarted after its thread ended, and the longest absence.
-    pub(crate) fn absences(&self) -> (u64, Duration) {
-        let absences = || self.0["absent_us"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-        (absences().count() as u64, absences().max().map_or(Duration::ZERO, Duration::from_micros))
-    }
-
     /// Returns the number of `workers` without a thread, plus all restarts and panics.
     pub(crate) fn disruptions(&self, workers: u16) -> u64 {
-        let ended = u64::from(workers).abs_diff(self.driven_workers());
+        let ended = u64::from(workers).abs_diff(self.total(THREADS));
         ended + self.sum("/restarts") + self.sum("/panics")
-    }
-
-    /// Returns the number of workers that a thread drives.
-    pub(crate) fn driven_workers(&self) -> u64 {
-        self.total("/stats/threads")
     }
 
     /// Returns the sum of the granted setting `name` of the workers' sockets. A `true` counts as 1.

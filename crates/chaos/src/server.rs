@@ -102,24 +102,13 @@ struct Records {
     absences: Vec<Duration>,
 }
 
-/// The fault of a tick.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TickFault {
-    /// A panic that the worker catches.
-    Panic,
-    /// A panic that ends the worker's thread.
-    EndThread,
-}
-
 /// A panic payload that panics again when it is dropped, as many times as the number says.
 ///
-/// A handler's call is inside two guards: that of the call and that of the worker's pass. Each drops what it caught, so that a
-/// payload with two left passes both and reaches the thread.
+/// A handler's call is inside two guards: that of the call and that of the worker's pass. Each drops what it caught.
 struct PersistentPanic(u32);
 
-impl PersistentPanic {
-    const THROUGH_THE_WORKER: Self = Self(2);
-}
+/// The number of a payload that both guards drop, so that it ends the thread.
+const PASSES_GUARDS: u32 = 2;
 
 impl Drop for PersistentPanic {
     fn drop(&mut self) {
@@ -138,7 +127,8 @@ struct Echo {
     down: u32,
     last_tick_ns: Option<u64>,
     ticks: u64,
-    tick_faults: Vec<TickFault>,
+    /// The numbers of the payloads with which ticks panic.
+    tick_faults: Vec<u32>,
     /// When the worker's thread ended, until its next tick.
     ended_ns: Option<u64>,
     /// Peers whose next receipt panics.
@@ -165,8 +155,8 @@ impl Echo {
 
     fn fault(&mut self, context: &mut Context<'_>, peer: PeerId, call: &[u8]) {
         match call {
-            b"tick" => self.tick_faults.push(TickFault::Panic),
-            b"thread" => self.tick_faults.push(TickFault::EndThread),
+            b"tick" => self.tick_faults.push(0),
+            b"thread" => self.tick_faults.push(PASSES_GUARDS),
             b"receipt" => {
                 self.receipt_faults.push(peer);
                 // A full queue means no receipt and no fault, on which the run that waits for it times out.
@@ -288,13 +278,9 @@ impl Handler for Echo {
             // Where real-time priority is not permitted, the run has ended before, because it gives its players one.
             let _ = current_thread_id().map(|thread| set_priority(thread, Priority::Worker));
         }
-        match self.tick_faults.pop() {
-            Some(TickFault::Panic) => panic!("a player requested this panic"),
-            Some(TickFault::EndThread) => {
-                self.ended_ns = Some(now_ns);
-                panic_any(PersistentPanic::THROUGH_THE_WORKER);
-            }
-            None => {}
+        if let Some(left) = self.tick_faults.pop() {
+            self.ended_ns = (left == PASSES_GUARDS).then_some(now_ns);
+            panic_any(PersistentPanic(left));
         }
         if is_quiet {
             return;
@@ -359,7 +345,8 @@ fn report(server: &handler::Server<()>, records: &Records) -> Value {
         "late_us": late.collect::<Vec<_>>(),
         "refusal": records.refusal,
         "queue_most_bytes": records.queue_most_bytes,
-        "absent_us": records.absences.iter().map(Duration::as_micros).collect::<Vec<_>>(),
+        "absences": records.absences.len(),
+        "longest_absence_us": records.absences.iter().max().map_or(0, Duration::as_micros),
         "granted": stats.sockets,
         "players": records.players(),
     })

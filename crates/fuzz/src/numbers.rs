@@ -10,8 +10,13 @@ use drumfire_wire::{
     AckDelay, AckRange, Frame, FrameWriter, Frames, PacketNumber, PacketNumberLength, limits,
 };
 
+use self::model::ChangingModel;
 use crate::input::Input;
 use crate::puppet::Puppet;
+
+// The model of the replay window's own tests.
+#[path = "../../crypto/src/replay/tests/model.rs"]
+mod model;
 
 /// F10: acks, written and read, or sent to a server by a client with genuine keys.
 pub(crate) fn acks(data: &[u8]) {
@@ -109,82 +114,36 @@ fn verdict(claimed: &BTreeSet<u64>, sent: &BTreeSet<u64>) -> Option<AckError> {
     }
 }
 
-/// A replay window as a set of accepted numbers.
-struct WindowModel {
-    accepted: BTreeSet<u64>,
-    highest: u64,
-    /// The lowest number that was never forgotten.
-    floor: u64,
-    size: u64,
-    is_wide: bool,
-}
-
-impl WindowModel {
-    fn lowest(&self) -> u64 {
-        let size = if self.is_wide { self.size } else { 64 };
-        self.highest.saturating_sub(size - 1).max(self.floor)
-    }
-
-    fn verdict(&self, number: u64) -> Result<(), ReplayError> {
-        if number < self.lowest() {
-            Err(ReplayError::TooOld)
-        } else if self.accepted.contains(&number) {
-            Err(ReplayError::Duplicate)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn resize(&mut self, is_wide: bool) {
-        // A wider window does not remember what a narrower one forgot.
-        self.floor = self.lowest();
-        self.is_wide = is_wide;
-    }
-}
-
 /// F12: the replay window, narrow and wide, with any numbers in any order.
 pub(crate) fn replay(data: &[u8]) {
     let mut input = Input::new(data);
     let size = 64 * (1 + u32::from(input.u8() % 128));
     let mut window = ReplayWindow::narrow(size).expect("a size that is permitted");
-    let mut model = WindowModel {
-        accepted: BTreeSet::new(),
-        highest: 0,
-        floor: 0,
-        size: u64::from(size),
-        is_wide: false,
-    };
+    let mut model = ChangingModel::narrow(size);
     while !input.is_empty() {
+        let highest = model.highest().unwrap_or(0);
         let number = match input.u8() % 8 {
             0 => {
                 window.widen();
-                model.resize(true);
+                model.widen();
                 continue;
             }
             1 => {
                 window.shrink();
-                model.resize(false);
+                model.shrink();
                 continue;
             }
             2 => input.u64(),
-            3 => model.highest.saturating_add(u64::from(input.u16())),
-            4 => model.highest.saturating_sub(u64::from(input.u16())),
-            5 => model.highest.saturating_sub(u64::from(size)).saturating_add(u64::from(input.u8() % 4)),
-            6 => model.highest.saturating_add(u64::from(input.u8() % 4)),
-            _ => model.highest.saturating_sub(u64::from(input.u8())),
+            3 => highest.saturating_add(u64::from(input.u16())),
+            4 => highest.saturating_sub(u64::from(input.u16())),
+            5 => highest.saturating_sub(u64::from(size)).saturating_add(u64::from(input.u8() % 4)),
+            6 => highest.saturating_add(u64::from(input.u8() % 4)),
+            _ => highest.saturating_sub(u64::from(input.u8())),
         };
-        let wanted = model.verdict(number);
-        assert_eq!(window.check(number), wanted, "{number} of at most {}", model.highest);
-        assert_eq!(window.accept(number), wanted, "{number} of at most {}", model.highest);
-        if wanted.is_ok() {
-            if number.saturating_sub(model.highest) >= 64 {
-                // The window widens rather than forget numbers in between.
-                model.resize(true);
-            }
-            model.accepted.insert(number);
-            model.highest = model.highest.max(number);
-        }
-        assert_eq!(window.highest(), model.accepted.last().copied());
+        let wanted = model.accept(number);
+        assert_eq!(window.check(number), wanted, "{number} of at most {highest}");
+        assert_eq!(window.accept(number), wanted, "{number} of at most {highest}");
+        assert_eq!(window.highest(), model.highest());
     }
 }
 

@@ -27,6 +27,11 @@ impl Random {
         self.bits() % bound.max(1)
     }
 
+    /// Returns a number below `bound`, and 0 when `bound` is 0.
+    pub(crate) fn below_u32(&mut self, bound: u32) -> u32 {
+        u32::try_from(self.below(bound.into())).unwrap_or(0)
+    }
+
     /// Returns an index below `length`, and 0 when `length` is 0.
     pub fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).unwrap_or(0)

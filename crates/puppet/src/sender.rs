@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use drumfire_wire::limits::{
-    ACK_RANGES_SENT, MESSAGE_IDS_AHEAD, MESSAGE_LIMIT_BYTES, PACKET_RUN_MESSAGES_MAX,
-};
+use drumfire_wire::limits::{ACK_RANGES_SENT, MESSAGE_LIMIT_BYTES, PACKET_RUN_MESSAGES_MAX};
 use drumfire_wire::{AckRange, ChannelId, Delivery, FrameWriter, MessageId, SharedParameters, Skip};
 
 use crate::connection::OpenedPacket;
@@ -12,15 +10,12 @@ use crate::frame::{DrawnFrame, range};
 use crate::random::Random;
 use crate::state::{FRAGMENTED_MAX, Fragmented, SendState};
 use crate::swarm::{
-    AckChoice, AfterChoice, ChannelChoice, FrameTemplate, IdChoice, Kind, LengthChoice, Mode, OffsetChoice,
-    Swarm, TotalChoice,
+    AckChoice, AfterChoice, ChannelChoice, FrameTemplate, IdChoice, Kind, LengthChoice, Mode, Swarm,
+    TotalChoice, UNRELIABLE_MAX_BYTES,
 };
 
 /// Failed attempts in a row to make a frame, after which a packet is complete.
 const TRIES_MAX: u32 = 8;
-
-/// The maximum length of an unreliable message in bytes.
-const UNRELIABLE_MAX_BYTES: u32 = 16 * 1_024;
 
 /// The maximum length in bytes of the fields of a message frame.
 const MESSAGE_FIELDS_BYTES: usize = 40;
@@ -42,10 +37,8 @@ pub struct Sender {
     left: u64,
     /// Frames made so far.
     made: u64,
-    last_id: u64,
     /// The frames that were drawn last, each with the credit that it spent.
     last: Vec<(DrawnFrame, u64)>,
-    ids_ahead: u64,
 }
 
 impl Sender {
@@ -53,8 +46,7 @@ impl Sender {
     #[must_use]
     pub fn new(swarm: &Swarm, random: Random, peer: SharedParameters) -> Self {
         let state = SendState::new(peer, swarm.holds_back_first);
-        let (swarm, last) = (swarm.clone(), Vec::new());
-        Self { swarm, random, state, template: 0, left: 0, made: 0, last_id: 0, last, ids_ahead: 0 }
+        Self { swarm: swarm.clone(), random, state, template: 0, left: 0, made: 0, last: Vec::new() }
     }
 
     /// Returns whether the keys change after the packet that was drawn last.
@@ -86,7 +78,7 @@ impl Sender {
     /// Returns the largest number of ids between the lowest missing one and the newest.
     #[must_use]
     pub const fn ids_ahead(&self) -> u64 {
-        self.ids_ahead
+        self.state.ids_ahead
     }
 
     /// Returns the frames that were drawn last.
@@ -95,10 +87,6 @@ impl Sender {
     }
 
     /// Draws the frames of packet `number`, at most `room` bytes, and returns their bytes.
-    ///
-    /// # Panics
-    ///
-    /// If a frame is drawn that cannot be written although it has room, which is an error of this crate.
     pub fn draw(&mut self, number: u64, room: usize) -> Vec<u8> {
         let mut memory = vec![0; room];
         let mut writer = FrameWriter::new(&mut memory[..]);
@@ -136,10 +124,7 @@ impl Sender {
             return false;
         }
         let charge = self.state.on_drawn(&frame);
-        self.ids_ahead = self.ids_ahead.max(self.state.next - self.state.floor());
-        if let Some(id) = frame.ids().last() {
-            self.last_id = id;
-        }
+        self.state.ids_ahead = self.state.ids_ahead.max(self.state.next - self.state.floor());
         self.made += 1;
         self.last.push((frame, charge));
         true
@@ -195,7 +180,7 @@ impl Sender {
         let fragmented = known.and_then(|id| self.state.fragmented.get(&id).copied());
         let bytes = match (template.length, fragmented) {
             (LengthChoice::Matching, Some(fragmented)) => fragmented.total as usize,
-            (length, _) => self.length(length, room),
+            (length, _) => length.value(&mut self.random, room),
         };
         if bytes > room {
             return None;
@@ -205,8 +190,7 @@ impl Sender {
             Some(fragmented) => (fragmented.channel, fragmented.delivery),
             None => (self.channel(template.channel), self.delivery(template, known?)),
         };
-        let frame = DrawnFrame::Message { channel, delivery, bytes };
-        self.allowed(frame, bytes as u64, breaks_rules)
+        self.allowed(DrawnFrame::Message { channel, delivery, bytes }, breaks_rules)
     }
 
     fn fragment(
@@ -226,14 +210,7 @@ impl Sender {
             (0, self.state.fragmented.get(&id).copied())
         } else {
             let name = self.unreliable_number(template.id, number);
-            (
-                name,
-                self.state
-                    .unreliable
-                    .iter()
-                    .find(|(other, _)| *other == name)
-                    .map(|(_, fragmented)| *fragmented),
-            )
+            (name, self.state.unreliable.get(&name).copied())
         };
         let fragmented = match known {
             Some(fragmented) if !breaks_rules => fragmented,
@@ -252,17 +229,10 @@ impl Sender {
                 whole: 0,
             },
         };
-        let bytes = self.length(template.length, room).clamp(1, (fragmented.total as usize).min(room.max(1)));
+        let bytes = template.length.value(&mut self.random, room);
+        let bytes = bytes.clamp(1, (fragmented.total as usize).min(room.max(1)));
         let last_offset = fragmented.total.checked_sub(u32::try_from(bytes).ok()?)?;
-        let offset = match template.offset {
-            OffsetChoice::Start => 0,
-            OffsetChoice::Next => fragmented.end,
-            OffsetChoice::Gap if fragmented.end == 0 => 0,
-            OffsetChoice::Gap => fragmented.end + 1,
-            OffsetChoice::Uniform => self.below(last_offset + 1),
-            OffsetChoice::Again => self.below(fragmented.end.max(1)) & !1,
-            OffsetChoice::End => last_offset,
-        };
+        let offset = template.offset.value(&mut self.random, fragmented.end, last_offset);
         // Past the end of the message the template begins again.
         let offset = if offset > last_offset { 0 } else { offset };
         let frame = DrawnFrame::Fragment {
@@ -277,14 +247,14 @@ impl Sender {
         if is_one_more && self.state.fragmented.len() >= FRAGMENTED_MAX && !breaks_rules {
             return None;
         }
-        self.allowed(frame, fragmented.total.into(), breaks_rules)
+        self.allowed(frame, breaks_rules)
     }
 
     fn skip(&mut self, template: FrameTemplate, breaks_rules: bool) -> Option<DrawnFrame> {
         let id = self.id(template.id)?;
         let bytes = match template.length {
             LengthChoice::Fill => MESSAGE_LIMIT_BYTES,
-            length => u32::try_from(self.length(length, 1_100)).ok()?,
+            length => u32::try_from(length.value(&mut self.random, 1_100)).ok()?,
         };
         let bytes = match self.state.fragmented.get(&id) {
             Some(fragmented) if template.length == LengthChoice::Matching => fragmented.total,
@@ -292,28 +262,28 @@ impl Sender {
         };
         let (id, after) = (MessageId(id), self.after(template.after, template.channel, id));
         let frame = DrawnFrame::Skip(Skip { channel: self.channel(template.channel), id, after, bytes });
-        self.allowed(frame, bytes.into(), breaks_rules)
+        self.allowed(frame, breaks_rules)
     }
 
     fn run(&mut self, template: FrameTemplate, room: usize, breaks_rules: bool) -> Option<DrawnFrame> {
         let room = room.checked_sub(MESSAGE_FIELDS_BYTES)?;
         let id = self.id(template.id)?;
         let count = self.count(room);
-        let bytes =
-            self.length(template.length, (room / usize::from(count)).saturating_sub(BODY_LENGTH_BYTES));
+        let room = (room / usize::from(count)).saturating_sub(BODY_LENGTH_BYTES);
+        let bytes = template.length.value(&mut self.random, room);
         let delivery = match self.delivery(template, id) {
             Delivery::ReliableSequenced { id } => Delivery::ReliableUnordered { id },
             Delivery::ReliableLatest { .. } => Delivery::Unreliable,
             delivery => delivery,
         };
         let frame = DrawnFrame::Run { channel: self.channel(template.channel), delivery, count, bytes };
-        self.allowed(frame, bytes as u64, breaks_rules)
+        self.allowed(frame, breaks_rules)
     }
 
     fn skip_run(&mut self, template: FrameTemplate, room: usize, breaks_rules: bool) -> Option<DrawnFrame> {
         let Some(DrawnFrame::Skip(first)) = self.skip(template, true) else { return None };
         let count = self.count(room.checked_sub(MESSAGE_FIELDS_BYTES)? / SKIPPED_LENGTH_BYTES);
-        self.allowed(DrawnFrame::SkipRun { first, count }, first.bytes.into(), breaks_rules)
+        self.allowed(DrawnFrame::SkipRun { first, count }, breaks_rules)
     }
 
     /// Draws the number of messages of a run whose bodies have at most `room` bytes.
@@ -324,9 +294,8 @@ impl Sender {
     }
 
     /// Returns the frame if the server must accept it by the model, or if it may break a rule.
-    fn allowed(&self, frame: DrawnFrame, bytes: u64, breaks_rules: bool) -> Option<DrawnFrame> {
-        let is_allowed = self.state.are_allowed(frame.ids(), bytes);
-        (is_allowed || breaks_rules).then_some(frame)
+    fn allowed(&self, frame: DrawnFrame, breaks_rules: bool) -> Option<DrawnFrame> {
+        (breaks_rules || self.state.is_allowed(&frame)).then_some(frame)
     }
 
     /// Makes an ack of packets that arrived, or `None` if none did.
@@ -360,36 +329,21 @@ impl Sender {
     }
 
     fn id(&mut self, choice: IdChoice) -> Option<u64> {
-        let (next, floor, ahead) = (self.state.next, self.state.floor(), MESSAGE_IDS_AHEAD);
-        let id = match choice {
-            IdChoice::Next => next,
-            IdChoice::Same => self.last_id,
-            IdChoice::Fragmented => {
-                let at = self.random.index(self.state.fragmented.len());
-                self.state.fragmented.keys().nth(at).copied().unwrap_or(next)
-            }
-            IdChoice::Recent => next.saturating_sub(1 + self.random.below(32)),
-            IdChoice::Lowest if self.swarm.holds_back_first => {
-                self.state.missing.iter().nth(1).copied().unwrap_or(next)
-            }
-            IdChoice::Lowest => floor,
-            IdChoice::Ahead => floor + self.random.below(ahead),
-            IdChoice::Edge => floor + ahead - self.random.below(2),
-        };
+        let id = choice.value(&self.state, &mut self.random);
         // The message that is held back is never sent.
-        (id > 0 || !self.swarm.holds_back_first).then_some(id)
+        (id >= self.state.first).then_some(id)
     }
 
     /// Chooses the packet number that identifies a fragmented unreliable message.
     fn unreliable_number(&mut self, choice: IdChoice, number: u64) -> u64 {
         match choice {
             IdChoice::Next => number,
-            IdChoice::Same => self.state.unreliable.back().map_or(number, |(name, _)| *name),
+            IdChoice::Same => self.state.unreliable.last_key_value().map_or(number, |(name, _)| *name),
             // More than one message in a packet: numbers that no packet had.
             IdChoice::Ahead | IdChoice::Edge => number.saturating_sub(self.random.below(20)),
             IdChoice::Fragmented | IdChoice::Recent | IdChoice::Lowest => {
                 let at = self.random.index(self.state.unreliable.len());
-                self.state.unreliable.get(at).map_or(number, |(name, _)| *name)
+                self.state.unreliable.keys().nth(at).copied().unwrap_or(number)
             }
         }
     }
@@ -415,16 +369,7 @@ impl Sender {
     }
 
     fn after(&mut self, choice: AfterChoice, channel: ChannelChoice, id: u64) -> Option<MessageId> {
-        let after = match choice {
-            AfterChoice::Nothing => None,
-            AfterChoice::Previous => id.checked_sub(1),
-            AfterChoice::LastOfChannel => {
-                let ChannelChoice::One(channel) = channel else { return None };
-                self.state.last_of_channel.get(&channel).copied()
-            }
-            AfterChoice::Lowest => Some(self.state.floor()),
-            AfterChoice::Earlier => id.checked_sub(1 + self.random.below(64)),
-        };
+        let after = choice.value(&self.state, &mut self.random, channel, id);
         after.filter(|after| *after < id).map(MessageId)
     }
 
@@ -437,32 +382,9 @@ impl Sender {
         })
     }
 
-    fn length(&mut self, choice: LengthChoice, room: usize) -> usize {
-        match choice {
-            LengthChoice::Zero | LengthChoice::Matching => 0,
-            LengthChoice::One => 1,
-            LengthChoice::Tiny => self.random.index(9),
-            LengthChoice::Small => 64,
-            LengthChoice::Uniform => self.random.index(room + 1),
-            LengthChoice::Fill => room,
-        }
-    }
-
     fn total(&mut self, choice: TotalChoice, is_reliable: bool, breaks_rules: bool) -> u32 {
         let largest = if is_reliable { self.state.peer.message_max_bytes } else { UNRELIABLE_MAX_BYTES };
-        let total = match choice {
-            TotalChoice::Tiny => 1 + self.below(8),
-            TotalChoice::Packet => 1_000,
-            TotalChoice::Unreliable => UNRELIABLE_MAX_BYTES,
-            TotalChoice::Largest => largest,
-            TotalChoice::Uniform => 1 + self.below(largest),
-            TotalChoice::TooLarge if breaks_rules => return largest + 1,
-            TotalChoice::TooLarge => largest,
-        };
-        total.min(largest)
-    }
-
-    fn below(&mut self, bound: u32) -> u32 {
-        u32::try_from(self.random.below(bound.into())).unwrap_or(0)
+        let total = choice.value(&mut self.random, largest);
+        if breaks_rules { total } else { total.min(largest) }
     }
 }

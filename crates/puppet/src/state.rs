@@ -36,12 +36,18 @@ pub(crate) struct Fragmented {
 pub(crate) struct SendState {
     /// The limits that the other end stated in the handshake.
     pub(crate) peer: SharedParameters,
+    /// The lowest id that may be sent.
+    pub(crate) first: u64,
     pub(crate) next: u64,
+    /// The last id of the frame that was drawn last.
+    pub(crate) last_id: u64,
+    /// The largest number of ids between the lowest missing one and the newest.
+    pub(crate) ids_ahead: u64,
     /// Ids below `next` that the server has not accepted yet.
     pub(crate) missing: BTreeSet<u64>,
     pub(crate) fragmented: BTreeMap<u64, Fragmented>,
     /// Fragmented unreliable messages, by the packet number that identifies them.
-    pub(crate) unreliable: VecDeque<(u64, Fragmented)>,
+    pub(crate) unreliable: BTreeMap<u64, Fragmented>,
     pub(crate) credit_edge: u64,
     pub(crate) credit_used: u64,
     pub(crate) last_of_channel: BTreeMap<u16, u64>,
@@ -56,12 +62,16 @@ pub(crate) struct SendState {
 impl SendState {
     /// Returns the state after the handshake. With `holds_back_first` the first message is never sent.
     pub(crate) fn new(peer: SharedParameters, holds_back_first: bool) -> Self {
+        let first = u64::from(holds_back_first);
         Self {
             peer,
-            next: u64::from(holds_back_first),
-            missing: (0..u64::from(holds_back_first)).collect(),
+            first,
+            next: first,
+            last_id: 0,
+            ids_ahead: 0,
+            missing: (0..first).collect(),
             fragmented: BTreeMap::new(),
-            unreliable: VecDeque::new(),
+            unreliable: BTreeMap::new(),
             credit_edge: peer.credit_bytes.into(),
             credit_used: 0,
             last_of_channel: BTreeMap::new(),
@@ -77,40 +87,51 @@ impl SendState {
         self.missing.first().copied().unwrap_or(self.next)
     }
 
-    /// Returns whether the server must accept reliable messages with these ids and this length.
-    pub(crate) fn are_allowed(&self, ids: impl Iterator<Item = u64>, bytes: u64) -> bool {
-        let (edge, mut credit_used) = (self.floor() + limits::MESSAGE_IDS_AHEAD, self.credit_used);
-        for id in ids {
-            if self.is_new(id) {
-                credit_used += bytes + u64::from(limits::MESSAGE_CHARGE_BYTES);
-            }
-            if id > edge || credit_used > self.credit_edge {
-                return false;
-            }
-        }
-        true
+    /// Returns the lowest id that the server lacks and that may be sent.
+    pub(crate) fn lowest(&self) -> u64 {
+        self.missing.range(self.first..).next().copied().unwrap_or(self.next)
+    }
+
+    /// Returns the first id beyond the window of the server.
+    fn window_end(&self) -> u64 {
+        self.floor() + limits::MESSAGE_IDS_AHEAD + 1
+    }
+
+    /// Returns whether the server must accept the reliable messages of a frame.
+    pub(crate) fn is_allowed(&self, frame: &DrawnFrame) -> bool {
+        let has_credit = self.credit_used + self.charge(frame) <= self.credit_edge;
+        let end = self.window_end();
+        frame.id().is_none() || has_credit && frame.ids().all(|id| id < end)
+    }
+
+    /// Returns the credit that a frame spends: only the first part of a message spends any.
+    fn charge(&self, frame: &DrawnFrame) -> u64 {
+        let bytes = match frame {
+            DrawnFrame::Message { bytes, .. } | DrawnFrame::Run { bytes, .. } => *bytes as u64,
+            DrawnFrame::Fragment { total, .. } => (*total).into(),
+            DrawnFrame::Skip(skip) | DrawnFrame::SkipRun { first: skip, .. } => skip.bytes.into(),
+            _ => 0,
+        };
+        let new = frame.ids().filter(|id| self.is_new(*id)).count() as u64;
+        new * (bytes + u64::from(limits::MESSAGE_CHARGE_BYTES))
     }
 
     /// Returns whether no part of this message was sent.
-    pub(crate) fn is_new(&self, id: u64) -> bool {
+    fn is_new(&self, id: u64) -> bool {
         (id >= self.next || self.missing.contains(&id)) && !self.fragmented.contains_key(&id)
     }
 
     /// Records a frame that is about to be sent: ids count as used, and credit as spent. Returns the credit that the frame
     /// spent.
     pub(crate) fn on_drawn(&mut self, frame: &DrawnFrame) -> u64 {
-        let mut charge = 0;
-        for id in frame.ids() {
-            if self.is_new(id) {
-                charge += message_bytes(frame) + u64::from(limits::MESSAGE_CHARGE_BYTES);
-            }
-            // The server rejects ids beyond its window.
-            if id >= self.next && id <= self.floor() + limits::MESSAGE_IDS_AHEAD {
-                self.missing.extend(self.next..=id);
-                self.next = id + 1;
-            }
-        }
+        let (charge, end) = (self.charge(frame), self.window_end());
         self.credit_used += charge;
+        // The server rejects ids beyond its window.
+        if let Some(last) = frame.ids().take_while(|id| *id < end).last().filter(|last| *last >= self.next) {
+            self.missing.extend(self.next..=last);
+            self.next = last + 1;
+        }
+        self.last_id = frame.ids().last().unwrap_or(self.last_id);
         match frame {
             DrawnFrame::Fragment { channel, delivery, number, total, offset, bytes } => {
                 let end = offset + u32::try_from(*bytes).unwrap_or(0);
@@ -121,7 +142,7 @@ impl SendState {
                         self.fragmented.entry(id.0).or_insert(fresh)
                     }
                     Some(_) => return charge,
-                    None => self.unreliable_mut(*number, fresh),
+                    None => self.unreliable.entry(*number).or_insert(fresh),
                 };
                 message.end = end;
                 if *offset <= message.whole {
@@ -131,6 +152,9 @@ impl SendState {
                     && message.whole >= message.total
                 {
                     self.on_whole(id.0);
+                }
+                if self.unreliable.len() > UNRELIABLE_FRAGMENTED_MAX {
+                    self.unreliable.pop_first();
                 }
             }
             DrawnFrame::Message { channel, .. } | DrawnFrame::Run { channel, .. } => {
@@ -145,17 +169,6 @@ impl SendState {
             _ => {}
         }
         charge
-    }
-
-    fn unreliable_mut(&mut self, number: u64, fresh: Fragmented) -> &mut Fragmented {
-        let at = self.unreliable.iter().position(|(other, _)| *other == number).unwrap_or_else(|| {
-            if self.unreliable.len() == UNRELIABLE_FRAGMENTED_MAX {
-                self.unreliable.pop_front();
-            }
-            self.unreliable.push_back((number, fresh));
-            self.unreliable.len() - 1
-        });
-        &mut self.unreliable[at].1
     }
 
     fn on_whole(&mut self, id: u64) {
@@ -192,14 +205,5 @@ impl SendState {
                 _ => {}
             }
         }
-    }
-}
-
-fn message_bytes(frame: &DrawnFrame) -> u64 {
-    match frame {
-        DrawnFrame::Message { bytes, .. } | DrawnFrame::Run { bytes, .. } => *bytes as u64,
-        DrawnFrame::Fragment { total, .. } => (*total).into(),
-        DrawnFrame::Skip(skip) | DrawnFrame::SkipRun { first: skip, .. } => skip.bytes.into(),
-        _ => 0,
     }
 }

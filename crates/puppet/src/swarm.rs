@@ -4,10 +4,29 @@
 //! has a few templates, each with one way to choose every field, and follows them for a whole run. Some templates make
 //! a second frame about the message of the previous frame, for faults that need two kinds of frames.
 
-use crate::random::Random;
+use drumfire_wire::limits::MESSAGE_IDS_AHEAD;
 
-/// Defines an enum, and the weight by which each variant is drawn.
+use crate::random::Random;
+use crate::state::SendState;
+
+/// The maximum length of an unreliable message in bytes.
+pub(crate) const UNRELIABLE_MAX_BYTES: u32 = 16 * 1_024;
+
+/// Defines an enum, and the weight by which each variant is drawn. With inputs, also defines the value that each variant stands for.
 macro_rules! choices {
+    ($(#[$doc:meta])* $name:ident($($input:ident: $type:ty),*) -> $result:ty {
+        $($(#[$note:meta])* $choice:ident: $weight:literal => $value:expr,)*
+    }) => {
+        choices! { $(#[$doc])* $name { $($(#[$note])* $choice: $weight,)* } }
+
+        impl $name {
+            pub(crate) fn value(self, $($input: $type),*) -> $result {
+                match self {
+                    $(Self::$choice => $value,)*
+                }
+            }
+        }
+    };
     ($(#[$doc:meta])* $name:ident { $($(#[$note:meta])* $choice:ident: $weight:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,72 +75,75 @@ choices! {
 
 choices! {
     /// Which message a frame is about.
-    IdChoice {
-        /// The next id.
-        Next: 12,
+    IdChoice(state: &SendState, random: &mut Random) -> u64 {
+        Next: 12 => state.next,
         /// The id of the previous frame.
-        Same: 3,
-        /// The id of a fragmented message.
-        Fragmented: 4,
-        /// One of the newest ids.
-        Recent: 2,
-        /// The lowest id that the server lacks.
-        Lowest: 2,
+        Same: 3 => state.last_id,
+        Fragmented: 4 => {
+            let at = random.index(state.fragmented.len());
+            state.fragmented.keys().nth(at).copied().unwrap_or(state.next)
+        },
+        Recent: 2 => state.next.saturating_sub(1 + random.below(32)),
+        /// The lowest id that the server lacks and that may be sent.
+        Lowest: 2 => state.lowest(),
         /// Any id within the window.
-        Ahead: 2,
+        Ahead: 2 => state.floor() + random.below(MESSAGE_IDS_AHEAD),
         /// The last id within the window, or the first beyond it.
-        Edge: 1,
+        Edge: 1 => state.floor() + MESSAGE_IDS_AHEAD - random.below(2),
     }
 }
 
 choices! {
     /// The message that an ordered message follows.
-    AfterChoice {
-        Nothing: 2,
-        Previous: 2,
-        LastOfChannel: 2,
+    AfterChoice(state: &SendState, random: &mut Random, channel: ChannelChoice, id: u64) -> Option<u64> {
+        Nothing: 2 => None,
+        Previous: 2 => id.checked_sub(1),
+        LastOfChannel: 2 => match channel {
+            ChannelChoice::One(channel) => state.last_of_channel.get(&channel).copied(),
+            _ => None,
+        },
         /// The lowest id that the server lacks, so that the message waits.
-        Lowest: 4,
-        Earlier: 1,
+        Lowest: 4 => Some(state.floor()),
+        Earlier: 1 => id.checked_sub(1 + random.below(64)),
     }
 }
 
 choices! {
-    LengthChoice {
-        Zero: 3,
-        One: 3,
-        Tiny: 2,
-        Small: 2,
-        Uniform: 3,
+    LengthChoice(random: &mut Random, room: usize) -> usize {
+        Zero: 3 => 0,
+        One: 3 => 1,
+        Tiny: 2 => random.index(9),
+        Small: 2 => 64,
+        Uniform: 3 => random.index(room + 1),
         /// The rest of the packet.
-        Fill: 6,
-        /// The total length that the message's fragments state, if it fits.
-        Matching: 2,
+        Fill: 6 => room,
+        /// The total length that the message's fragments state, if there are any and it fits.
+        Matching: 2 => 0,
     }
 }
 
 choices! {
-    TotalChoice {
-        Tiny: 8,
-        Packet: 2,
-        Unreliable: 3,
-        Largest: 4,
-        Uniform: 2,
-        TooLarge: 1,
+    TotalChoice(random: &mut Random, largest: u32) -> u32 {
+        Tiny: 8 => 1 + random.below_u32(8),
+        Packet: 2 => 1_000,
+        Unreliable: 3 => UNRELIABLE_MAX_BYTES,
+        Largest: 4 => largest,
+        Uniform: 2 => 1 + random.below_u32(largest),
+        TooLarge: 1 => largest + 1,
     }
 }
 
 choices! {
-    OffsetChoice {
-        Start: 2,
-        /// The end of the last fragment.
-        Next: 3,
+    /// The offset of a fragment, from the end of the last one and the last offset that is possible.
+    OffsetChoice(random: &mut Random, end: u32, last: u32) -> u32 {
+        Start: 2 => 0,
+        Next: 3 => end,
         /// One byte after the end of the last fragment, so that every fragment is a separate range.
-        Gap: 3,
-        Uniform: 3,
+        Gap: 3 => if end == 0 { 0 } else { end + 1 },
+        Uniform: 3 => random.below_u32(last + 1),
         /// The offset of an earlier fragment.
-        Again: 2,
-        End: 1,
+        Again: 2 => random.below_u32(end.max(1)) & !1,
+        End: 1 => last,
     }
 }
 

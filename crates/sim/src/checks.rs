@@ -1,4 +1,4 @@
-//! Checks of the whole world after each step: the books of datagrams, the amplification limits, and the memory.
+//! Checks of the whole world after each step: the books of datagrams, and the amplification limits.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -76,18 +76,15 @@ pub(crate) fn check_final_books(world: &World, replaced: &[ReplacedClientCounts]
 /// Checks that no end of a world without attacks dropped a packet for a reason that only an attack or a faulty link
 /// causes.
 pub(crate) fn check_clean(world: &World) -> Result<(), String> {
-    let check = |name: &dyn Fn() -> String, stats: &WorkerStats| {
+    let server = world.server.control().stats();
+    let server = server.workers.iter().map(|stats| ("the server".to_owned(), stats.clone()));
+    let clients = world.clients.iter().enumerate();
+    let clients = clients.map(|(at, client)| (format!("client {at}"), client.stats()));
+    for (name, stats) in server.chain(clients) {
         for reason in [DropReason::Forged, DropReason::Duplicate, DropReason::TooOld, DropReason::ForgedId] {
-            let what = || format!("packets of {} that are {} without a fault", name(), reason.name());
+            let what = || format!("packets of {name} that are {} without a fault", reason.name());
             equal(what, stats.protocol.dropped(reason), 0)?;
         }
-        Ok::<(), String>(())
-    };
-    for stats in &world.server.control().stats().workers {
-        check(&|| "the server".to_owned(), stats)?;
-    }
-    for (at, client) in world.clients.iter().enumerate() {
-        check(&|| format!("client {at}"), &client.stats())?;
     }
     Ok(())
 }
@@ -220,78 +217,4 @@ fn address_in(network: [u8; 2], number: u64) -> SocketAddr {
     let [_, _, _, _, _, port, third, fourth] = number.to_be_bytes();
     let [first, second] = network;
     SocketAddr::from((Ipv4Addr::new(first, second, third, fourth), 1_024 + u16::from(port)))
-}
-
-/// The send memory of a connection in bytes. It is less than the default, so that scenarios fill it.
-pub(crate) const SEND_MEMORY_BYTES: usize = 256 * 1_024;
-
-/// The receive memory of a connection in bytes. Credit begins with a quarter of it, and may double.
-pub(crate) const RECEIVE_MEMORY_BYTES: usize = 512 * 1_024;
-
-/// Returns the memory of each end of a connection, for sending and for receiving, from that of the scenario.
-pub(crate) fn memories(bytes: Option<usize>) -> (usize, usize) {
-    bytes.map_or((SEND_MEMORY_BYTES, RECEIVE_MEMORY_BYTES), |bytes| (bytes, bytes))
-}
-
-/// Memory that messages share on their way to an application: five pieces of 64 KiB.
-const PIECES_BYTES: u64 = 5 * 64 * 1_024;
-
-/// Late, duplicated, and queued datagrams on both links of a client.
-const LINKS_BYTES: u64 = 512 * 1_024;
-
-/// A worker's socket, its tables, an attacker's datagrams on their way, and the scenario's own records.
-const TABLES_BYTES: u64 = 8 * 1_024 * 1_024;
-
-/// The records of all clients and attackers' addresses of an hour.
-const HOUR_BYTES: u64 = 64 * 1_024 * 1_024;
-
-/// The properties of a scenario that decide the memory of its world.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MemoryPlan {
-    pub(crate) clients: usize,
-    /// The memory of each end of a connection, for sending and for receiving.
-    pub(crate) memories: (usize, usize),
-    pub(crate) workers: u16,
-    /// Whether an application on another thread may fill the send memory before it learns that broadcasts have filled it.
-    pub(crate) is_filled_twice: bool,
-    pub(crate) is_hour: bool,
-}
-
-impl MemoryPlan {
-    /// Returns the most memory that a world may hold.
-    fn most_bytes(self) -> u64 {
-        let (send, receive) = self.memories;
-        // With a tenth for the tables of the connection.
-        let end_bytes = (send + receive) as u64 * 11 / 10;
-        let second_bytes = if self.is_filled_twice { send as u64 * 11 / 10 } else { 0 };
-        let per_client = 2 * (end_bytes + PIECES_BYTES) + second_bytes + LINKS_BYTES;
-        let hour_bytes = if self.is_hour { HOUR_BYTES } else { 0 };
-        self.clients as u64 * per_client + TABLES_BYTES * u64::from(self.workers) + hour_bytes
-    }
-}
-
-/// Checks the peak memory of a world. The sum shows that a limit was exceeded, but not which one. Tests of the core
-/// count the memory of one connection.
-pub(crate) fn check_memory(held_bytes: u64, plan: MemoryPlan) -> Result<(), String> {
-    let (clients, most) = (plan.clients, plan.most_bytes());
-    if held_bytes > most {
-        return Err(format!("it held {held_bytes} bytes, and {clients} clients may hold {most}"));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_beyond_the_limit_is_an_error() {
-        let memories = (SEND_MEMORY_BYTES, RECEIVE_MEMORY_BYTES);
-        let plan = MemoryPlan { clients: 3, memories, workers: 1, is_filled_twice: false, is_hour: false };
-        let most = plan.most_bytes();
-        assert_eq!(check_memory(most, plan), Ok(()));
-        assert!(check_memory(most + 1, plan).unwrap_err().contains("3 clients"));
-        let tight = MemoryPlan { memories: (65_536, 65_536), ..plan };
-        assert!(check_memory(most, tight).is_err(), "smaller memories hold less");
-    }
 }

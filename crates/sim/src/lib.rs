@@ -14,11 +14,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod admission;
 mod attacker;
 mod checks;
 mod client;
 mod hostile;
+mod memory;
 mod random;
 mod run;
 mod scenario;

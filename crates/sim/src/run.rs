@@ -1,6 +1,7 @@
 //! Runs a scenario: chaos, then calm. Every event is checked when it is received, and the world is checked after every
 //! step.
 
+mod admit;
 mod disturb;
 mod send;
 
@@ -12,16 +13,17 @@ use std::time::Duration;
 
 use drumfire::conditioner::{Delay, LinkConfig, Random};
 use drumfire::testing::{ClockConfig, Datagram, SocketFaults, World};
+use drumfire::tokens::TokenKey;
 use drumfire::{ChannelId, ChannelOptions, Event, PeerId, PeerInfo, PlayerId, WhenFull};
 
-use crate::admission::Admission;
 use crate::attacker::Attacker;
 use crate::checks::{self, AddressClass, ReplacedClientCounts};
 use crate::client::{Client, ConnectionState};
 use crate::hostile::{self, HostileEnd};
+use crate::memory;
 use crate::scenario::{CALM, Scenario, Side};
 use crate::stats::Counts;
-use crate::workers::{FaultInjector, FaultScope};
+use crate::workers::WorkerRecords;
 
 /// The time between two steps in the calm.
 const CALM_STEP: Duration = Duration::from_millis(500);
@@ -92,14 +94,7 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Failure> {
     let held_bytes = used.bytes_max;
     outcome
         .and_then(|outcome| {
-            let plan = checks::MemoryPlan {
-                clients: scenario.clients.len(),
-                memories: checks::memories(scenario.memory_bytes),
-                workers: scenario.workers.as_ref().map_or(1, |plan| plan.workers),
-                is_filled_twice: scenario.workers.is_some() && scenario.group.is_some(),
-                is_hour: scenario.is_hour,
-            };
-            checks::check_memory(held_bytes, plan)?;
+            memory::check_memory(held_bytes, scenario)?;
             Ok(Outcome { held_bytes, ..outcome })
         })
         .map_err(|reason| {
@@ -115,7 +110,9 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Failure> {
 struct ScenarioRun<'a> {
     scenario: &'a Scenario,
     world: World,
-    admission: Admission,
+    /// The key that seals tokens, or `None` in open access.
+    token_key: Option<TokenKey>,
+    next_player: u128,
     random: Random,
     clients: Vec<Client>,
     replaced: Vec<ReplacedClientCounts>,
@@ -124,12 +121,14 @@ struct ScenarioRun<'a> {
     hostile_random: Random,
     /// Datagrams that were sent since the attacker's last turn.
     seen: Vec<Datagram>,
-    faults: FaultInjector,
+    faults: WorkerRecords,
     /// Clients by each of their addresses, and by the sources of copies of their packets.
     by_address: HashMap<SocketAddr, usize>,
     by_peer: HashMap<PeerId, usize>,
     /// Players that have had their session.
     players: HashSet<PlayerId>,
+    /// The addresses of clients with the token of a session that is over.
+    returned: HashSet<SocketAddr>,
     /// Messages to groups.
     broadcasts: u64,
     /// Two clients whose addresses are to be exchanged: the tick, and the index of the first.
@@ -142,37 +141,37 @@ struct ScenarioRun<'a> {
 
 impl<'a> ScenarioRun<'a> {
     fn new(scenario: &'a Scenario) -> Result<Self, String> {
-        let (mut world, mut admission) = Admission::open(scenario)?;
-        let mut attacker = Attacker::new(scenario.attack, Random::part(scenario.seed, 3));
-        let mut clients = Vec::new();
-        for (at, plan) in scenario.clients.iter().enumerate() {
-            clients.push(admission.admit(&mut world, &clients, at, plan.clone())?);
-            if plan.vanishes.is_some() && !scenario.is_hour {
-                attacker.vanishing.insert(world.client_address(at));
-            }
-        }
-        let count = clients.len();
-        let faults = FaultInjector::new(scenario.workers.as_ref(), &mut world);
+        let (mut world, token_key) = admit::open(scenario)?;
+        let count = scenario.clients.len();
+        let faults = WorkerRecords::new(scenario.workers.as_ref(), &mut world);
         let mut run = Self {
             scenario,
             world,
-            admission,
+            token_key,
+            next_player: 0,
             random: Random::part(scenario.seed, 2),
-            clients,
+            clients: Vec::new(),
             replaced: vec![ReplacedClientCounts::default(); count],
-            attacker,
+            attacker: Attacker::new(scenario.attack, Random::part(scenario.seed, 3)),
             hostile_random: Random::part(scenario.seed, 8),
             seen: Vec::new(),
             faults,
             by_address: HashMap::new(),
             by_peer: HashMap::new(),
             players: HashSet::new(),
+            returned: HashSet::new(),
             broadcasts: 0,
             swap: scenario.swap,
             counts: Counts::default(),
             steps: 0,
             is_stalled: false,
         };
+        for (at, plan) in scenario.clients.iter().enumerate() {
+            run.admit(at, plan.clone())?;
+            if plan.vanishes.is_some() && !scenario.is_hour {
+                run.attacker.vanishing.insert(run.world.client_address(at));
+            }
+        }
         (0..count).try_for_each(|at| run.begin(at))?;
         // The world records datagrams from the first call on.
         run.world.take_captured();
@@ -242,7 +241,7 @@ impl<'a> ScenarioRun<'a> {
                 disturb::cut(&mut self.world, at, &calm)?;
             }
         }
-        self.admission.reuse_tokens(&mut self.world, &self.clients)?;
+        self.reuse_tokens()?;
         // A stalled thread may continue later than the chaos ends.
         let end = self.world.elapsed().max(self.faults.stalled_until) + CALM;
         while self.world.elapsed() < end {
@@ -271,7 +270,7 @@ impl<'a> ScenarioRun<'a> {
             self.world.server.poll(Duration::ZERO);
         }
         for worker in self.faults.take_restarted(&self.world).map_err(at_time)? {
-            self.allow_end(FaultScope::Worker(worker));
+            self.allow_end(Some(worker));
         }
         while let Some(event) = self.world.server.next_event() {
             self.on_server(event).map_err(at_time)?;
@@ -333,7 +332,7 @@ impl<'a> ScenarioRun<'a> {
         if info.player.is_some() != self.scenario.has_tokens {
             return Err("a player without a token, or a token without a player".to_owned());
         }
-        if self.admission.returned.contains(&info.address) {
+        if self.returned.contains(&info.address) {
             return Err("a token whose session was over opened another".to_owned());
         }
         let at = *self.by_address.get(&info.address).ok_or("a client at an unknown address connected")?;
@@ -378,7 +377,7 @@ impl<'a> ScenarioRun<'a> {
         self.replaced[at].add(&self.world.clients[at].stats());
         let plan = Scenario::new_client(self.scenario.seed, at as u64, tick, self.scenario.has_tokens);
         self.counts.add(Counts::OTHER_FAULTS, plan.faults());
-        self.clients[at] = self.admission.admit(&mut self.world, &self.clients, at, plan)?;
+        self.admit(at, plan)?;
         self.world.set_client_clock(at, &ClockConfig::default());
         self.begin(at)
     }
@@ -418,7 +417,7 @@ impl<'a> ScenarioRun<'a> {
         self.faults.count(&self.world, &mut counts);
         counts.add(Counts::ATTACKS, self.attacker.sent);
         counts.add(Counts::OTHER_FAULTS, self.scenario.faults() + counts.of(Counts::REBOUND));
-        counts.add(Counts::HANDSHAKES, self.clients.len() as u64 + self.admission.returned.len() as u64);
+        counts.add(Counts::HANDSHAKES, self.clients.len() as u64 + self.returned.len() as u64);
         let outcome = Outcome { trace: self.world.trace(), held_bytes: 0, counts };
         let open =
             self.clients.iter().filter(|client| client.at_server == ConnectionState::Connected).count();

@@ -14,7 +14,7 @@ use crate::random::{between, fraction, index, millis, pick};
 use crate::workers::WorkerPlan;
 
 /// A whole run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Scenario {
     /// The seed of all random numbers.
     pub seed: u64,
@@ -236,16 +236,14 @@ impl Scenario {
             period_ticks: chaos_ticks,
             silence,
             stall,
-            is_hour: false,
             group: GroupPlan::draw(seed),
-            memory_bytes: None,
             has_tokens,
             cookie,
             clock,
             attack,
             is_clean,
             swap,
-            workers: None,
+            ..Self::default()
         }
     }
 

@@ -24,7 +24,7 @@ const TO_GROUP: u8 = 0x10;
 const NUMBER_BYTES: usize = 9;
 
 /// The number in a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Number {
     /// Among the messages of its flow.
     OfFlow(u64),
@@ -77,9 +77,7 @@ pub(crate) struct Flow {
     /// All messages that were sent.
     messages: Vec<Message>,
     /// The indexes of the messages that are not ordered, by number.
-    numbered: Vec<usize>,
-    /// The indexes of those to groups, by the number among all messages to groups.
-    to_groups: HashMap<u64, usize>,
+    numbered: HashMap<Number, usize>,
     /// The ordered messages of each channel.
     ordered: HashMap<u16, OrderedMessages>,
     /// The newest message of each channel, sequenced mode, and key.
@@ -188,7 +186,8 @@ impl Flow {
         bytes: Bytes,
         receipt: Option<ReceiptId>,
     ) {
-        let index = self.push(channel, options, bytes, Expected::Required);
+        let number = Number::OfFlow(self.numbered.len() as u64);
+        let index = self.push(channel, options, bytes, number);
         if let Some(receipt) = receipt {
             self.receipts.insert(receipt, RequestedReceipt { index, outcome: None });
         }
@@ -196,25 +195,25 @@ impl Flow {
 
     /// Records that the server accepted a message to a group with this client.
     pub(crate) fn on_broadcast(&mut self, number: u64, channel: u16, options: SendOptions, bytes: Bytes) {
-        let index = self.push(channel, options, bytes, Expected::UnlessMissed);
-        self.messages[index].is_to_group = true;
-        if options.mode != Mode::ReliableOrdered {
-            self.to_groups.insert(number, index);
-        }
+        self.push(channel, options, bytes, Number::ToGroup(number));
     }
 
-    /// Adds a message, and returns its index. A message that may expire is owed less than `owed`.
-    fn push(&mut self, channel: u16, options: SendOptions, bytes: Bytes, owed: Expected) -> usize {
-        let owed = if self.may_expire(&options) { Expected::Optional } else { owed };
+    /// Adds a message, and returns its index.
+    fn push(&mut self, channel: u16, options: SendOptions, bytes: Bytes, number: Number) -> usize {
+        let is_to_group = matches!(number, Number::ToGroup(_));
+        let owed = match is_to_group {
+            _ if self.may_expire(&options) => Expected::Optional,
+            true => Expected::UnlessMissed,
+            false => Expected::Required,
+        };
         let (SendOptions { mode, key, .. }, index) = (options, self.messages.len());
         if mode == Mode::ReliableOrdered {
             self.ordered.entry(channel).or_default().sent.push(index);
         } else {
             self.newest.entry((channel, mode, key)).or_default().sent = index;
-            self.numbered.push(index);
+            self.numbered.insert(number, index);
         }
-        let (is_to_group, is_delivered) = (false, false);
-        self.messages.push(Message { channel, mode, key, bytes, owed, is_to_group, is_delivered });
+        self.messages.push(Message { channel, mode, key, bytes, owed, is_to_group, is_delivered: false });
         index
     }
 
@@ -263,15 +262,10 @@ impl Flow {
         let ChannelId(channel) = channel;
         self.delivered += 1;
         let (mode, number) = read(bytes);
-        let index = match number {
-            _ if mode == Mode::ReliableOrdered => return self.deliver_ordered(channel, bytes),
-            Some(Number::OfFlow(number)) => {
-                usize::try_from(number).ok().and_then(|number| self.numbered.get(number))
-            }
-            Some(Number::ToGroup(number)) => self.to_groups.get(&number),
-            None => None,
-        };
-        let Some(index) = index.copied() else {
+        if mode == Mode::ReliableOrdered {
+            return self.deliver_ordered(channel, bytes);
+        }
+        let Some(index) = number.and_then(|number| self.numbered.get(&number).copied()) else {
             return Err(format!("a message that was not sent, {mode:?} on channel {channel}, {number:?}"));
         };
         let message = &mut self.messages[index];

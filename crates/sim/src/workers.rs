@@ -1,14 +1,12 @@
-//! Faults of the server's workers: drawn from a seed, injected tick by tick, and counted.
+//! Faults of the server's workers: drawn from a seed, and counted as they are injected.
 
 use std::time::Duration;
 
-use drumfire::PeerId;
 use drumfire::conditioner::Random;
 use drumfire::config::Wait;
 use drumfire::control::{Pending, Undelivered};
 use drumfire::testing::{Fault, SocketFaults, Sockets, World};
 
-use crate::checks::AddressClass;
 use crate::random::{between, fraction, index, millis, pick};
 use crate::stats::Counts;
 
@@ -53,7 +51,7 @@ pub(crate) const HAS_PANIC_POINT: bool = false;
 pub(crate) const PANIC_PAYLOAD: &[u8] = b"panic in the code of this connection";
 
 /// The longest stall of a worker that all its connections survive.
-const STALL_SURVIVED: Duration = Duration::from_secs(1);
+pub(crate) const STALL_SURVIVED: Duration = Duration::from_secs(1);
 
 /// The workers of a server, and their faults.
 #[derive(Clone, Debug)]
@@ -160,114 +158,35 @@ impl WorkerFault {
     }
 }
 
-/// The connections that a fault may end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FaultScope {
-    /// The connections of this worker, and clients that are not connected yet.
-    Worker(usize),
-    /// The connection of the client with this index, which sends [`PANIC_PAYLOAD`] now.
-    Panics(usize),
-    /// All connections.
-    All,
-}
-
-/// The faults of one worker.
+/// The faults that were injected into one worker.
 #[derive(Clone, Debug, Default)]
-struct InjectedFaults {
-    stalls: u64,
-    restarts: u64,
+pub(crate) struct InjectedFaults {
+    pub(crate) stalls: u64,
+    pub(crate) restarts: u64,
     /// Panics of its passes: three in a row cause a restart.
-    panics: u64,
+    pub(crate) panics: u64,
     /// Panics in the code of its connections.
-    connection_panics: u64,
+    pub(crate) connection_panics: u64,
     /// Restarts that were reported.
     reported_restarts: u64,
 }
 
-/// Injects the faults of a [`WorkerPlan`].
+/// The faults of a [`WorkerPlan`] that were injected so far.
 #[derive(Debug, Default)]
-pub(crate) struct FaultInjector {
-    shutdown: Option<Pending<Vec<Undelivered>>>,
-    injected: Vec<InjectedFaults>,
+pub(crate) struct WorkerRecords {
+    pub(crate) shutdown: Option<Pending<Vec<Undelivered>>>,
+    pub(crate) injected: Vec<InjectedFaults>,
     /// When the last stalled thread continues.
     pub(crate) stalled_until: Duration,
 }
 
-impl FaultInjector {
+impl WorkerRecords {
+    /// Sets the faults of the sockets, and returns records without other faults.
     pub(crate) fn new(plan: Option<&WorkerPlan>, world: &mut World) -> Self {
-        let workers = world.workers();
         for (worker, trouble) in plan.iter().flat_map(|plan| plan.troubles.iter().enumerate()) {
             world.set_socket_faults(worker, trouble.clone());
         }
-        Self { injected: vec![InjectedFaults::default(); workers], ..Self::default() }
-    }
-
-    /// Injects the faults of a tick. Returns the connections that may end.
-    pub(crate) fn act(
-        &mut self,
-        plan: &WorkerPlan,
-        tick: u64,
-        world: &mut World,
-        random: &mut Random,
-        peers: &[(usize, PeerId)],
-    ) -> Vec<FaultScope> {
-        let mut scopes = Vec::new();
-        for event in plan.events.iter().filter(|event| event.tick == tick) {
-            scopes.extend(self.inject(*event, plan.sockets.is_steered, world, random, peers));
-        }
-        if let Some((_, deadline)) = plan.drain.filter(|(begin, _)| *begin == tick) {
-            self.shutdown = Some(world.server.control().shut_down(deadline));
-            scopes.push(FaultScope::All);
-        }
-        let to = world.server.local_addr();
-        for _ in 0..plan.odd {
-            let bytes = if random.below(2) == 0 { 0 } else { between(random, 1_501, 9_000) };
-            let bytes = vec![0x80; bytes];
-            world.inject(AddressClass::Junk.address(random), to, bytes);
-        }
-        if plan.flood_ticks > 0 && tick.is_multiple_of(plan.flood_ticks) {
-            let from = AddressClass::Junk.address(random);
-            for _ in 0..between::<u32>(random, 1_000, 2_100) {
-                world.inject(from, to, vec![0x80; 40]);
-            }
-        }
-        scopes
-    }
-
-    fn inject(
-        &mut self,
-        WorkerEvent { worker, fault, .. }: WorkerEvent,
-        is_steered: bool,
-        world: &mut World,
-        random: &mut Random,
-        peers: &[(usize, PeerId)],
-    ) -> Option<FaultScope> {
-        match fault {
-            WorkerFault::Stall(duration) => {
-                world.stall_worker(worker, duration);
-                self.stalled_until = self.stalled_until.max(world.elapsed() + duration);
-                self.injected[worker].stalls += 1;
-                // Without steering, packets of all connections wait for this worker.
-                let scope = if is_steered { FaultScope::Worker(worker) } else { FaultScope::All };
-                (duration > STALL_SURVIVED).then_some(scope)
-            }
-            WorkerFault::Panics(panics) => {
-                world.inject_panics(worker, panics);
-                self.injected[worker].panics += u64::from(panics);
-                None
-            }
-            WorkerFault::Restart => {
-                world.restart_worker(worker);
-                self.injected[worker].restarts += 1;
-                None
-            }
-            WorkerFault::PanicOfPeer if !HAS_PANIC_POINT => None,
-            WorkerFault::PanicOfPeer => {
-                let (at, peer) = *peers.get(index(random, peers.len()))?;
-                self.injected[peer.worker()].connection_panics += 1;
-                Some(FaultScope::Panics(at))
-            }
-        }
+        Self { injected: vec![InjectedFaults::default(); world.workers()], ..Self::default() }
     }
 
     /// Returns the workers that restarted since the last call.

@@ -89,7 +89,7 @@ fn fill_send_buffer(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     // Until the kernel's buffer is full.
     bed.players.play(Duration::from_secs(3));
     let refused = bed.server.report()?.sum("/sent/faults/would_block") - refused;
-    bed.until("the send memory is full", |report| report.value("queue_most_bytes") >= FULL_BYTES)?;
+    bed.until("the send memory is full", |report| report.value("/queue_most_bytes") >= FULL_BYTES)?;
     let cpu = bed.play_measured(time)?;
     let growth = bed.server.memory_bytes()?.saturating_sub(memory_bytes);
     tbf("change", OPEN)?;
@@ -97,7 +97,7 @@ fn fill_send_buffer(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     let report = bed.server.report()?;
     marks.at_least("sends that the full buffer refused", refused, 1);
     marks.at_most("processor time of the server while blocked, in thousandths", cpu, CPU_GOAL);
-    let queue_most_bytes = report.value("queue_most_bytes");
+    let queue_most_bytes = report.value("/queue_most_bytes");
     marks.at_most("bytes that waited for a player, at most", queue_most_bytes, QUEUE_BYTES as u64);
     marks.unharmed(&bed.players);
     marks.books(&report);

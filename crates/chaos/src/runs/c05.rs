@@ -58,7 +58,7 @@ fn change_ports(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
     marks.at_least("changes of the source port followed", moved, rebinds as u64);
     marks.equal("connections", after.sum("/connections"), PLAYERS as u64);
     marks.equal("new connections", after.sum("/protocol/connections_opened"), PLAYERS as u64);
-    marks.equal("echoes without room", after.value("refused"), 0);
+    marks.equal("echoes without room", after.value("/refused"), 0);
     marks.books(&after);
     marks.note(format_args!(
         "{rebinds} changes of {PLAYERS} players; {} echoes, p99 {:?}",

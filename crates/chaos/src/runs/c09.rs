@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorContext};
 use crate::marks::Marks;
 use crate::platform::open_sockets;
 use crate::players::{Player, Players};
-use crate::process::{Report, ServerSpec};
+use crate::process::{Report, ServerSpec, THREADS};
 use crate::server::FAULT;
 use crate::traffic::millis;
 
@@ -125,14 +125,14 @@ fn end_threads(setting: &Setting, marks: &mut Marks) -> Result<(), Error> {
         totals.wrong += bed.players.wrong() + bed.players.reliable_missing();
     }
     let (report, after) = (bed.server.report()?, open_sockets(bed.server.id())?);
-    let (restarts, absence) = report.absences();
+    let absence = Duration::from_micros(report.value("/longest_absence_us"));
     let changed = before.iter().filter(|(descriptor, target)| after.get(*descriptor) != Some(target)).count();
     marks.section("ended threads");
-    marks.equal("workers that restarted", restarts, totals.ends);
+    marks.equal("workers that restarted", report.value("/absences"), totals.ends);
     marks.within("the longest absence of a worker", absence, BACK_GOAL);
     let name = "workers that restarted without an ended thread, or the reverse";
     marks.equal(name, totals.wrong_restarts, 0);
-    marks.equal("workers that are driven", report.driven_workers(), WORKERS.into());
+    marks.equal("workers that are driven", report.total(THREADS), WORKERS.into());
     marks.equal("descriptors that refer to other sockets than before", changed as u64, 0);
     marks.at_least("players of these workers that reconnected", totals.reconnected, totals.ends);
     marks.equal("players of other workers that reconnected", totals.disturbed, 0);

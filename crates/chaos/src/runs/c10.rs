@@ -207,47 +207,33 @@ const FIREWALLS: [Obstacle; 3] = [
 impl ObstacleKind {
     /// Makes or removes the obstacle. The removal returns how many packets the rule of a firewall has matched, and all else 0.
     fn set(self, setting: &Setting, port: u16, begins: bool) -> Result<u64, Error> {
-        let verb = if begins { "add" } else { "delete" };
-        let nft_there = |arguments: &str| setting.call_far("nft", arguments);
-        let nft_here = |arguments: &str| call("nft", arguments);
-        match self {
+        let (is_far, hook, rule) = match self {
             Self::Route(kind) => {
-                let players = near_address(setting)?;
-                setting.call_far("ip", &format!("route {verb} {kind} {players}/32")).map(|_| 0)
+                let (verb, players) = (if begins { "add" } else { "delete" }, near_address(setting)?);
+                return setting.call_far("ip", &format!("route {verb} {kind} {players}/32")).map(|_| 0);
             }
             Self::LinkDown => {
                 let state = if begins { "down" } else { "up" };
-                setting.call_far("ip", &format!("link set {LINK} {state}")).map(|_| 0)
+                return setting.call_far("ip", &format!("link set {LINK} {state}")).map(|_| 0);
             }
-            Self::Dropped => set_rule(nft_there, begins, "output", &format!("udp sport {port} counter drop")),
-            Self::RejectedAtServer => {
-                set_rule(nft_there, begins, "input", &format!("udp dport {port} counter reject"))
-            }
-            Self::RejectedAtPlayers => {
-                set_rule(nft_here, begins, "input", &format!("udp sport {port} counter reject"))
-            }
+            Self::Dropped => (true, "output", format!("udp sport {port} counter drop")),
+            Self::RejectedAtServer => (true, "input", format!("udp dport {port} counter reject")),
+            Self::RejectedAtPlayers => (false, "input", format!("udp sport {port} counter reject")),
+        };
+        let nft = |arguments: &str| {
+            if is_far { setting.call_far("nft", arguments) } else { call("nft", arguments) }
+        };
+        if !begins {
+            let matched = matched_packets(&nft("list table ip chaos")?);
+            return nft("delete table ip chaos").and(matched);
         }
+        let commands = [
+            "add table ip chaos".to_owned(),
+            format!("add chain ip chaos here {{ type filter hook {hook} priority 0 ; }}"),
+            format!("add rule ip chaos here {rule}"),
+        ];
+        commands.iter().try_for_each(|command| nft(command).map(drop)).map(|()| 0)
     }
-}
-
-/// Makes or removes a firewall table with one rule. The removal returns how many packets the rule has matched. `nft` calls the program
-/// in its namespace.
-fn set_rule(
-    nft: impl Fn(&str) -> Result<String, Error>,
-    begins: bool,
-    hook: &str,
-    rule: &str,
-) -> Result<u64, Error> {
-    if !begins {
-        let matched = matched_packets(&nft("list table ip chaos")?);
-        return nft("delete table ip chaos").and(matched);
-    }
-    let commands = [
-        "add table ip chaos".to_owned(),
-        format!("add chain ip chaos here {{ type filter hook {hook} priority 0 ; }}"),
-        format!("add rule ip chaos here {rule}"),
-    ];
-    commands.iter().try_for_each(|command| nft(command).map(drop)).map(|()| 0)
 }
 
 /// Returns the counter of the only rule in a table, as `nft list` prints it.

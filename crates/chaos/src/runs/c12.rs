@@ -94,7 +94,7 @@ fn play_without_loss(
         let in_trains = report.sum("/received/datagrams") - report.sum("/received/messages");
         marks.equal("datagrams that followed others in a train", in_trains, 0);
     }
-    let (refused, dropped) = (report.value("refused"), report.sum("/kernel_dropped"));
+    let (refused, dropped) = (report.value("/refused"), report.sum("/kernel_dropped"));
     if refused + dropped > 0 {
         marks.note(format_args!("{refused} echoes refused, {dropped} datagrams dropped by the kernel"));
     }

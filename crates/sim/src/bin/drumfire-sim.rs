@@ -98,19 +98,11 @@ impl Flags {
     /// Prints the totals, the last line as the ledger reads it.
     fn print(&self, done: u64, sum: &Outcome) {
         let Outcome { trace, held_bytes, counts, .. } = sum;
-        println!(
-            "{done} seeds held: {} clients connected, {} did not, {} closed, {} messages sent, {} delivered, \
-             {} changes of address, {} datagrams of attackers, {} ends that broke the rules, \
-             {held_bytes} bytes held by a world at most, trace {trace:016x}",
-            counts.of(Counts::CONNECTED),
-            counts.of(Counts::FAILED),
-            counts.of(Counts::CLOSED),
-            counts.of(Counts::SENT),
-            counts.of(Counts::DELIVERED),
-            counts.of(Counts::REBOUND),
-            counts.of(Counts::ATTACKS),
-            counts.of(Counts::HOSTILE),
-        );
+        let ends = [Counts::CONNECTED, Counts::FAILED, Counts::CLOSED, Counts::REBOUND, Counts::HOSTILE];
+        let totals = ends.into_iter().chain([Counts::SENT, Counts::DELIVERED]);
+        let totals: Vec<_> = totals.map(|kind| format!("{} {kind}", counts.of(kind))).collect();
+        let totals = totals.join(", ");
+        println!("{done} seeds held: {totals}, {held_bytes} bytes held at most, trace {trace:016x}");
         if self.worker {
             println!("of its workers, {} times stranded:", counts.of(Counts::STRANDED));
             for (kind, count) in counts.kinds() {

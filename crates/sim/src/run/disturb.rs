@@ -5,13 +5,15 @@ use std::net::SocketAddr;
 
 use drumfire::conditioner::LinkConfig;
 use drumfire::testing::{ClockConfig, World};
-use drumfire::{ChannelId, Message, SendError, SendOptions};
+use drumfire::{ChannelId, Message, PeerId, SendError, SendOptions};
 
 use super::ScenarioRun;
+use crate::checks::AddressClass;
 use crate::client::{Client, ConnectionState};
+use crate::random::{between, index};
 use crate::scenario::{ClockFault, Side};
 use crate::stats::Counts;
-use crate::workers::{FaultScope, PANIC_PAYLOAD};
+use crate::workers::{HAS_PANIC_POINT, PANIC_PAYLOAD, STALL_SURVIVED, WorkerEvent, WorkerFault};
 
 /// In an hour, both ends of a connection that a fault ends know it within this many ticks.
 const END_NOTICED_TICKS: u64 = 160;
@@ -89,38 +91,78 @@ impl ScenarioRun<'_> {
     /// Injects the workers' faults.
     pub(super) fn inject_faults(&mut self, tick: u64) {
         let Some(plan) = &self.scenario.workers else { return };
-        let is_honest = |(_, client): &(usize, &Client)| {
-            client.at_server == ConnectionState::Connected && client.hostile.is_none()
-        };
-        let peers: Vec<_> = self.clients.iter().enumerate().filter(is_honest).collect();
-        let peers: Vec<_> = peers.iter().filter_map(|(at, client)| Some((*at, client.peer?))).collect();
-        for scope in self.faults.act(plan, tick, &mut self.world, &mut self.random, &peers) {
-            if let FaultScope::Panics(at) = scope {
-                self.send_panic(at);
+        for event in plan.events.iter().filter(|event| event.tick == tick) {
+            self.inject(*event, plan.sockets.is_steered);
+        }
+        if let Some((_, deadline)) = plan.drain.filter(|(begin, _)| *begin == tick) {
+            self.faults.shutdown = Some(self.world.server.control().shut_down(deadline));
+            self.allow_end(None);
+        }
+        let to = self.world.server.local_addr();
+        for _ in 0..plan.odd {
+            let is_empty = self.random.below(2) == 0;
+            let bytes = if is_empty { 0 } else { between(&mut self.random, 1_501, 9_000) };
+            self.world.inject(AddressClass::Junk.address(&mut self.random), to, vec![0x80; bytes]);
+        }
+        if plan.flood_ticks > 0 && tick.is_multiple_of(plan.flood_ticks) {
+            let from = AddressClass::Junk.address(&mut self.random);
+            for _ in 0..between::<u32>(&mut self.random, 1_000, 2_100) {
+                self.world.inject(from, to, vec![0x80; 40]);
             }
-            self.allow_end(scope);
         }
     }
 
-    /// Sends the message that makes the code of the client's connection panic.
-    fn send_panic(&mut self, at: usize) {
-        let options = SendOptions::reliable_unordered();
+    fn inject(&mut self, WorkerEvent { worker, fault, .. }: WorkerEvent, is_steered: bool) {
+        let injected = &mut self.faults.injected[worker];
+        match fault {
+            WorkerFault::Stall(duration) => {
+                injected.stalls += 1;
+                self.world.stall_worker(worker, duration);
+                let until = self.world.elapsed() + duration;
+                self.faults.stalled_until = self.faults.stalled_until.max(until);
+                if duration > STALL_SURVIVED {
+                    // Without steering, packets of all connections wait for this worker.
+                    self.allow_end(is_steered.then_some(worker));
+                }
+            }
+            WorkerFault::Panics(panics) => {
+                injected.panics += u64::from(panics);
+                self.world.inject_panics(worker, panics);
+            }
+            WorkerFault::Restart => {
+                injected.restarts += 1;
+                self.world.restart_worker(worker);
+            }
+            WorkerFault::PanicOfPeer => self.send_panic(),
+        }
+    }
+
+    /// Lets a client send the message that makes the code of its connection panic, if the core has that point.
+    fn send_panic(&mut self) {
+        if !HAS_PANIC_POINT {
+            return;
+        }
+        let is_honest =
+            |client: &Client| client.at_server == ConnectionState::Connected && client.hostile.is_none();
+        let clients = self.clients.iter().enumerate().filter(|(_, client)| is_honest(client));
+        let peers: Vec<_> = clients.filter_map(|(at, client)| Some((at, client.peer?))).collect();
+        let Some((at, peer)) = peers.get(index(&mut self.random, peers.len())) else { return };
+        self.faults.injected[peer.worker()].connection_panics += 1;
+        let (client, end) = (&mut self.clients[*at], &mut self.world.clients[*at]);
+        client.may_end = true;
         // A connection that is over for the client ends without the panic.
-        let client = &mut self.world.clients[at];
-        let Some(to) = client.peers().next() else { return };
-        if client.send(to, Message::new(ChannelId(0), PANIC_PAYLOAD, options)) == Err(SendError::Full) {
-            self.clients[at].up.on_refused();
+        let Some(to) = end.peers().next() else { return };
+        let message = Message::new(ChannelId(0), PANIC_PAYLOAD, SendOptions::reliable_unordered());
+        if end.send(to, message) == Err(SendError::Full) {
+            client.up.on_refused();
         }
     }
 
-    /// Permits connections to end.
-    pub(super) fn allow_end(&mut self, scope: FaultScope) {
-        for (at, client) in self.clients.iter_mut().enumerate() {
-            client.may_end |= match scope {
-                FaultScope::Worker(worker) => client.peer.is_none_or(|peer| peer.worker() == worker),
-                FaultScope::Panics(place) => place == at,
-                FaultScope::All => true,
-            };
+    /// Permits the connections of a worker to end, and clients that are not connected yet. Without a worker, permits that to all.
+    pub(super) fn allow_end(&mut self, worker: Option<usize>) {
+        for client in &mut self.clients {
+            let server = client.peer.map(PeerId::worker);
+            client.may_end |= worker.is_none() || server.is_none() || server == worker;
         }
     }
 
@@ -137,7 +179,7 @@ impl ScenarioRun<'_> {
             self.world.set_server_clock(&config);
             if is_jump {
                 self.counts.add("jumps by a year", 1);
-                self.allow_end(FaultScope::All);
+                self.allow_end(None);
             }
         }
         for (at, client) in self.clients.iter_mut().enumerate() {

@@ -153,14 +153,11 @@ impl Scenario {
             stall,
             is_hour: true,
             group: GroupPlan::draw(seed).map(|plan| GroupPlan { rate: plan.rate * GROUP_RATE, ..plan }),
-            memory_bytes: None,
             has_tokens,
             cookie: if is_under_load { Cookie::UnderLoad } else { Cookie::Always },
             clock,
             attack: Attack::draw(&mut random),
-            is_clean: false,
-            swap: None,
-            workers: None,
+            ..Self::default()
         }
     }
 
