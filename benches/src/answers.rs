@@ -1,28 +1,44 @@
-//! The answers of echo servers that are not drumfire's, and their counts.
+//! The answers of echo servers, and their counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::process::{Counts, named_counts};
 
-/// The counts of a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The counts of a server, which its threads and tasks share. A reader may find a message that is received, and neither echoed nor refused
+/// yet.
+#[derive(Debug, Default)]
 pub struct Served {
-    /// The number of messages that came.
-    pub received: u64,
-    echoed: u64,
-    /// The number of answers without room.
-    refused: u64,
+    received: AtomicU64,
+    echoed: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl Served {
-    /// Counts a message and whether its answer was taken.
-    pub fn on_answer(&mut self, is_taken: bool) {
-        self.received += 1;
-        *(if is_taken { &mut self.echoed } else { &mut self.refused }) += 1;
+    /// Counts a received message.
+    pub fn on_received(&self) {
+        self.received.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts by name.
-    pub fn counts(self) -> Counts {
-        let Self { received, echoed, refused } = self;
-        named_counts([("received", received), ("echoed", echoed), ("refused", refused)])
+    /// Counts the answer to a message, or that there was no room for it.
+    pub fn on_answer(&self, is_taken: bool) {
+        (if is_taken { &self.echoed } else { &self.refused }).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a received message and its answer.
+    pub fn on_echo(&self, is_taken: bool) {
+        self.on_received();
+        self.on_answer(is_taken);
+    }
+
+    /// The number of received messages.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// The counts by name: `received`, `echoed`, and `refused` (answers without room).
+    pub fn counts(&self) -> Counts {
+        let [echoed, refused] = [&self.echoed, &self.refused].map(|count| count.load(Ordering::Relaxed));
+        named_counts([("received", self.received()), ("echoed", echoed), ("refused", refused)])
     }
 }
 

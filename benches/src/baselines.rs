@@ -84,8 +84,8 @@ impl CLoop {
         .map_err(fail)?;
         end.wait_for_start(&keep_waiting).map_err(fail)?;
         let before = ProcessClock::sample(receiver.id());
-        let finished = end.wait_for_finish(keep_waiting).map_err(fail)?.ok_or("the sender sent no book")?;
-        // The window is by the sender's clock, because its message comes a little after its last datagram.
+        let finished = end.wait_for_finish(keep_waiting).map_err(fail)?.ok_or("the sender sent no totals")?;
+        // The window is by the sender's clock, because its message arrives a little after its last datagram.
         let window = Duration::from_nanos(finished.elapsed_ns);
         clock::pause(POLL);
         let cpu = ProcessClock::sample(receiver.id()).zip(before).map(|(now, then)| now.since(&then));

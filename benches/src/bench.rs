@@ -8,8 +8,8 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use drumfire_tools::host as system;
 
-use crate::host::{Cores, pin_to, print_machine};
-use crate::process::{Counts, ROLE_FLAG, UNPINNED, print_json};
+use crate::host::{Cores, print_machine};
+use crate::process::{Counts, ROLE_FLAG, arguments, print_json};
 use crate::results::{ArmTable, Results};
 use crate::rounds::{Extent, Measured, Plan};
 
@@ -108,9 +108,9 @@ impl<'a> Program<'a> {
     fn run_role(&self, name: &str, core: &str, args: &str) -> Result<(), String> {
         let role = self.roles.iter().find(|(known, _)| *known == name);
         let (_, role) = role.ok_or_else(|| format!("{name}: not a role"))?;
-        if core != UNPINNED {
+        if let Some(core) = arguments(core)? {
             // Threads that the role starts later stay on the same core.
-            pin_to(core)?;
+            system::pin_current_thread(core).map_err(|error| error.to_string())?;
         }
         let counts = role(args)?;
         if counts.is_empty() { Ok(()) } else { print_json(&counts) }
@@ -255,6 +255,7 @@ pub(crate) fn given() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::Goal;
 
     const PARTS: [Part; 2] =
         [part("drain", |_| Ok(())), part("neighbours", |_| Ok(())).with_sections(&["stalled", "abuser"])];
@@ -279,9 +280,9 @@ mod tests {
     #[test]
     fn a_part_that_fails_leaves_no_figure() {
         let mut bench = parse(&[]).expect("no flags");
-        bench.results.none_of("of the part before", 1);
+        bench.results.figure("of the part before", None::<f64>, "", Goal::AtMost(0.0), "");
         bench.part = part("drain", |bench| {
-            bench.results.none_of("of books that do not close", 1);
+            bench.results.figure("of books that do not close", None::<f64>, "", Goal::AtMost(0.0), "");
             Err("BOOKS DO NOT CLOSE".to_owned())
         });
         assert!(bench.run_part().is_err());

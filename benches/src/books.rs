@@ -17,7 +17,9 @@ pub fn counts_of(stats: &Stats) -> Counts {
         ("panics", sum(|worker| worker.panics)),
         ("undelivered", sum(|worker| worker.messages_undelivered)),
         ("socket received", sum(|worker| worker.received.datagrams + worker.received.dropped_total())),
+        ("socket received bytes", sum(|worker| worker.received.bytes)),
         ("socket sent", sum(|worker| worker.sent.datagrams)),
+        ("socket sent bytes", sum(|worker| worker.sent.bytes)),
         ("datagrams sent", sum(|worker| worker.protocol.datagrams_sent)),
         ("not sent", sum(|worker| worker.sent.lost.total())),
         ("kernel dropped", sum(|worker| worker.kernel_dropped)),
@@ -53,7 +55,7 @@ pub fn close(
     Err(format!("BOOKS DO NOT CLOSE: {name} is {found}, and must be {goal}"))
 }
 
-/// Compares what clients sent with what the server's sockets received and what the kernel dropped.
+/// Compares the datagrams that clients sent with those that the server's sockets received, or that the kernel dropped.
 ///
 /// `kernel_drops` are the drops at all sockets of the host. With `None` the server's own count is used, which other sockets cannot
 /// change. The server reads it once per second and when it ends, so `served` must be its counts after its end.
@@ -67,13 +69,12 @@ pub fn close_books(sent: u64, served: &Counts, kernel_drops: impl Into<Option<u6
     ])
 }
 
-/// Compares what the server's sockets sent with what the clients' sockets received.
-///
-/// `kernel_drops` are the drops on this direction. The counts are those of a server that has ended.
-pub(crate) fn close_way_back(served: &Counts, received: u64, kernel_drops: u64) -> Result<(), String> {
+/// Compares the datagrams that the server sent with those that its clients received, or that the kernel dropped in front of their sockets.
+/// `served` are the counts of a server that has ended.
+pub(crate) fn close_return_path(served: &Counts, clients: &Counts) -> Result<(), String> {
     let sent = count(served, "socket sent");
-    let min = sent.saturating_sub(kernel_drops.saturating_mul(TRAIN_MAX));
-    close([("datagrams of the server at the clients", received, min..=sent)])
+    let min = sent.saturating_sub(count(clients, "kernel dropped").saturating_mul(TRAIN_MAX));
+    close([("datagrams of the server at the clients", count(clients, "socket received"), min..=sent)])
 }
 
 #[cfg(test)]
@@ -82,10 +83,12 @@ mod tests {
     use crate::process::named_counts;
 
     #[test]
-    fn the_way_back_is_compared_with_drops() {
-        let served = named_counts([("socket sent", 10)]);
-        assert!(close_way_back(&served, 10, 0).is_ok() && close_way_back(&served, 8, 2).is_ok());
-        assert!(close_way_back(&served, 8, 0).is_err() && close_way_back(&served, 11, 5).is_err());
+    fn the_return_path_is_compared_with_drops() {
+        let closed = |received, dropped| {
+            let clients = named_counts([("socket received", received), ("kernel dropped", dropped)]);
+            close_return_path(&named_counts([("socket sent", 10)]), &clients).is_ok()
+        };
+        assert!(closed(10, 0) && closed(8, 2) && !closed(8, 0) && !closed(11, 5));
     }
 
     #[test]

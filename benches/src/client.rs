@@ -1,6 +1,9 @@
 //! The interface of a transport to the traffic generator.
 
-use drumfire::stats::WorkerStats;
+use drumfire::stats::{Stats, WorkerStats};
+
+use crate::books::counts_of;
+use crate::process::Counts;
 
 /// Some connections that share a socket, or whatever the transport has in its place.
 pub trait Client {
@@ -9,7 +12,7 @@ pub trait Client {
         true
     }
 
-    /// Does the pending work at `now` (the host's clock in nanoseconds) without waiting. Passes each message that came to `take`,
+    /// Does the pending work at `now` (the host's clock in nanoseconds) without waiting. Passes each received message to `take`,
     /// with the index of its connection. Replies leave with the next flush.
     fn receive(&mut self, now: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String>;
 
@@ -21,10 +24,17 @@ pub trait Client {
         Ok(())
     }
 
-    /// The counters of the socket and its connections. A transport without datagrams of its own has none.
-    fn stats(&self) -> Option<WorkerStats> {
-        None
+    /// The counters of the socket and its connections. They are zero for a transport without datagrams of its own.
+    fn stats(&mut self) -> WorkerStats {
+        WorkerStats::default()
     }
+}
+
+/// Sums the counters of the sockets and connections of these clients.
+pub fn client_counts<C: Client>(clients: &mut [C]) -> Counts {
+    let mut stats = Stats::default();
+    stats.workers = clients.iter_mut().map(Client::stats).collect();
+    counts_of(&stats)
 }
 
 /// Returns a client of any transport.
@@ -49,7 +59,7 @@ impl<C: Client + ?Sized> Client for Box<C> {
         (**self).flush(now)
     }
 
-    fn stats(&self) -> Option<WorkerStats> {
+    fn stats(&mut self) -> WorkerStats {
         (**self).stats()
     }
 }

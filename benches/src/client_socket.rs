@@ -4,7 +4,6 @@
 //! by their outcome.
 
 use std::collections::BTreeMap;
-use std::iter::Sum;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -19,10 +18,10 @@ use drumfire_socket::{Gro, SendMode};
 use drumfire_tools::clock;
 
 use crate::batch_socket::BatchSocket;
-use crate::books::{close_books, close_way_back};
+use crate::books::{close_books, close_return_path, count};
+use crate::client::{Client, client_counts};
 use crate::process::{Child, Counts, key};
 use crate::roles::settle;
-use crate::traffic::Client;
 
 /// Attempts in progress at a time. A server keeps 4,096 half-open connections.
 const CONNECTING_MAX: u64 = 1_024;
@@ -31,10 +30,10 @@ const CONNECTING_MAX: u64 = 1_024;
 pub(crate) const RAMP_PER_SECOND: u64 = 1_600;
 
 /// The time that a ramp may take in addition to its schedule.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RAMP_EXTRA: Duration = Duration::from_secs(60);
 
 /// The pause after a poll that found nothing.
-const REST: Duration = Duration::from_micros(500);
+const PAUSE: Duration = Duration::from_micros(500);
 
 /// How clients connect and send.
 #[derive(Clone, Debug)]
@@ -83,8 +82,6 @@ pub struct ClientSocket {
     begun: usize,
     /// The number of failed attempts by reason.
     failed: BTreeMap<String, u64>,
-    /// The number of connections that ended after they were made.
-    ended: u64,
     /// Room for one datagram on its way out.
     memory: Box<[u8; DATAGRAM_SENT_MAX_BYTES]>,
 }
@@ -108,7 +105,6 @@ impl ClientSocket {
             connections_max: connections,
             begun: 0,
             failed: BTreeMap::new(),
-            ended: 0,
             memory: Box::new([0; DATAGRAM_SENT_MAX_BYTES]),
         })
     }
@@ -138,9 +134,9 @@ impl ClientSocket {
         per_socket: usize,
     ) -> Result<Vec<Self>, String> {
         let mut sockets = Self::bind_all(settings, connections, per_socket)?;
-        Self::attempt(&mut sockets, connections, RAMP_PER_SECOND, |came| {
-            if !came {
-                clock::pause(REST);
+        Self::attempt(&mut sockets, connections, RAMP_PER_SECOND, |is_active| {
+            if !is_active {
+                clock::pause(PAUSE);
             }
             Ok(())
         })?;
@@ -157,7 +153,7 @@ impl ClientSocket {
         mut between: impl FnMut(bool) -> Result<(), String>,
     ) -> Result<(), String> {
         let (start, count) = (clock::now(), count as u64);
-        let deadline = start + Duration::from_secs(count / per_second.max(1)) + PATIENCE;
+        let deadline = start + Duration::from_secs(count / per_second.max(1)) + RAMP_EXTRA;
         let (mut begun, mut ended) = (0, 0);
         while ended < count {
             while begun < due(start, per_second).min(count).min(ended + CONNECTING_MAX) {
@@ -165,12 +161,12 @@ impl ClientSocket {
                 socket.ok_or("no room for more connections")?.begin()?;
                 begun += 1;
             }
-            let came = sockets.iter_mut().fold(false, |came, socket| socket.poll() | came);
+            let is_active = sockets.iter_mut().fold(false, |is_active, socket| socket.poll() | is_active);
             ended = sockets.iter().map(Self::outcomes).sum();
             if clock::now() > deadline {
-                return Err(format!("{ended} of {count} attempts came to an end in time"));
+                return Err(format!("{ended} of {count} attempts ended in time"));
             }
-            between(came)?;
+            between(is_active)?;
         }
         Ok(())
     }
@@ -186,10 +182,15 @@ impl ClientSocket {
 
     /// The number of connections that ended after they were made.
     pub fn ended(&self) -> u64 {
-        self.ended
+        self.endpoint.stats().connections_closed
     }
 
-    /// The number of attempts that came to an end.
+    /// The number of datagrams sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.wire.sent()
+    }
+
+    /// The number of attempts that ended.
     fn outcomes(&self) -> u64 {
         self.peers.len() as u64 + self.failed.values().sum::<u64>()
     }
@@ -204,16 +205,16 @@ impl ClientSocket {
 
     /// Receives, and sends what the connections have queued. Returns whether there was an event.
     pub fn poll(&mut self) -> bool {
-        let (now, mut came) = (clock::host_ns(), false);
-        self.handle_events(now, |_, _| came = true);
+        let (now, mut is_active) = (clock::host_ns(), false);
+        self.handle_events(now, |_, _| is_active = true);
         // A server that has ended refuses datagrams.
         let _ = self.flush(now);
-        came
+        is_active
     }
 
     /// Receives, runs the timers, and passes on the events. A message has the index of its connection.
     fn handle_events(&mut self, now: u64, mut handle: impl FnMut(usize, &Event<'_>)) {
-        let Self { wire, endpoint, peers, places, failed, ended, .. } = self;
+        let Self { wire, endpoint, peers, places, failed, .. } = self;
         let now = at(now);
         wire.receive(|mut received| {
             let datagrams = received.datagrams_mut();
@@ -234,7 +235,6 @@ impl ClientSocket {
                     peers.push(*peer);
                 }
                 Event::ConnectFailed { error, .. } => *failed.entry(reason(error)).or_default() += 1,
-                Event::Disconnected { .. } => *ended += 1,
                 Event::Message { peer, .. } => {
                     place = places.get(peer.slot() as usize).copied().unwrap_or(usize::MAX);
                 }
@@ -263,17 +263,6 @@ impl ClientSocket {
     pub(crate) fn first(&mut self) -> Option<(&mut Endpoint<SingleWorker>, PeerId)> {
         let peer = *self.peers.first()?;
         Some((&mut self.endpoint, peer))
-    }
-
-    /// Datagrams that the socket received, including those that no connection used.
-    fn received_in_all(&self) -> u64 {
-        let received = self.wire.stats().received;
-        received.datagrams + received.dropped_total()
-    }
-
-    /// The counters since the socket was bound.
-    pub fn counters(&self) -> SocketCounters {
-        self.wire.counters()
     }
 }
 
@@ -313,10 +302,10 @@ impl Client for ClientSocket {
         wire.flush()
     }
 
-    fn stats(&self) -> Option<WorkerStats> {
+    fn stats(&mut self) -> WorkerStats {
         let mut stats = self.wire.stats();
         stats.protocol = *self.endpoint.stats();
-        Some(stats)
+        stats
     }
 }
 
@@ -326,56 +315,19 @@ impl Client for ClientSocket {
 /// Only drops in front of these sockets excuse missing datagrams, because other sockets of the host may overflow all the time.
 pub fn close_server(server: Child, sockets: &mut [ClientSocket]) -> Result<Counts, String> {
     settle();
-    let sent = sockets.iter().map(|socket| socket.counters().sent).sum();
+    let sent = count(&client_counts(sockets), "socket sent");
     let served = server.finish_counts()?;
     close_books(sent, &served, None)?;
     settle();
-    let received = loop {
-        let received = |sockets: &[ClientSocket]| sockets.iter().map(ClientSocket::received_in_all).sum();
-        let before: u64 = received(sockets);
+    let mut counts = client_counts(sockets);
+    loop {
+        let before = count(&counts, "socket received");
         sockets.iter_mut().for_each(|socket| _ = socket.poll());
-        if received(sockets) == before {
-            break before;
+        counts = client_counts(sockets);
+        if count(&counts, "socket received") == before {
+            close_return_path(&served, &counts)?;
+            return Ok(served);
         }
-    };
-    let drops = sockets.iter_mut().map(|socket| socket.wire.drops()).sum();
-    close_way_back(&served, received, drops)?;
-    Ok(served)
-}
-
-/// Counters of the datagrams of sockets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SocketCounters {
-    /// Datagrams sent.
-    pub sent: u64,
-    /// Their bytes.
-    pub sent_bytes: u64,
-    /// Datagrams received.
-    pub received: u64,
-    /// Their bytes.
-    pub received_bytes: u64,
-}
-
-impl SocketCounters {
-    /// The difference to an earlier value.
-    pub fn since(self, before: Self) -> Self {
-        Self {
-            sent: self.sent - before.sent,
-            sent_bytes: self.sent_bytes - before.sent_bytes,
-            received: self.received - before.received,
-            received_bytes: self.received_bytes - before.received_bytes,
-        }
-    }
-}
-
-impl Sum for SocketCounters {
-    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        all.fold(Self::default(), |sum, one| Self {
-            sent: sum.sent + one.sent,
-            sent_bytes: sum.sent_bytes + one.sent_bytes,
-            received: sum.received + one.received,
-            received_bytes: sum.received_bytes + one.received_bytes,
-        })
     }
 }
 

@@ -10,9 +10,18 @@ use drumfire::{ChannelId, ChannelOptions, SendError, SendOptions, WhenFull};
 use drumfire_tools::clock;
 
 use crate::books::close;
+use crate::client::Client;
 use crate::client_socket::{ClientSettings, ClientSocket, RAMP_PER_SECOND};
-use crate::tally::Window;
-use crate::traffic::Client;
+use crate::recorder::Window;
+
+/// Messages that a flood sends per second.
+pub const FLOOD_PER_SECOND: u64 = 100_000;
+
+/// The memory of the connection of a flood for sending, and for receiving.
+pub const FLOOD_MEMORY_BYTES: usize = 256 * 1_024;
+
+/// Bytes of a message. Each fills a packet of its own.
+const MESSAGE: [u8; 1_000] = [0x5a; 1_000];
 
 /// Messages between two polls of the other connections, at most. A flood that is behind must not delay them.
 const BURST_MAX: u64 = 32;
@@ -23,69 +32,52 @@ const LINE_RATE: Congestion = Congestion::Fixed { bytes_per_second: 1 << 36 };
 /// The time within which all messages are acknowledged.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
-/// How a flood is sent.
-#[derive(Clone, Copy, Debug)]
-pub struct FloodConfig {
-    /// Messages per second.
-    pub per_second: u64,
-    /// Bytes of a message. Two messages must not fit one packet.
-    pub message_bytes: usize,
-    /// Whether messages are reliable and ordered, or unreliable.
-    pub is_reliable: bool,
-    /// The policy of the channel when its queue is full.
-    pub when_full: WhenFull,
-    /// The memory for sending, and for receiving.
-    pub memory_bytes: usize,
-}
-
 /// A connection that sends more than the other end may take.
 pub struct Flood {
-    config: FloodConfig,
+    /// The policy of the channel when its queue is full. With `None`, messages are unreliable.
+    when_full: Option<WhenFull>,
     socket: ClientSocket,
-    message: Vec<u8>,
-    books: FloodBooks,
+    counts: FloodCounts,
     memory_max_bytes: usize,
     /// Datagrams before the window.
     sent_before: Option<u64>,
 }
 
 impl Flood {
-    /// Connects a client.
-    pub fn connect(address: SocketAddr, config: FloodConfig) -> Result<Self, String> {
+    /// Connects a client. Its messages are reliable and ordered if there is a policy for a full queue.
+    pub fn connect(address: SocketAddr, when_full: Option<WhenFull>) -> Result<Self, String> {
         let settings = ClientSettings::new(address);
-        let memory = config.memory_bytes;
-        let core = settings.config.clone().congestion(LINE_RATE).memory_bytes(memory, memory);
-        let options =
-            if config.is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() };
+        let config = settings.config.clone().congestion(LINE_RATE);
+        let config = config.memory_bytes(FLOOD_MEMORY_BYTES, FLOOD_MEMORY_BYTES);
+        let options = when_full.map_or(SendOptions::unreliable(), |_| SendOptions::reliable_ordered());
         // A socket with room for two connections sends no trains, of which the kernel would count a dropped one as one datagram.
-        let mut socket = ClientSocket::bind(&ClientSettings { config: core, options, ..settings }, 2)?;
+        let mut socket = ClientSocket::bind(&ClientSettings { config, options, ..settings }, 2)?;
         ClientSocket::attempt(std::slice::from_mut(&mut socket), 1, RAMP_PER_SECOND, |_| Ok(()))?;
         let (endpoint, peer) = socket.first().ok_or("the flood was not connected")?;
-        let when_full = ChannelOptions::default().when_full(config.when_full);
-        endpoint.set_channel_options(peer, ChannelId(0), when_full);
-        let (message, books) = (vec![0x5a; config.message_bytes], FloodBooks::default());
-        Ok(Self { config, socket, message, books, memory_max_bytes: 0, sent_before: None })
+        let options = ChannelOptions::default().when_full(when_full.unwrap_or_default());
+        endpoint.set_channel_options(peer, ChannelId(0), options);
+        Ok(Self { when_full, socket, counts: FloodCounts::default(), memory_max_bytes: 0, sent_before: None })
     }
 
-    /// Sends what is due in the window, at most `BURST_MAX` messages, and receives.
-    pub fn poll(&mut self, window: Window, now: u64) -> Result<(), String> {
-        if now < window.start {
+    /// Sends the messages that are due in the window, at most `BURST_MAX`, and receives. Without a window it only receives.
+    pub fn poll(&mut self, window: Option<Window>, now: u64) -> Result<(), String> {
+        let Some(window) = window else {
             self.socket.poll();
             return Ok(());
-        }
+        };
         let sent = self.sent();
         self.sent_before.get_or_insert(sent);
-        let Self { config, socket, message, books, memory_max_bytes, .. } = self;
-        let due = due_of_schedule(now.min(window.end) - window.start, config.per_second);
-        for _ in 0..due.saturating_sub(books.offered).min(BURST_MAX) {
-            books.offered += 1;
-            match socket.try_send(now, 0, 0, message) {
+        let Self { when_full, socket, counts, memory_max_bytes, .. } = self;
+        let due = due_of_schedule(now.min(window.end) - window.start);
+        for _ in 0..due.saturating_sub(counts.offered).min(BURST_MAX) {
+            counts.offered += 1;
+            match socket.try_send(now, 0, 0, &MESSAGE) {
                 Ok(()) => {}
-                Err(SendError::Full) => books.full += 1,
+                Err(SendError::Full) => counts.full += 1,
                 Err(SendError::Closed | SendError::UnknownPeer)
-                    if config.when_full == WhenFull::Disconnect =>
+                    if *when_full == Some(WhenFull::Disconnect) =>
                 {
-                    books.closed += 1;
+                    counts.closed += 1;
                 }
                 Err(error) => return Err(format!("the flood: {error}")),
             }
@@ -106,7 +98,7 @@ impl Flood {
 
     /// All datagrams sent.
     pub fn sent(&self) -> u64 {
-        self.socket.counters().sent
+        self.socket.sent()
     }
 
     /// Whether the connection has ended.
@@ -114,7 +106,7 @@ impl Flood {
         self.socket.ended() > 0
     }
 
-    /// The most bytes that the connection kept for sending, charges included.
+    /// The maximum number of bytes that the connection kept for sending, charges included.
     pub fn memory_max_bytes(&self) -> usize {
         self.memory_max_bytes
     }
@@ -135,20 +127,19 @@ impl Flood {
     pub fn close(&mut self, received: u64) -> Result<(), String> {
         let (endpoint, _) = self.socket.first().ok_or("the flood was not connected")?;
         let (dropped, ended) = (endpoint.stats().messages_dropped, endpoint.stats().connections_closed);
-        FloodBooks { dropped, ended, received, ..self.books }.close(self.config.when_full)
+        FloodCounts { dropped, ended, received, ..self.counts }.close(self.when_full.unwrap_or_default())
     }
 }
 
 /// Returns the number of messages that are due after this time.
-fn due_of_schedule(elapsed_ns: u64, per_second: u64) -> u64 {
-    let due = u128::from(elapsed_ns) * u128::from(per_second) / 1_000_000_000;
-    u64::try_from(due).unwrap_or(u64::MAX)
+const fn due_of_schedule(elapsed_ns: u64) -> u64 {
+    elapsed_ns / (1_000_000_000 / FLOOD_PER_SECOND)
 }
 
-/// The books of a connection that sends more reliable messages than the other end takes. Each offered message has one place, and the
+/// The counts of a connection that sends more reliable messages than the other end takes. Each offered message has one place, and the
 /// policy for a full queue has counted its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct FloodBooks {
+struct FloodCounts {
     /// Messages that the schedule offered.
     offered: u64,
     /// Messages that were refused because there was no room.
@@ -163,7 +154,7 @@ struct FloodBooks {
     received: u64,
 }
 
-impl FloodBooks {
+impl FloodCounts {
     /// Compares all counters. Only messages of a connection that ended may be lost.
     fn close(&self, policy: WhenFull) -> Result<(), String> {
         let Self { offered, full, closed, dropped, ended, received } = *self;
@@ -187,46 +178,46 @@ impl FloodBooks {
 mod tests {
     use super::*;
 
-    const BLOCK: FloodBooks =
-        FloodBooks { offered: 100, full: 60, closed: 0, dropped: 0, ended: 0, received: 40 };
-    const DROP: FloodBooks = FloodBooks { full: 0, dropped: 60, ..BLOCK };
-    const DISCONNECT: FloodBooks = FloodBooks { full: 0, closed: 50, ended: 1, received: 45, ..BLOCK };
+    const BLOCK: FloodCounts =
+        FloodCounts { offered: 100, full: 60, closed: 0, dropped: 0, ended: 0, received: 40 };
+    const DROP: FloodCounts = FloodCounts { full: 0, dropped: 60, ..BLOCK };
+    const DISCONNECT: FloodCounts = FloodCounts { full: 0, closed: 50, ended: 1, received: 45, ..BLOCK };
 
     #[test]
     fn messages_are_due_at_their_rate() {
-        let due = [0, 9_999, 10_000, 2_000_000_000].map(|elapsed_ns| due_of_schedule(elapsed_ns, 100_000));
+        let due = [0, 9_999, 10_000, 2_000_000_000].map(due_of_schedule);
         assert_eq!(due, [0, 0, 1, 200_000]);
     }
 
     #[test]
     fn books_close_when_every_message_has_a_place() {
-        for (books, policy) in [
+        for (counts, policy) in [
             (BLOCK, WhenFull::Block),
             (DROP, WhenFull::DropOldest),
             (DROP, WhenFull::DropNewest),
             (DISCONNECT, WhenFull::Disconnect),
         ] {
-            assert_eq!(books.close(policy), Ok(()));
+            assert_eq!(counts.close(policy), Ok(()));
         }
     }
 
     #[test]
     fn each_count_that_is_off_by_one_opens_the_books() {
         let wrong = [
-            (FloodBooks { offered: 101, ..BLOCK }, WhenFull::Block, "with a place is"),
-            (FloodBooks { received: 41, ..BLOCK }, WhenFull::Block, "with a place is"),
-            (FloodBooks { dropped: 59, ..DROP }, WhenFull::DropOldest, "with a place is"),
-            (FloodBooks { received: 51, ..DISCONNECT }, WhenFull::Disconnect, "with a place is"),
-            (FloodBooks { ended: 1, ..BLOCK }, WhenFull::Block, "that ended is"),
-            (FloodBooks { ended: 2, ..DISCONNECT }, WhenFull::Disconnect, "that ended is"),
-            (FloodBooks { full: 1, offered: 101, ..DROP }, WhenFull::DropNewest, "does not block is"),
+            (FloodCounts { offered: 101, ..BLOCK }, WhenFull::Block, "with a place is"),
+            (FloodCounts { received: 41, ..BLOCK }, WhenFull::Block, "with a place is"),
+            (FloodCounts { dropped: 59, ..DROP }, WhenFull::DropOldest, "with a place is"),
+            (FloodCounts { received: 51, ..DISCONNECT }, WhenFull::Disconnect, "with a place is"),
+            (FloodCounts { ended: 1, ..BLOCK }, WhenFull::Block, "that ended is"),
+            (FloodCounts { ended: 2, ..DISCONNECT }, WhenFull::Disconnect, "that ended is"),
+            (FloodCounts { full: 1, offered: 101, ..DROP }, WhenFull::DropNewest, "does not block is"),
             (DROP, WhenFull::Block, "does not drop is"),
-            (FloodBooks { closed: 1, offered: 101, ..BLOCK }, WhenFull::Block, "without an end is"),
-            (FloodBooks { offered: 40, full: 0, ..BLOCK }, WhenFull::Block, "actions of the policy is 0"),
+            (FloodCounts { closed: 1, offered: 101, ..BLOCK }, WhenFull::Block, "without an end is"),
+            (FloodCounts { offered: 40, full: 0, ..BLOCK }, WhenFull::Block, "actions of the policy is 0"),
         ];
-        for (books, policy, what) in wrong {
-            let line = books.close(policy).expect_err("open books");
-            assert!(line.starts_with("BOOKS DO NOT CLOSE") && line.contains(what), "{line}");
+        for (counts, policy, named) in wrong {
+            let line = counts.close(policy).expect_err("open books");
+            assert!(line.starts_with("BOOKS DO NOT CLOSE") && line.contains(named), "{line}");
         }
     }
 }

@@ -115,7 +115,7 @@ impl Refusals {
         assert_eq!((stats.dropped_count(), named), (expected, expected), "{:?}: drops", self.flaw);
     }
 
-    /// The rate of Retries is limited, so a Hello that gets one comes every millisecond. Otherwise the time does not advance, because a cookie
+    /// The rate of Retries is limited, so a Hello that gets one is passed every millisecond. Otherwise the time does not advance, because a cookie
     /// expires.
     fn now(&self) -> Now {
         at_ms(if self.flaw.drop_reason().is_none() { self.count } else { 0 })

@@ -1,4 +1,4 @@
-//! The machine of a bench: its cores, its settings, and what its processes use over a window.
+//! The machine of a bench: its cores, its settings, and the usage of its processes over a window.
 //!
 //! Where the system does not report a value, as outside Linux, the value is `None` and never zero.
 
@@ -44,12 +44,6 @@ impl fmt::Display for Cores {
     }
 }
 
-/// Pins this thread to the core of an argument. Threads that are started later stay there too.
-pub(crate) fn pin_to(core: &str) -> Result<(), String> {
-    let number = core.parse().map_err(|_| format!("{core}: not a core"))?;
-    host::pin_current_thread(number).map_err(|error| error.to_string())
-}
-
 /// Returns the resident memory of a process now, in bytes.
 pub fn resident_bytes(process: u32) -> Option<u64> {
     resident_of(&fs::read_to_string(format!("/proc/{process}/status")).ok()?)
@@ -87,12 +81,13 @@ fn drops_of(snmp: &str) -> Option<u64> {
     values.split(' ').nth(place)?.parse().ok()
 }
 
-/// Measures the CPU time of a process over a window.
+/// Measures the CPU time of a server, the CPU time of its load, and the steal of the machine over one window.
 #[derive(Clone, Copy, Debug)]
 pub struct UsageWatch {
-    process: u32,
+    processes: [u32; 2],
     at: u64,
-    then: Option<ThreadSample>,
+    then: [Option<ThreadSample>; 2],
+    ticks: Option<CpuTicks>,
 }
 
 /// CPU time of a process over a window.
@@ -104,18 +99,36 @@ pub struct Usage {
     pub cpu: ThreadSample,
 }
 
+/// The usage of a server and of its load over one window.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowUsage {
+    /// The usage of the server's process.
+    pub server: Usage,
+    /// The usage of the process of the load.
+    pub load: Usage,
+    /// The share of the machine's time that other guests of its host took, 0 to 1.
+    pub steal_share: Option<f64>,
+}
+
 impl UsageWatch {
     /// Begins a window.
-    pub fn begin(process: u32) -> Self {
-        Self { process, at: clock::host_ns(), then: ProcessClock::sample(process) }
+    pub fn begin(server: u32, load: u32) -> Self {
+        let processes = [server, load];
+        let (at, ticks) = (clock::host_ns(), host::cpu_ticks());
+        Self { processes, at, then: processes.map(ProcessClock::sample), ticks }
     }
 
-    /// Returns the usage since the beginning. Fails when the process has ended.
-    pub fn used(&self) -> Result<Usage, String> {
+    /// Returns the usage since the beginning. Fails when a process has ended.
+    pub fn used(&self) -> Result<WindowUsage, String> {
         let window = Duration::from_nanos(clock::host_ns().saturating_sub(self.at));
-        let samples = ProcessClock::sample(self.process).zip(self.then);
-        let (now, then) = samples.ok_or("the CPU time of a process cannot be read")?;
-        Ok(Usage { window, cpu: now.since(&then) })
+        let usage = |place: usize| {
+            let samples = ProcessClock::sample(self.processes[place]).zip(self.then[place]);
+            let (now, then) = samples.ok_or("the CPU time of a process cannot be read")?;
+            Ok::<_, String>(Usage { window, cpu: now.since(&then) })
+        };
+        let ticks = host::cpu_ticks().zip(self.ticks);
+        let steal_share = ticks.and_then(|(now, then)| now.steal_share_since(&then));
+        Ok(WindowUsage { server: usage(0)?, load: usage(1)?, steal_share })
     }
 }
 
@@ -140,50 +153,6 @@ impl Usage {
     /// The share of one core.
     pub fn core_share(&self) -> f64 {
         self.cpu_s() / self.window.as_secs_f64()
-    }
-}
-
-/// Samples a server's process, the process of its load, and the machine over one window.
-#[derive(Clone, Copy, Debug)]
-pub struct WindowWatch {
-    processes: [u32; 2],
-    start: u64,
-    /// The samples at the start of the window.
-    began: Option<([UsageWatch; 2], Option<CpuTicks>)>,
-}
-
-/// The usage of a server and of its load over one window.
-#[derive(Clone, Copy, Debug)]
-pub struct WindowUsage {
-    /// The usage of the server's process.
-    pub server: Usage,
-    /// The usage of the process of the load.
-    pub load: Usage,
-    /// The share of the machine's time that other guests of its host took, 0 to 1.
-    pub steal_share: Option<f64>,
-}
-
-impl WindowWatch {
-    /// A watch of these processes whose window starts at this time of the host's clock.
-    pub fn new(server: u32, load: u32, start: u64) -> Self {
-        Self { processes: [server, load], start, began: None }
-    }
-
-    /// Takes the first samples when the window has started.
-    pub fn poll(&mut self, now: u64) {
-        if now >= self.start && self.began.is_none() {
-            self.began = Some((self.processes.map(UsageWatch::begin), host::cpu_ticks()));
-        }
-    }
-
-    /// Takes the last samples.
-    pub fn finish(mut self) -> Result<WindowUsage, String> {
-        // A load that had no core in a short window may never have reached the start of the window.
-        self.poll(self.start);
-        let ([server, load], ticks) = self.began.ok_or("the window never began")?;
-        let (server, load) = (server.used()?, load.used()?);
-        let steal_share = host::cpu_ticks().zip(ticks).and_then(|(now, then)| now.steal_share_since(&then));
-        Ok(WindowUsage { server, load, steal_share })
     }
 }
 

@@ -5,8 +5,8 @@
 //! | [`Group`] | a server endpoint, and a client endpoint with many connections to it |
 //! | [`SealedPeer`] | one endpoint, and a packet sealer as its peer, which receives nothing |
 //!
-//! Once the connections are established, no datagram moves by itself. The bench chooses what arrives and when, and it times only the end
-//! that it measures.
+//! Once the connections are established, no datagram moves by itself. The bench chooses the datagrams that arrive and their times, and it
+//! times only the end that it measures.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -180,14 +180,14 @@ impl Group {
     }
 }
 
-/// An endpoint whose only peer is a packet sealer. The peer sends whatever a bench writes, and receives nothing.
+/// An endpoint whose only peer is a packet sealer. The peer sends the frames of the bench, and receives nothing.
 #[derive(Debug)]
 pub struct SealedPeer {
     /// The endpoint.
     pub endpoint: Endpoint<SingleWorker>,
     /// The handle of the peer, at the endpoint.
     pub id: PeerId,
-    /// The address from which the peer's packets come.
+    /// The source address of the peer's packets.
     pub address: SocketAddr,
     /// Seals the peer's packets.
     pub sealer: PacketSealer,

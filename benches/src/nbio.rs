@@ -58,10 +58,10 @@ pub fn start(program: &Path, cores: Cores) -> Result<Child, String> {
 const BUFFER_BYTES: usize = 4_096;
 
 /// Bytes of messages that the kernel has not accepted, at most.
-const WAITING_MAX_BYTES: usize = 64 * 1_024;
+const UNSENT_MAX_BYTES: usize = 64 * 1_024;
 
 /// The time within which the server must answer while a connection is made.
-const PATIENCE: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A client with non-blocking connections behind one poll, with `TCP_NODELAY`.
 pub struct WebSockets {
@@ -134,13 +134,13 @@ impl Client for WebSockets {
 fn connect(server: SocketAddr, poll: &Poll, index: usize) -> Result<WebSocket<TcpStream>, String> {
     let stream = Connecting::connect(server).map_err(|error| fail(&error))?;
     stream.set_nodelay(true).map_err(|error| fail(&error))?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(|error| fail(&error))?;
+    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT)).map_err(|error| fail(&error))?;
     // The stream blocks only until the connection is made.
     let stream = TcpStream::from_std(stream);
     let config = WebSocketConfig::default()
         .read_buffer_size(BUFFER_BYTES)
         .write_buffer_size(0)
-        .max_write_buffer_size(WAITING_MAX_BYTES);
+        .max_write_buffer_size(UNSENT_MAX_BYTES);
     let made = client_with_config(format!("ws://{server}/ws"), stream, Some(config));
     let (mut socket, _) = made.map_err(|error| format!("a client: {error}"))?;
     let stream = socket.get_mut();

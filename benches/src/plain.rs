@@ -1,9 +1,10 @@
-//! Plain UDP servers without connections, encryption, and reliable delivery. No library costs less.
+//! Plain UDP without connections, encryption, and reliable delivery: servers, and their clients. No library costs less.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use drumfire::stats::WorkerStats;
 use drumfire_socket::{
     DrainEnd, FlushEnd, Gro, GroupConfig, Poller, Receiver, ReceiverConfig, ReuseportGroup, SendBatch,
     SendMode, Sender, Wait, Waiter, monotonic_time,
@@ -15,13 +16,16 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Socket, Type};
 
 use crate::answers::{Answers, Served};
+use crate::batch_socket::{BatchSocket, DATAGRAM_BYTES};
+use crate::client::Client;
+use crate::numbered::connection_of;
 use crate::process::{CHECK_INTERVAL, Counts, InputLines, LAST_WAIT, arguments, print_line};
 
 /// The size of the largest datagram.
 pub const PLAIN_BYTES_MAX: usize = 1_472;
 
 /// A datagram that asks begins with the length of its answer in two bytes.
-pub(crate) const ASK_BYTES: usize = 2;
+const ASK_BYTES: usize = 2;
 
 /// Datagrams received in one pass, at most, as many as a worker of drumfire receives.
 const BUDGET: usize = 256;
@@ -47,7 +51,7 @@ pub enum Reply {
 }
 
 /// Returns the length of the answer that this datagram asks for. 0 asks for none.
-pub(crate) fn asked_bytes(datagram: &[u8]) -> Option<usize> {
+fn asked_bytes(datagram: &[u8]) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(*datagram.first_chunk::<ASK_BYTES>()?)))
 }
 
@@ -61,11 +65,12 @@ struct PlainEcho {
 impl PlainEcho {
     /// Counts a datagram and its answer, if it has one. `send` returns whether there was room.
     fn on_datagram(&mut self, datagram: &[u8], send: impl FnOnce(&[u8]) -> bool) {
+        self.served.on_received();
         let bytes = match self.reply {
             Reply::Repeated(bytes) => bytes,
             Reply::Asked => match asked_bytes(datagram) {
                 Some(bytes @ 1..=PLAIN_BYTES_MAX) => bytes,
-                _ => return self.served.received += 1,
+                _ => return,
             },
         };
         self.served.on_answer(send(self.answers.to(datagram, bytes)));
@@ -92,7 +97,7 @@ pub fn serve_plain(pace: Pace, reply: Reply, receive_buffer_bytes: usize) -> Res
     }
     .map_err(fail)?;
     let mut counts = echo.served.counts();
-    counts.insert("socket received".to_owned(), echo.served.received);
+    counts.insert("socket received".to_owned(), echo.served.received());
     Ok(counts)
 }
 
@@ -172,9 +177,9 @@ fn serve_in_batches(
         } else {
             let waited = waiter.wait(&mut poller, Some(CHECK_INTERVAL), is_more);
             waited.map_err(|fault| io::Error::other(format!("{fault:?}")))?;
-            let before = echo.served.received;
+            let before = echo.served.received();
             is_more = pass(echo);
-            waiter.on_pass(monotonic_time(), echo.served.received - before);
+            waiter.on_pass(monotonic_time(), echo.served.received() - before);
         }
     }
     Ok(())
@@ -192,6 +197,68 @@ pub fn bind_mio(peer: Option<SocketAddr>, receive_buffer_bytes: usize) -> io::Re
     Ok(UdpSocket::from_std(socket.into()))
 }
 
+/// Messages as plain datagrams, on a socket like that of drumfire's clients. The number of a message has its connection.
+pub struct PlainDatagrams {
+    wire: BatchSocket,
+    per_socket: usize,
+    /// The length of datagrams and of the answers that they ask for. With `None` a datagram is the message itself, which is echoed.
+    asked: Option<(usize, u16)>,
+}
+
+impl PlainDatagrams {
+    /// Connects a socket of this number of connections, with room for `each` datagrams of each of [`crate::PER_SOCKET`] connections per pass and
+    /// direction.
+    pub fn connect(server: SocketAddr, per_socket: usize, each: usize) -> Result<Self, String> {
+        let wire = BatchSocket::connect(server, each, Gro::Off, SendMode::Sendmmsg)?;
+        Ok(Self { wire, per_socket, asked: None })
+    }
+
+    /// Sends datagrams of this length, which ask for answers of that length, from now on.
+    pub fn ask(&mut self, up_bytes: usize, down_bytes: u16) {
+        self.asked = Some((up_bytes, down_bytes));
+    }
+}
+
+impl Client for PlainDatagrams {
+    fn receive(&mut self, _: u64, take: &mut dyn FnMut(usize, &[u8])) -> Result<(), String> {
+        let Self { wire, per_socket, asked } = self;
+        wire.receive(|mut received| {
+            for datagram in received.datagrams_mut() {
+                let message = match asked {
+                    None => Some(&*datagram.bytes),
+                    Some((_, down_bytes)) => asked_message(datagram.bytes, *down_bytes),
+                };
+                let number = message.and_then(<[u8]>::first_chunk).map(|bytes| u64::from_be_bytes(*bytes));
+                let connection = number.map_or(usize::MAX, |number| connection_of(number) % *per_socket);
+                take(connection, message.unwrap_or_default());
+            }
+        });
+        Ok(())
+    }
+
+    fn send(&mut self, _: u64, _: usize, _: u8, message: &[u8]) -> Result<bool, String> {
+        let Some((up_bytes, down_bytes)) = self.asked else { return Ok(self.wire.push(message)) };
+        let mut datagram = [0; DATAGRAM_BYTES];
+        datagram[..ASK_BYTES].copy_from_slice(&down_bytes.to_be_bytes());
+        datagram[ASK_BYTES..][..message.len()].copy_from_slice(message);
+        Ok(self.wire.push(&datagram[..up_bytes]))
+    }
+
+    fn flush(&mut self, _: u64) -> Result<(), String> {
+        self.wire.flush()
+    }
+
+    fn stats(&mut self) -> WorkerStats {
+        self.wire.stats()
+    }
+}
+
+/// Returns the number of a message in an answer of this length, or `None` when the answer has another one.
+fn asked_message(datagram: &[u8], down_bytes: u16) -> Option<&[u8]> {
+    let bytes = asked_bytes(datagram).filter(|bytes| *bytes == usize::from(down_bytes))?;
+    datagram.get(ASK_BYTES..ASK_BYTES + 8).filter(|_| datagram.len() == bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +274,6 @@ mod tests {
                 true
             });
         }
-        assert_eq!((sent, echo.served.received), (vec![vec![0, 5, 1, 0, 5]], 4));
+        assert_eq!((sent, echo.served.received()), (vec![vec![0, 5, 1, 0, 5]], 4));
     }
 }

@@ -17,9 +17,6 @@ use serde::de::DeserializeOwned;
 /// The first argument of a child process of a bench.
 pub const ROLE_FLAG: &str = "--role";
 
-/// The second argument of a child process that runs on any core.
-pub const UNPINNED: &str = "any";
-
 /// A child that prints nothing for this long is stuck.
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -72,8 +69,8 @@ pub struct Child {
 impl Child {
     /// Starts a role of this bench on this core, or on any core. The role reads its arguments with [`arguments`].
     pub fn role(name: &'static str, core: Option<usize>, args: &impl Serialize) -> Result<Self, String> {
-        let core = core.map_or_else(|| UNPINNED.to_owned(), |core| core.to_string());
-        let args = serde_json::to_string(args).map_err(|error| error.to_string())?;
+        let json = |value: serde_json::Result<String>| value.map_err(|error| error.to_string());
+        let (core, args) = (json(serde_json::to_string(&core))?, json(serde_json::to_string(args))?);
         let program =
             std::env::current_exe().map_err(|error| format!("{name} cannot be started: {error}"))?;
         Self::start_program(name, &program, &[ROLE_FLAG, name, &core, &args])
@@ -200,7 +197,7 @@ impl InputLines {
         self.0.iter()
     }
 
-    /// Calls `take` for each line that came. Returns whether the input goes on.
+    /// Calls `take` for each waiting line. Returns whether the input is still open.
     pub(crate) fn take_waiting(
         &self,
         mut take: impl FnMut(&str) -> Result<(), String>,

@@ -32,7 +32,7 @@ struct Figure {
     name: String,
     /// The value, or `None` where it could not be measured.
     value: Option<f64>,
-    /// Minimum and maximum of the rounds, where the value is their median.
+    /// Minimum and maximum of the rounds, whose median is the value. They are the value itself where it is the only one.
     #[serde(rename = "least")]
     min: Option<f64>,
     #[serde(rename = "most")]
@@ -49,15 +49,6 @@ struct Figure {
 }
 
 impl Figure {
-    fn new(name: String, value: Option<f64>, unit: &'static str, goal: Goal, note: &str) -> Self {
-        let (goal, bound, reached) = match goal {
-            Goal::AtLeast(bound) => (Some(bound), Some("at_least"), value.map(|value| value >= bound)),
-            Goal::AtMost(bound) => (Some(bound), Some("at_most"), value.map(|value| value <= bound)),
-            Goal::Shown => (None, None, None),
-        };
-        Self { name, value, min: None, max: None, unit, goal, bound, reached, note: note.to_owned() }
-    }
-
     /// The cells of the table.
     fn cells(&self) -> [String; 4] {
         let value =
@@ -70,7 +61,7 @@ impl Figure {
             (_, Some(false)) => "MISSED",
             (_, None) => "",
         };
-        let range = self.min.zip(self.max);
+        let range = self.min.zip(self.max).filter(|(min, max)| min < max);
         let range =
             range.map_or_else(String::new, |(min, max)| format!("{} to {}", number(min), number(max)));
         let words = [verdict, &range, &self.note].into_iter().filter(|word| !word.is_empty());
@@ -126,35 +117,26 @@ impl Results {
         self.seed = Some(words.to_owned());
     }
 
-    /// Adds a figure that is the median of rounds, with their minimum and maximum.
-    pub fn spread(
-        &mut self,
-        name: impl Into<String>,
-        spread: Option<Spread>,
-        unit: &'static str,
-        goal: Goal,
-        note: &str,
-    ) {
-        let figure = Figure::new(name.into(), spread.map(|spread| spread.median), unit, goal, note);
-        let (min, max) = (spread.map(|spread| spread.min), spread.map(|spread| spread.max));
-        self.figures.push(Figure { min, max, ..figure });
-    }
-
-    /// Adds a figure.
+    /// Adds a figure. Its value is a number, or the median of rounds with their minimum and maximum.
     pub fn figure(
         &mut self,
         name: impl Into<String>,
-        value: Option<f64>,
+        value: Option<impl Into<Spread>>,
         unit: &'static str,
         goal: Goal,
         note: &str,
     ) {
-        self.figures.push(Figure::new(name.into(), value, unit, goal, note));
-    }
-
-    /// Adds a count that has to be zero.
-    pub fn none_of(&mut self, name: impl Into<String>, count: u64) {
-        self.figure(name, Some(count as f64), "", Goal::AtMost(0.0), "");
+        let (value, min, max) = match value.map(Into::into) {
+            Some(Spread { median, min, max }) => (Some(median), Some(min), Some(max)),
+            None => (None, None, None),
+        };
+        let (goal, bound, reached) = match goal {
+            Goal::AtLeast(bound) => (Some(bound), Some("at_least"), value.map(|value| value >= bound)),
+            Goal::AtMost(bound) => (Some(bound), Some("at_most"), value.map(|value| value <= bound)),
+            Goal::Shown => (None, None, None),
+        };
+        let (name, note) = (name.into(), note.to_owned());
+        self.figures.push(Figure { name, value, min, max, unit, goal, bound, reached, note });
     }
 
     /// The names of figures that missed their goal, or that have a goal and no value.
@@ -285,7 +267,7 @@ impl<'a> ArmTable<'a> {
         })
     }
 
-    /// Prints the table with a further column: what limited each arm, if it was not the receiver.
+    /// Prints the table with a further column: the limit of each arm, if it was not the receiver.
     pub fn print_with_limits(self) {
         let limit = |arm: &Measured| arm.limited_by().map_or_else(String::new, |by| format!("{by}-limited"));
         self.column("limit", limit).print();
@@ -344,7 +326,7 @@ mod tests {
     #[test]
     fn a_figure_of_rounds_has_their_minimum_and_maximum() {
         let mut results = results(Extent::Quick, None);
-        results.spread("of three", Spread::of([3.0, 1.0, 2.0]), "x", Goal::AtMost(2.0), "a note");
+        results.figure("of three", Spread::of([3.0, 1.0, 2.0]), "x", Goal::AtMost(2.0), "a note");
         let figure = serde_json::to_value(&results.figures[0]).expect("a figure");
         let expected = json!({
             "name": "of three", "value": 2.0, "least": 1.0, "most": 3.0, "unit": "x", "goal": 2.0, "bound": "at_most",

@@ -17,15 +17,15 @@ use drumfire_socket::Wait;
 use drumfire_tools::clock;
 use serde::{Deserialize, Serialize};
 
-use crate::answers::Answers;
+use crate::answers::{Answers, Served};
 use crate::books::counts_of;
 pub use crate::process::key;
 use crate::process::{
     CHECK_INTERVAL, Child, Counts, InputLines, LAST_WAIT, arguments, named_counts, print_line,
 };
-use crate::tasks::{FirstTask, serve_in_tasks};
+use crate::tasks::serve_in_tasks;
 
-/// The size of a receive buffer that holds what all clients send while the server has no core.
+/// The size of a receive buffer that holds the datagrams of all clients while the server has no core.
 pub const RECEIVE_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
 
 /// Events of one poll after which there may be more that waited for room.
@@ -35,7 +35,7 @@ const MANY: usize = 512;
 const WAITING_MAX: usize = 65_536;
 
 /// The time within which the last datagrams arrive.
-const ON_THEIR_WAY: Duration = Duration::from_millis(300);
+const LAST_ARRIVALS: Duration = Duration::from_millis(300);
 
 /// How a server is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,14 +80,15 @@ pub struct EchoConfig {
     pub connections: u32,
     /// The time for which datagrams gather. `None` is the default wait.
     pub gather: Option<Duration>,
-    /// The interval in which the application polls. With `None` it polls when something comes.
+    /// The interval in which the application polls. With `None` it polls when a datagram arrives.
     pub interval: Option<Duration>,
     /// Whether all answers are reliable and ordered, or may be lost.
     pub is_reliable: bool,
     /// The channel whose answers are always reliable and ordered.
     pub reliable_channel: Option<u16>,
-    /// How the task of the first connection treats its messages, with [`Interface::Async`].
-    pub first: FirstTask,
+    /// Whether the task of the first connection sends no answers, and receives no message before [`crate::receive_first`]. This needs
+    /// [`Interface::Async`].
+    pub is_first_silent: bool,
     /// The memory of each connection for sending, and for receiving. `None` is the default.
     pub memory_bytes: Option<usize>,
     /// The length of answers, which repeat their message, or 0 for the length of the message. A line of the input changes it.
@@ -106,7 +107,7 @@ impl EchoConfig {
             interval: None,
             is_reliable: false,
             reliable_channel: None,
-            first: FirstTask::Answers,
+            is_first_silent: false,
             memory_bytes: None,
             answer_bytes: 0,
             receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
@@ -131,12 +132,13 @@ impl EchoConfig {
             Some(bytes) => config.memory_bytes(bytes, bytes),
             None => config,
         };
-        let echo = Echo::new(self);
+        let (bytes, left) = (self.answer_bytes.into(), AtomicU64::new(0));
+        let echo = Echo { config: self, bytes, served: Served::default(), left };
         match self.interface {
             Interface::Handler | Interface::HandOver => serve_in_handler(config, echo),
             Interface::Poll => serve_by_polling(config, &echo),
             Interface::Inline => serve_by_polling(config.workers(Workers::Inline), &echo),
-            Interface::Async => serve_in_tasks(config, echo, self.first),
+            Interface::Async => serve_in_tasks(config, echo, self.is_first_silent),
         }
     }
 }
@@ -163,7 +165,7 @@ pub fn print_address(address: SocketAddr) -> Result<(), String> {
 
 /// Waits for the last datagrams. A server that was asked for its counts receives no more.
 pub fn settle() {
-    clock::pause(ON_THEIR_WAY);
+    clock::pause(LAST_ARRIVALS);
 }
 
 /// Ends a server and returns its counters. The drops in front of its sockets are read for the last time when these close.
@@ -172,33 +174,20 @@ pub fn end<S>(server: S, control: &Control) -> Stats {
     control.stats()
 }
 
-/// The answers of an echo, and its counters. A reader may find a message that is received, and neither echoed nor refused yet.
+/// The answers of an echo, and its counts.
 #[derive(Debug)]
 pub(crate) struct Echo {
     config: EchoConfig,
     /// The present value of [`EchoConfig::answer_bytes`].
     bytes: AtomicUsize,
-    received: AtomicU64,
-    echoed: AtomicU64,
-    refused: AtomicU64,
+    pub(crate) served: Served,
+    /// Connections that ended.
     left: AtomicU64,
 }
 
 impl Echo {
-    pub(crate) fn new(config: EchoConfig) -> Self {
-        Self {
-            config,
-            bytes: config.answer_bytes.into(),
-            received: AtomicU64::new(0),
-            echoed: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            left: AtomicU64::new(0),
-        }
-    }
-
-    /// Counts a message that came. Returns the options of its answer.
-    pub(crate) fn on_received(&self, channel: ChannelId) -> SendOptions {
-        self.received.fetch_add(1, Ordering::Relaxed);
+    /// Returns the options of the answer to a message on this channel.
+    pub(crate) fn options(&self, channel: ChannelId) -> SendOptions {
         let is_reliable = self.config.is_reliable || self.config.reliable_channel == Some(channel.0);
         if is_reliable { SendOptions::reliable_ordered() } else { SendOptions::unreliable() }
     }
@@ -208,21 +197,17 @@ impl Echo {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts the answer to a message, or that there was no room for it.
-    pub(crate) fn on_answer(&self, is_taken: bool) {
-        (if is_taken { &self.echoed } else { &self.refused }).fetch_add(1, Ordering::Relaxed);
+    fn on_event(&self, event: &Event) {
+        if matches!(event, Event::Disconnected { .. }) {
+            self.left.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// `received`, `echoed`, `refused` (answers without room), and `left` (connections that ended), with the counters of the server.
+    /// The counts of [`Served`] and `left` (connections that ended), with the counters of the server.
     pub(crate) fn counts(&self, stats: &Stats) -> Counts {
         let mut counts = counts_of(stats);
-        let named = [
-            ("received", &self.received),
-            ("echoed", &self.echoed),
-            ("refused", &self.refused),
-            ("left", &self.left),
-        ];
-        counts.extend(named_counts(named.map(|(name, count)| (name, count.load(Ordering::Relaxed)))));
+        counts.append(&mut self.served.counts());
+        counts.extend(named_counts([("left", self.left.load(Ordering::Relaxed))]));
         counts
     }
 
@@ -248,21 +233,20 @@ impl Handler for EchoHandler {
 
     fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, bytes: &[u8]) {
         let Self { echo, answers, outbox } = self;
-        let options = echo.on_received(channel);
+        let options = echo.options(channel);
+        echo.served.on_received();
         if let Some(outbox) = outbox {
             if outbox.try_send((peer, Message::new(channel, bytes.to_vec(), options))).is_err() {
-                echo.on_answer(false);
+                echo.served.on_answer(false);
             }
         } else {
             let answer = context.copy(answers.to(bytes, echo.answer_bytes()));
-            echo.on_answer(context.send(peer, Message::new(channel, answer, options)).is_ok());
+            echo.served.on_answer(context.send(peer, Message::new(channel, answer, options)).is_ok());
         }
     }
 
     fn on_event(&mut self, _: &mut Context<'_>, event: Event) {
-        if matches!(event, Event::Disconnected { .. }) {
-            self.echo.left.fetch_add(1, Ordering::Relaxed);
-        }
+        self.echo.on_event(&event);
     }
 }
 
@@ -277,7 +261,7 @@ fn serve_in_handler(config: ServerConfig, echo: Echo) -> Result<Counts, String> 
     let (remote, of_thread): (Remote<()>, _) = (server.remote(), Arc::clone(&echo));
     std::thread::spawn(move || {
         while let Ok((peer, answer)) = inbox.recv() {
-            of_thread.on_answer(remote.send(peer, answer).is_ok());
+            of_thread.served.on_answer(remote.send(peer, answer).is_ok());
         }
     });
     print_address(server.local_addr())?;
@@ -323,16 +307,12 @@ fn answer_all(server: &mut Server, timeout: Duration, echo: &Echo, answers: &mut
     server.poll(timeout);
     while let Some(event) = server.next_event() {
         count += 1;
-        match event {
-            Event::Message { peer, channel, payload } => {
-                let options = echo.on_received(channel);
-                let bytes = echo.answer_bytes();
-                let copy = (bytes > 0).then(|| Bytes::copy_from_slice(answers.to(&payload, bytes)));
-                let answer = Message::new(channel, copy.unwrap_or(payload), options);
-                echo.on_answer(server.send(peer, answer).is_ok());
-            }
-            Event::Disconnected { .. } => drop(echo.left.fetch_add(1, Ordering::Relaxed)),
-            _ => {}
+        echo.on_event(&event);
+        if let Event::Message { peer, channel, payload } = event {
+            let bytes = echo.answer_bytes();
+            let copy = (bytes > 0).then(|| Bytes::copy_from_slice(answers.to(&payload, bytes)));
+            let answer = Message::new(channel, copy.unwrap_or(payload), echo.options(channel));
+            echo.served.on_echo(server.send(peer, answer).is_ok());
         }
     }
     count

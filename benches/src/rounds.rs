@@ -127,6 +127,12 @@ pub struct Spread {
     pub max: f64,
 }
 
+impl From<f64> for Spread {
+    fn from(value: f64) -> Self {
+        Self { median: value, min: value, max: value }
+    }
+}
+
 impl Spread {
     /// Returns the spread of these values, or `None` when there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
@@ -172,20 +178,10 @@ impl Measured {
         format!("{}{}", self.voided, if self.is_busy { " busy" } else { "" })
     }
 
-    /// Returns `BUSY` when a round stayed void, or `note`.
-    pub fn busy_or(&self, note: &'static str) -> &'static str {
-        if self.is_busy { BUSY } else { note }
-    }
-
     /// Returns the spread of the ratios of a value, round by round, or `None` when a round lacks it.
     pub fn over(&self, other: &Self, value: impl Fn(&Report) -> Option<f64>) -> Option<Spread> {
         let pairs = self.rounds.iter().zip(&other.rounds);
         Spread::of(pairs.map(|(own, other)| Some(value(own)? / value(other)?)).collect::<Option<Vec<f64>>>()?)
-    }
-
-    /// The share of a core that the receiver took, in percent.
-    pub fn core_percent(&self) -> Option<Spread> {
-        self.spread(core_percent)
     }
 
     /// Packets received per second.
@@ -208,19 +204,10 @@ impl Measured {
         self.spread(|report| Some(micros(report, pick)? / 1e3))
     }
 
-    /// Returns what limited more than half of the rounds, if it was not the receiver.
+    /// Returns the limit of more than half of the rounds, if it was not the receiver.
     pub fn limited_by(&self) -> Option<&str> {
         let limits = || self.rounds.iter().filter_map(|round| round.limited_by.as_deref());
         if limits().count() * 2 > self.rounds.len() { limits().next() } else { None }
-    }
-
-    /// Millions of packets received per second, for a table. A rate that the receiver did not limit is shown as a lower bound.
-    pub fn rate_cell(&self) -> String {
-        let Some(Spread { median, min, max }) = self.pps() else { return "-".to_owned() };
-        match self.limited_by() {
-            Some(by) => format!("{by}-limited, over {:.2}", median / 1e6),
-            None => format!("{:.2} ({:.2}-{:.2})", median / 1e6, min / 1e6, max / 1e6),
-        }
     }
 }
 
@@ -242,7 +229,7 @@ pub fn core_percent(report: &Report) -> Option<f64> {
     Some(cpu_s / report.window_s * 100.0)
 }
 
-/// Runs work of this thread in memory, which returns the time that its `steps` took. They come in `window` of virtual time.
+/// Runs work of this thread in memory, which returns the time that its `steps` took. They take `window` of virtual time.
 ///
 /// Only the time for which this thread waited for a core makes the round void. Steal is counted in ticks that are longer than some of
 /// these rounds.
@@ -270,7 +257,7 @@ pub fn interleave_all(arms: Vec<Arm<'_>>, plan: Plan) -> Vec<Measured> {
     run_arms(arms, plan, true).unwrap_or_default()
 }
 
-fn run_arms(mut arms: Vec<Arm<'_>>, plan: Plan, goes_on: bool) -> Result<Vec<Measured>, String> {
+fn run_arms(mut arms: Vec<Arm<'_>>, plan: Plan, continues: bool) -> Result<Vec<Measured>, String> {
     let named = |arm: &Arm<'_>| Measured { name: arm.name.clone(), ..Measured::default() };
     let mut all: Vec<Measured> = arms.iter().map(named).collect();
     for round in 0..plan.warm_up + plan.rounds {
@@ -293,7 +280,7 @@ fn run_arms(mut arms: Vec<Arm<'_>>, plan: Plan, goes_on: bool) -> Result<Vec<Mea
             match outcome {
                 Ok(report) if counts => all.rounds.push(report),
                 Ok(_) => {}
-                Err(line) if goes_on => all.failure = Some(line),
+                Err(line) if continues => all.failure = Some(line),
                 Err(line) => return Err(line),
             }
         }
@@ -346,23 +333,19 @@ mod tests {
         assert_eq!(runs(&voids(9, plan(false))), [1.0]);
         let arm = voids(99, plan(true));
         assert_eq!((arm.voided, arm.void_cell().as_str()), (MAX_REPEATS, "10 busy"));
-        assert!(arm.busy_or("").starts_with("machine busy"));
+        assert!(busy_note([&arm]).starts_with("machine busy"));
     }
 
     #[test]
-    fn a_rate_that_the_receiver_did_not_limit_is_a_lower_bound() {
-        let round = |limited_by: Option<&str>| {
-            let mut report = Report::default().derived();
-            (report.pps, report.limited_by) = (1.5e6, limited_by.map(str::to_owned));
-            report
+    fn most_rounds_decide_what_limited_an_arm() {
+        let arm = |limits: &[Option<&str>]| {
+            let round =
+                |limit: &Option<&str>| Report { limited_by: limit.map(str::to_owned), ..Report::default() };
+            Measured { rounds: limits.iter().map(round).collect(), ..Measured::default() }
         };
-        let arm = |rounds| Measured { rounds, ..Measured::default() };
-        let client = arm(vec![round(Some("client"))]);
-        assert_eq!(ratio_note(&[&client, &arm(vec![round(None)])]), "client-limited: ");
-        let half = arm(vec![round(None), round(Some("sender"))]);
-        assert_eq!((half.limited_by(), half.rate_cell()), (None, "1.50 (1.50-1.50)".to_owned()));
-        let two = arm(vec![round(None), round(Some("provider")), round(Some("provider"))]);
-        assert_eq!(two.rate_cell(), "provider-limited, over 1.50");
+        assert_eq!(ratio_note(&[&arm(&[Some("client")]), &arm(&[None])]), "client-limited: ");
+        assert_eq!(arm(&[None, Some("sender")]).limited_by(), None);
+        assert_eq!(arm(&[None, Some("provider"), Some("provider")]).limited_by(), Some("provider"));
     }
 
     #[test]
@@ -391,9 +374,9 @@ mod tests {
         let all = interleave(arms, plan).expect("no arm fails");
         assert_eq!(all.iter().map(runs).collect::<Vec<_>>(), [[3.0, 5.0], [4.0, 6.0]]);
         assert_eq!(order.take(), ["a", "b", "a", "b", "a", "b"]);
-        let failing = || vec![Arm::new("b", || Err("no message came".to_owned()))];
-        assert_eq!(interleave(failing(), plan).expect_err("it fails"), "b: no message came");
-        assert_eq!(interleave_all(failing(), plan)[0].failure.as_deref(), Some("b: no message came"));
+        let failing = || vec![Arm::new("b", || Err("no message arrived".to_owned()))];
+        assert_eq!(interleave(failing(), plan).expect_err("it fails"), "b: no message arrived");
+        assert_eq!(interleave_all(failing(), plan)[0].failure.as_deref(), Some("b: no message arrived"));
     }
 
     #[test]

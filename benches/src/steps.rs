@@ -1,6 +1,6 @@
 //! The steps of a packet's path between two endpoints in memory, of which callgrind counts one.
 //!
-//! Packets come in batches, as from one receive call. The preparation of input is no step.
+//! Packets arrive in batches, as from one receive call. The preparation of input is no step.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -114,22 +114,27 @@ fn receive<'a>(
     delivered
 }
 
-/// Receives packets of unreliable messages, up to the event and the acks that follow.
+/// Receives packets of unreliable messages, up to the events and the acks that follow. Counts all of it, or taking the events alone.
 ///
 /// # Panics
 ///
 /// When a message is not delivered.
-pub fn receive_unreliable(peer: &mut SealedPeer, count: u64) {
-    let (mut answers, mut delivered) = (Datagrams::default(), 0);
+pub fn receive_unreliable(peer: &mut SealedPeer, counts_all: bool, count: u64) {
+    let (mut answers, mut taken) = (Datagrams::default(), 0);
     answers.reserve(2 * BATCH);
     for batch in batches(count) {
         let mut packets = packets(peer, batch);
         peer.pass(BATCH_INTERVAL);
         answers.clear();
         let (server, now) = (&mut peer.endpoint, peer.now);
-        delivered += counted_part(|| receive(server, now, inbound(&mut packets), &mut answers));
+        count_if(counts_all, || {
+            server.handle_datagrams(now, inbound(&mut packets));
+            server.handle_timeout(now);
+        });
+        taken += counted_part(|| take_messages(server));
+        count_if(counts_all, || answers.take_all_from(server, now));
     }
-    assert_eq!((delivered, peer.endpoint.stats().dropped_count()), (count, 0), "delivered and dropped");
+    assert_eq!((taken, peer.endpoint.stats().dropped_count()), (count, 0), "delivered and dropped");
 }
 
 /// Two endpoints, of which one sends reliable messages to the other.
@@ -204,11 +209,8 @@ impl Stream {
             }
             true
         };
-        if step == Step::Send {
-            return counted_part(|| give(sender) && packets.take_from(sender, now));
-        }
-        count_if(step == Step::Queue, || give(sender))
-            && count_if(step == Step::Seal, || packets.take_from(sender, now))
+        count_if(matches!(step, Step::Queue | Step::Send), || give(sender))
+            && count_if(matches!(step, Step::Seal | Step::Send), || packets.take_from(sender, now))
     }
 
     /// Delivers the packets, and the acks that the receiver sends.

@@ -29,7 +29,7 @@ fn with<T>(inbox: &SharedInbox, then: impl FnOnce(&mut Inbox) -> T) -> T {
     then(&mut inbox.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Passes what the task of a connection receives to the client.
+/// Passes the messages that the task of a connection receives to the client.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     index: usize,
@@ -42,7 +42,7 @@ impl Delivery {
         with(&self.inbox, |inbox| inbox.ready_count += 1);
     }
 
-    /// Passes on a message that came.
+    /// Passes on a received message.
     pub fn on_message(&self, message: &[u8]) {
         with(&self.inbox, |inbox| inbox.messages.push_back((self.index, message.to_vec())));
     }

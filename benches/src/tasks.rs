@@ -7,82 +7,72 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use drumfire::asynchronous::{Connection, Server};
 use drumfire::{Message, ServerConfig};
 use drumfire_proto::limits::ITEM_CHARGE_BYTES;
-use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::process::{Child, Counts, named_counts, print_json};
 use crate::roles::{Echo, print_address};
 
-/// How the task of the first connection treats its messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FirstTask {
-    /// It echoes them, as all others do.
-    Answers,
-    /// It receives them without answering.
-    Receives,
-    /// It receives nothing before [`take_from_stalled`].
-    Stalls,
-}
-
-/// The count of messages that the application received on the first connection, unless it [`FirstTask::Answers`].
+/// The count of messages that the application received on the first connection, if its task is silent.
 pub const FIRST_RECEIVED: &str = "received on the first";
 
-/// Lets the stalled task receive from now on. Returns the bytes that were kept for it until now, with their charges.
-pub fn take_from_stalled(server: &Child) -> Result<u64, String> {
-    server.send_line("take")?;
+/// Lets the silent task of the first connection receive from now on. Returns the bytes that were kept for it until now, with their
+/// charges.
+pub fn receive_first(server: &Child) -> Result<u64, String> {
+    server.send_line("receive")?;
     server.read()
 }
 
 /// Runs a server of this configuration whose tasks echo, until the end of its input. It prints its address, and returns its counts.
-pub(crate) fn serve_in_tasks(config: ServerConfig, echo: Echo, first: FirstTask) -> Result<Counts, String> {
+pub(crate) fn serve_in_tasks(
+    config: ServerConfig,
+    echo: Echo,
+    is_first_silent: bool,
+) -> Result<Counts, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
-    runtime.map_err(|error| format!("the executor: {error}"))?.block_on(run(config, echo, first))
+    runtime.map_err(|error| format!("the executor: {error}"))?.block_on(run(config, echo, is_first_silent))
 }
 
-async fn run(config: ServerConfig, echo: Echo, first: FirstTask) -> Result<Counts, String> {
+async fn run(config: ServerConfig, echo: Echo, is_first_silent: bool) -> Result<Counts, String> {
     let server = Arc::new(Server::bind(config).map_err(|error| error.to_string())?);
     print_address(server.local_addr())?;
-    let mut orders = orders();
-    let (tally, received) = (Arc::new(echo), Arc::<AtomicU64>::default());
-    let connection = if first == FirstTask::Answers { None } else { server.accept().await };
-    if let (FirstTask::Receives, Some(connection)) = (first, &connection) {
-        tokio::spawn(receive(connection.clone(), Arc::clone(&received)));
-    }
-    tokio::spawn(accept(Arc::clone(&server), Arc::clone(&tally)));
-    while orders.recv().await.is_some() {
-        let (messages, bytes) = connection.as_ref().map_or((0, 0), take_all);
+    let mut lines = lines();
+    let (echo, received) = (Arc::new(echo), Arc::<AtomicU64>::default());
+    let silent = if is_first_silent { server.accept().await } else { None };
+    tokio::spawn(accept(Arc::clone(&server), Arc::clone(&echo)));
+    while lines.recv().await.is_some() {
+        let (messages, bytes) = silent.as_ref().map_or((0, 0), take_all);
         received.fetch_add(messages, Ordering::Relaxed);
         print_json(&bytes)?;
-        if let Some(connection) = &connection {
+        if let Some(connection) = &silent {
             tokio::spawn(receive(connection.clone(), Arc::clone(&received)));
         }
     }
     // Acknowledged messages are in the queue of the connection, and all tasks run on this thread.
-    let (rest, _) = connection.as_ref().map_or((0, 0), take_all);
-    let mut counts = tally.counts(&server.control().stats());
+    let (rest, _) = silent.as_ref().map_or((0, 0), take_all);
+    let mut counts = echo.counts(&server.control().stats());
     counts.extend(named_counts([(FIRST_RECEIVED, received.load(Ordering::Relaxed) + rest)]));
     Ok(counts)
 }
 
 /// Returns an entry per line of the standard input. The channel closes when that ends.
-fn orders() -> Receiver<()> {
-    let (sender, orders) = channel(1);
+fn lines() -> Receiver<()> {
+    let (sender, lines) = channel(1);
     std::thread::spawn(move || {
         io::stdin().lines().map_while(Result::ok).all(|_| sender.blocking_send(()).is_ok());
     });
-    orders
+    lines
 }
 
-async fn accept(server: Arc<Server>, tally: Arc<Echo>) {
+async fn accept(server: Arc<Server>, echo: Arc<Echo>) {
     while let Some(connection) = server.accept().await {
-        tokio::spawn(answer(connection, Arc::clone(&tally)));
+        tokio::spawn(answer(connection, Arc::clone(&echo)));
     }
 }
 
-async fn answer(connection: Connection, tally: Arc<Echo>) {
+async fn answer(connection: Connection, echo: Arc<Echo>) {
     while let Ok((channel, payload)) = connection.recv().await {
-        let options = tally.on_received(channel);
-        tally.on_answer(connection.send(Message::new(channel, payload, options)).await.is_ok());
+        let answer = Message::new(channel, payload, echo.options(channel));
+        echo.served.on_echo(connection.send(answer).await.is_ok());
     }
 }
 

@@ -1,6 +1,6 @@
-//! Traffic of numbered messages that come back: a closed loop or a schedule.
+//! Traffic of numbered messages that return: a closed loop or a schedule.
 //!
-//! One thread connects, sends, and keeps the books of one window. It polls without sleeping, unless it shares its core. A transport
+//! One thread connects, sends, and records one window after the other. It polls without sleeping, unless it shares its core. A transport
 //! implements [`Client`].
 
 mod ramp;
@@ -10,26 +10,23 @@ use std::time::Duration;
 
 use drumfire_tools::clock;
 
-pub use crate::client::{Client, boxed};
+pub use crate::client::{Client, boxed, client_counts};
 use crate::numbered::{connection_of, first_number, number_of, write_number};
 use crate::process::print_json;
-use crate::tally::{EchoCounts, Outstanding, Tally, Window};
+use crate::recorder::{EchoCounts, Outstanding, Recorder, Window};
 pub use round::EchoRound;
 
 /// The interval in which a schedule polls clients without outstanding messages, one at a time. They have acks to send.
-const CHORE_NS: u64 = 50_000;
+const IDLE_POLL_NS: u64 = 50_000;
 
-/// The interval in which a closed loop looks for lost messages of connections on which nothing came.
+/// The interval in which a closed loop looks for lost messages of connections that received nothing.
 const RETRY_NS: u64 = 1_000_000;
 
-/// With [`Polling::Turns`], a connection has at most this number of outstanding messages of a schedule.
-const TURN_OUTSTANDING_MAX: usize = 4;
-
-/// The time between the creation of a schedule and its first message.
-const LEAD_NS: u64 = 1_000_000;
+/// With [`Polling::RoundRobin`], a connection has at most this number of outstanding messages of a schedule.
+const OUTSTANDING_MAX: usize = 4;
 
 /// The pause of a client that shares its core, after a poll that found nothing.
-const REST: Duration = Duration::from_micros(200);
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// The interval in which connections without traffic are polled, so that they stay alive.
 pub const KEEP_ALIVE_NS: u64 = 100_000_000;
@@ -52,12 +49,12 @@ pub fn at_intervals(
 /// When messages are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Each connection sends its next message when an earlier one came back.
+    /// Each connection sends its next message when an earlier one returned.
     Closed {
         /// Outstanding messages per connection.
         outstanding: usize,
     },
-    /// Messages leave at fixed times, independent of what comes back.
+    /// Messages leave at fixed times, independent of the returned ones.
     Open {
         /// Messages per connection and second.
         rate: u64,
@@ -85,9 +82,9 @@ pub enum Polling {
     /// It polls one client after the other, and at most one message leaves between two polls. The outstanding messages of thousands of
     /// connections would not fit the server's receive buffer. Where the client is slower than the server, they wait at the client. A
     /// message of a schedule is left out when its connection has too many outstanding ones, or when the next one is due.
-    Turns,
+    RoundRobin,
     /// It shares its core and pauses when there is nothing to do. All due messages leave after a pause.
-    Rest,
+    Paused,
 }
 
 /// The messages to send, and the connections that carry them.
@@ -111,7 +108,7 @@ pub struct Traffic {
     pub polling: Polling,
     /// The client limits a schedule when more than one message in ten leaves later than this, in nanoseconds.
     pub late_ns: u64,
-    /// The time after the window in which outstanding messages may come back.
+    /// The time after the window in which outstanding messages may return.
     pub settle: Duration,
 }
 
@@ -136,11 +133,11 @@ impl Traffic {
 /// Sends traffic over its clients.
 pub struct Generator<C> {
     clients: Vec<C>,
-    out: Vec<Outstanding>,
+    connections: Vec<Outstanding>,
     /// The number of outstanding messages of each client.
-    out_of_client: Vec<u64>,
-    /// Connections on which something came in the last poll.
-    came: Vec<usize>,
+    outstanding: Vec<u64>,
+    /// Connections that received a message in the last poll.
+    active: Vec<usize>,
     /// The time at which the closed loop next looks for lost messages of each client.
     retry_at: Vec<u64>,
     /// The connection whose turn is next in a schedule, or where a closed loop begins to search.
@@ -150,7 +147,7 @@ pub struct Generator<C> {
     /// Room for one message.
     message: Vec<u8>,
     traffic: Traffic,
-    tally: Tally,
+    recorder: Recorder,
 }
 
 /// Connects, runs the traffic, and prints the [`Window`] and the [`EchoCounts`] as one line each.
@@ -159,34 +156,30 @@ pub fn run_client<C: Client>(
     (warm_up, counted): (Duration, Duration),
     client: impl FnMut(usize) -> Result<C, String>,
 ) -> Result<(), String> {
-    let mut generator = Generator::connect(traffic, client)?;
+    let mut generator = Generator::over(traffic, traffic.connect(client)?);
     let warm = Window::beginning_at(clock::host_ns(), warm_up);
     let window = Window::beginning_at(warm.end, counted);
     print_json(&window)?;
+    generator.run(warm, |_| Ok(()))?;
     generator.run(window, |_| Ok(()))?;
     print_json(&generator.settle()?)
 }
 
 impl<C: Client> Generator<C> {
-    /// Makes all connections. `client` begins the given number of connections that belong to one client.
-    pub fn connect(traffic: Traffic, client: impl FnMut(usize) -> Result<C, String>) -> Result<Self, String> {
-        Ok(Self::over(traffic, traffic.connect(client)?))
-    }
-
     /// A generator over established connections.
     pub fn over(traffic: Traffic, clients: Vec<C>) -> Self {
-        let out =
+        let connections =
             (0..traffic.connections).map(|connection| Outstanding::beginning_at(first_number(connection)));
         Self {
-            out: out.collect(),
-            out_of_client: vec![0; clients.len()],
-            came: Vec::with_capacity(traffic.connections),
+            connections: connections.collect(),
+            outstanding: vec![0; clients.len()],
+            active: Vec::with_capacity(traffic.connections),
             retry_at: vec![0; clients.len()],
             turn: 0,
             rate: traffic.shape.rate(traffic.connections).unwrap_or(1),
             message: vec![0; traffic.bytes],
             traffic,
-            tally: Tally::default(),
+            recorder: Recorder::default(),
             clients,
         }
     }
@@ -197,10 +190,10 @@ impl<C: Client> Generator<C> {
         self.traffic.answer_bytes = answer_bytes;
     }
 
-    /// Stops waiting for outstanding messages. Such a message is ignored when it still comes back.
+    /// Stops waiting for outstanding messages. Such a message is ignored when it still returns.
     pub fn give_up(&mut self) {
-        self.out.iter_mut().for_each(Outstanding::forget);
-        self.out_of_client.fill(0);
+        self.connections.iter_mut().for_each(Outstanding::forget);
+        self.outstanding.fill(0);
     }
 
     /// The clients.
@@ -221,8 +214,7 @@ impl<C: Client> Generator<C> {
         window: Window,
         mut poll: impl FnMut(u64) -> Result<(), String>,
     ) -> Result<(), String> {
-        self.tally = Tally::new(window);
-        self.tally.counts.out_at_start = self.out_of_client.iter().sum();
+        self.recorder.begin(window, self.outstanding.iter().sum());
         match self.traffic.shape {
             _ if self.clients.is_empty() => Ok(()),
             Shape::Closed { outstanding } => self.closed(outstanding, window, &mut poll),
@@ -230,9 +222,9 @@ impl<C: Client> Generator<C> {
         }
     }
 
-    /// The books of the window until now.
-    pub const fn tally(&self) -> &Tally {
-        &self.tally
+    /// The records of the window until now.
+    pub const fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     fn closed(
@@ -243,45 +235,45 @@ impl<C: Client> Generator<C> {
     ) -> Result<(), String> {
         loop {
             let mut is_any = false;
-            // The search begins with another connection each time, so that none always comes first.
-            self.turn = (self.turn + 1) % self.out.len();
+            // The search begins with another connection each time, so that no connection is always first.
+            self.turn = (self.turn + 1) % self.connections.len();
             for client in 0..self.clients.len() {
                 let now = clock::host_ns();
                 if now >= window.end {
                     return Ok(());
                 }
                 self.poll_client(client, now)?;
-                is_any |= !self.came.is_empty();
+                is_any |= !self.active.is_empty();
                 // This also sends the first messages.
-                if self.is_in_turns() || self.came.is_empty() && now >= self.retry_at[client] {
+                if self.is_round_robin() || self.active.is_empty() && now >= self.retry_at[client] {
                     self.retry_at[client] = now + RETRY_NS;
                     let first = client * self.traffic.per_client;
-                    let count = self.traffic.per_client.min(self.out.len() - first);
-                    self.came.clear();
-                    self.came.extend((0..count).map(|step| first + (self.turn + step) % count));
+                    let count = self.traffic.per_client.min(self.connections.len() - first);
+                    self.active.clear();
+                    self.active.extend((0..count).map(|step| first + (self.turn + step) % count));
                 }
                 let now = clock::host_ns();
-                while let Some(connection) = self.came.pop() {
-                    if self.fill(connection, outstanding, now)? && self.is_in_turns() {
+                while let Some(connection) = self.active.pop() {
+                    if self.fill(connection, outstanding, now)? && self.is_round_robin() {
                         break;
                     }
                 }
                 self.clients[client].flush(now)?;
                 poll(now)?;
             }
-            self.rest(is_any);
+            self.pause_if_idle(is_any);
         }
     }
 
-    fn is_in_turns(&self) -> bool {
-        self.traffic.polling == Polling::Turns
+    fn is_round_robin(&self) -> bool {
+        self.traffic.polling == Polling::RoundRobin
     }
 
     /// Sends messages until the connection has its number of outstanding ones, or one message in a turn. Returns whether one left.
     fn fill(&mut self, connection: usize, outstanding: usize, now: u64) -> Result<bool, String> {
         let mut is_sent = false;
-        while self.out[connection].awaited(now, self.traffic.may_lose) < outstanding {
-            if is_sent && self.is_in_turns() || !self.send(connection, now, now)? {
+        while self.connections[connection].awaited(now, self.traffic.may_lose) < outstanding {
+            if is_sent && self.is_round_robin() || !self.send(connection, now, now)? {
                 break;
             }
             is_sent = true;
@@ -294,28 +286,28 @@ impl<C: Client> Generator<C> {
         window: Window,
         poll: &mut dyn FnMut(u64) -> Result<(), String>,
     ) -> Result<(), String> {
-        let (first, rate) = (clock::host_ns() + LEAD_NS, self.rate);
+        let (first, rate) = (clock::host_ns(), self.rate);
         let due_of = |message: u64| first + message * 1_000_000_000 / rate;
-        let (mut message, mut chore, mut chore_due) = (0_u64, 0, first);
+        let (mut message, mut idle_client, mut idle_poll_due) = (0_u64, 0, first);
         loop {
             let now = clock::host_ns();
             if now >= window.end {
                 return Ok(());
             }
-            if self.is_in_turns() {
-                let connections = self.out.len() as u64;
+            if self.is_round_robin() {
+                let connections = self.connections.len() as u64;
                 let late = overdue(now.saturating_sub(first), rate, message, connections);
-                self.tally.on_overdue(now, late);
+                self.recorder.counts.overdue += late;
                 message += late;
                 let passed = usize::try_from(late % connections).unwrap_or(0);
-                self.turn = (self.turn + passed) % self.out.len();
+                self.turn = (self.turn + passed) % self.connections.len();
             }
             while due_of(message) <= now {
                 let is_sent = self.take_turn(now, due_of(message))?;
                 let client = self.client_of(self.turn);
-                self.turn = (self.turn + 1) % self.out.len();
+                self.turn = (self.turn + 1) % self.connections.len();
                 message += 1;
-                let ends = is_sent && self.is_in_turns();
+                let ends = is_sent && self.is_round_robin();
                 if ends || self.client_of(self.turn) != client || due_of(message) > now {
                     self.clients[client].flush(now)?;
                 }
@@ -323,58 +315,58 @@ impl<C: Client> Generator<C> {
                     break;
                 }
             }
-            let polled = if self.is_in_turns() { 0 } else { self.clients.len() };
+            let polled = if self.is_round_robin() { 0 } else { self.clients.len() };
             for client in 0..polled {
-                if self.out_of_client[client] > 0 {
+                if self.outstanding[client] > 0 {
                     self.poll_and_flush(client)?;
                 }
             }
-            if self.is_in_turns() || chore_due <= now {
-                self.poll_and_flush(chore)?;
-                chore = (chore + 1) % self.clients.len();
-                chore_due = now + CHORE_NS;
+            if self.is_round_robin() || idle_poll_due <= now {
+                self.poll_and_flush(idle_client)?;
+                idle_client = (idle_client + 1) % self.clients.len();
+                idle_poll_due = now + IDLE_POLL_NS;
             }
             poll(now)?;
-            self.rest(due_of(message) <= now);
+            self.pause_if_idle(due_of(message) <= now);
         }
     }
 
     /// Sends the message of a schedule whose turn is next. Returns whether it left.
     fn take_turn(&mut self, now: u64, due: u64) -> Result<bool, String> {
-        let is_full = || self.out[self.turn].awaited(now, self.traffic.may_lose) >= TURN_OUTSTANDING_MAX;
-        if self.is_in_turns() && is_full() {
-            self.tally.on_no_room(now);
+        let is_full = || self.connections[self.turn].awaited(now, self.traffic.may_lose) >= OUTSTANDING_MAX;
+        if self.is_round_robin() && is_full() {
+            self.recorder.counts.no_room += 1;
             return Ok(false);
         }
-        self.tally.on_departure(now, now - due);
+        self.recorder.on_departure(now - due);
         self.send(self.turn, now, due)
     }
 
-    fn rest(&self, is_any: bool) {
-        if self.traffic.polling == Polling::Rest && !is_any {
-            clock::pause(REST);
+    fn pause_if_idle(&self, is_any: bool) {
+        if self.traffic.polling == Polling::Paused && !is_any {
+            clock::pause(PAUSE);
         }
     }
 
-    /// Waits for outstanding messages and returns the books of the window.
+    /// Waits for outstanding messages and returns the counts of the window.
     pub fn settle(&mut self) -> Result<EchoCounts, String> {
-        self.tally.counts.lost = self.await_outstanding(self.traffic.settle)?;
-        Ok(self.tally.finish())
+        self.recorder.counts.lost = self.await_outstanding(self.traffic.settle)?;
+        Ok(self.recorder.finish())
     }
 
-    /// Waits for outstanding messages and returns the number of those that did not come back within this time.
+    /// Waits for outstanding messages and returns the number of those that did not return within this time.
     pub fn await_outstanding(&mut self, time: Duration) -> Result<u64, String> {
         let deadline = clock::now() + time;
-        while self.out_of_client.iter().any(|out| *out > 0) && clock::now() < deadline {
+        while self.outstanding.iter().any(|count| *count > 0) && clock::now() < deadline {
             for client in 0..self.clients.len() {
                 self.poll_and_flush(client)?;
             }
-            self.rest(false);
+            self.pause_if_idle(false);
         }
-        Ok(self.out_of_client.iter().sum())
+        Ok(self.outstanding.iter().sum())
     }
 
-    /// Receives what came for all clients, and sends what is due in return. Connections stay alive, and no messages are sent.
+    /// Receives all datagrams of all clients, and sends replies that are due. Connections stay alive, and no messages are sent.
     pub fn poll(&mut self) -> Result<(), String> {
         (0..self.clients.len()).try_for_each(|client| self.poll_and_flush(client))
     }
@@ -385,46 +377,46 @@ impl<C: Client> Generator<C> {
         self.clients[client].flush(now)
     }
 
-    /// Receives what came for one client.
+    /// Receives all datagrams of one client.
     fn poll_client(&mut self, client: usize, now: u64) -> Result<(), String> {
-        let Self { clients, out, out_of_client, came, traffic, tally, .. } = self;
-        came.clear();
+        let Self { clients, connections, outstanding, active, traffic, recorder, .. } = self;
+        active.clear();
         let first = client * traffic.per_client;
-        let out_count = &mut out_of_client[client];
+        let outstanding = &mut outstanding[client];
         clients[client].receive(now, &mut |index, message| {
             let now = clock::host_ns();
             let connection = first.saturating_add(index);
             let number = number_of(message, traffic.answer_bytes)
                 .filter(|number| connection_of(*number) == connection);
-            let known = number.zip(out.get_mut(connection));
+            let known = number.zip(connections.get_mut(connection));
             let (due, is_forgotten) =
                 known.map_or((None, false), |(number, out)| (out.take(number), out.is_forgotten(number)));
             if let Some(due) = due {
-                tally.on_echo(now, now.saturating_sub(due));
-                came.push(connection);
-                *out_count -= 1;
+                recorder.on_echo(now, now.saturating_sub(due));
+                active.push(connection);
+                *outstanding -= 1;
             } else if !is_forgotten {
-                tally.counts.unexpected += 1;
+                recorder.counts.unexpected += 1;
             }
         })?;
-        tally.on_poll(now, came.is_empty());
+        recorder.on_poll(now, active.is_empty());
         Ok(())
     }
 
     /// Sends a message. Returns whether the connection took it.
     fn send(&mut self, connection: usize, now: u64, due: u64) -> Result<bool, String> {
         let (client, index) = (self.client_of(connection), connection % self.traffic.per_client);
-        let out = &mut self.out[connection];
+        let out = &mut self.connections[connection];
         let channel = u8::try_from(out.next() % u64::from(self.traffic.channels)).unwrap_or(0);
         write_number(&mut self.message, out.next());
         let is_taken = self.clients[client].send(now, index, channel, &self.message)?;
         if is_taken {
-            out.sent_at(now, due);
-            self.out_of_client[client] += 1;
-            self.tally.on_sent(now);
-        } else if matches!(self.traffic.shape, Shape::Open { .. }) && now >= self.tally.window.start {
+            out.add(due);
+            self.outstanding[client] += 1;
+            self.recorder.counts.sent += 1;
+        } else if matches!(self.traffic.shape, Shape::Open { .. }) {
             // A closed loop tries again.
-            self.tally.counts.refused += 1;
+            self.recorder.counts.refused += 1;
         }
         Ok(is_taken)
     }
@@ -478,17 +470,18 @@ mod tests {
     #[test]
     fn a_turn_without_room_is_left_out() {
         let shape = Shape::Open { rate: 100_000 };
-        let traffic = Traffic { polling: Polling::Turns, may_lose: false, ..Traffic::echo(shape, 3, 64) };
+        let traffic =
+            Traffic { polling: Polling::RoundRobin, may_lose: false, ..Traffic::echo(shape, 3, 64) };
         let mut generator = Generator::over(traffic, vec![Late::default()]);
         let (mut sent, mut no_room) = (0, 0);
         // On a busy machine, the thread may not run at all in a window.
-        while sent < 3 * TURN_OUTSTANDING_MAX as u64 || no_room == 0 {
+        while sent < 3 * OUTSTANDING_MAX as u64 || no_room == 0 {
             let window = Window::beginning_at(clock::host_ns(), Duration::from_millis(20));
             generator.run(window, |_| Ok(())).expect("the client takes all messages");
-            let counts = generator.tally().finish();
+            let counts = generator.recorder().finish();
             (sent, no_room) = (sent + counts.sent, counts.no_room);
         }
-        assert_eq!(sent, 3 * TURN_OUTSTANDING_MAX as u64);
+        assert_eq!(sent, 3 * OUTSTANDING_MAX as u64);
     }
 
     #[test]
@@ -501,7 +494,7 @@ mod tests {
         let run = |generator: &mut Generator<Late>| {
             let window = Window::beginning_at(clock::host_ns(), Duration::from_millis(20));
             generator.run(window, |_| Ok(())).expect("the client takes all messages");
-            generator.tally().finish()
+            generator.recorder().finish()
         };
         // On a busy machine, the thread may not run at all in a window.
         while run(&mut generator).sent == 0 {}

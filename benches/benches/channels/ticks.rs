@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use drumfire_benches::{Arm, Bench, Goal, busy_note, interleave, measure_work, pin_to_last_core};
+use drumfire_benches::{
+    Arm, Bench, Goal, busy_note, core_percent, interleave, measure_work, pin_to_last_core,
+};
 
 use super::world::{LOSSY, SHORT, TICK, World};
 
@@ -49,12 +51,12 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
             Arm::new(format!("{peers} peers, {created} created, 1 active"), move || {
                 let steps = ticks * worlds.len() as u64;
                 measure_work(steps, TICK.mul_f64(steps as f64), || {
-                    let mut took = Duration::ZERO;
+                    let mut elapsed = Duration::ZERO;
                     for world in &mut worlds {
-                        took += (0..ticks).map(|_| world.tick(0..1)).sum::<Duration>();
+                        elapsed += (0..ticks).map(|_| world.tick(0..1)).sum::<Duration>();
                         world.drain()?;
                     }
-                    Ok(took)
+                    Ok(elapsed)
                 })
             })
         });
@@ -62,7 +64,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         let [few, many] = arms.as_slice() else { continue };
         let ratio = many.over(few, |report| report.cpu_ns_per_packet);
         let name = format!("{peers} peers, 1 active: {} over {} created, time", CREATED[1], CREATED[0]);
-        bench.results.spread(name, ratio, "", Goal::AtMost(TIME_RATIO), busy_note(&arms));
+        bench.results.figure(name, ratio, "", Goal::AtMost(TIME_RATIO), busy_note(&arms));
     }
     Ok(())
 }
@@ -80,10 +82,10 @@ pub(super) fn updates(bench: &mut Bench) -> Result<(), String> {
     let arms = interleave(vec![Arm::new(name.as_str(), round)], bench.plan())?;
     game.world.drain()?;
     for arm in &arms {
-        // Ticks come in real time in a game.
+        // In a game, a tick takes real time.
         let name = format!("{name}: share of a core");
-        let note = arm.busy_or("with ciphers, without system calls");
-        bench.results.spread(name, arm.core_percent(), "%", Goal::AtMost(CORE_PERCENT), note);
+        let share = arm.spread(core_percent);
+        bench.results.figure(name, share, "%", Goal::AtMost(CORE_PERCENT), busy_note([arm]));
     }
     Ok(())
 }
@@ -98,16 +100,16 @@ pub(super) struct Game {
 impl Game {
     /// Runs this number of ticks. Every 25th is an update on the next four channels. Returns the server's time.
     pub(super) fn play(&mut self, ticks: u64) -> Duration {
-        let mut took = Duration::ZERO;
+        let mut elapsed = Duration::ZERO;
         for tick in 0..ticks {
             let first = self.update * ACTIVE;
             if tick % UPDATE_TICKS == 0 {
-                took += self.world.tick(first..first + ACTIVE);
+                elapsed += self.world.tick(first..first + ACTIVE);
                 self.update = (self.update + 1) % (self.channels / ACTIVE);
             } else {
-                took += self.world.tick(0..0);
+                elapsed += self.world.tick(0..0);
             }
         }
-        took
+        elapsed
     }
 }

@@ -1,6 +1,6 @@
 //! A server and its clients, tick by tick, over a link with a delay and losses each way. Only the server's time is measured.
 //!
-//! Losses come from a seed, so a world repeats exactly. The parts choose the messages.
+//! Losses follow from a seed, so a world repeats exactly. The parts choose the messages.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl World {
         }
         leaving.clear();
         leaving.take_all_from(server, *now);
-        let took = start.elapsed();
+        let elapsed = start.elapsed();
 
         leaving.inbound(server_address()).for_each(|datagram| down.push(*time, (), datagram.bytes));
         let mut arrived = take_arrived(down, *time);
@@ -102,7 +102,7 @@ impl World {
         leaving.clear();
         leaving.take_all_from(client, *now);
         leaving.inbound(client_address()).for_each(|datagram| up.push(*time, (), datagram.bytes));
-        took
+        elapsed
     }
 
     /// Runs ticks without messages.

@@ -1,10 +1,11 @@
 //! The status line in the journal's format, the table, the figures with their goals, and the ladder.
 
 use drumfire_benches::{
-    ArmTable, Bench, Extent, Goal, Measured, Pick, Plan, Results, busy_note, interleave_all, median_cell,
+    ArmTable, Bench, CONNECTIONS_ENDED, Extent, Goal, Measured, Pick, Plan, Results, busy_note,
+    interleave_all, median_cell,
 };
 
-use crate::round::{ENDED, Sample};
+use crate::round::MessageCounts;
 use crate::{Load, Mode, arms};
 
 /// The goal for deliveries per CPU second over those of the baseline: at least this.
@@ -20,15 +21,15 @@ const MEGABYTE: f64 = 1e6;
 
 /// The status line of the interval between two samples: clients, total and rate of bytes, messages and broadcasts per second, total and
 /// rate of drops. A broadcast is a message that a client sent. A drop is a message that is missing between two of its sender.
-pub(crate) fn status(clients: u32, from: &Sample, to: &Sample) -> String {
+pub(crate) fn status(clients: u32, from: &MessageCounts, to: &MessageCounts) -> String {
     format!(
         "c[{clients:4}] s\u{3a3}[{:8.2}Mb] ss[{:5.2}Mb] ms[{:7.0}] bs[{:7.2}] d\u{3a3}[{}] ds[{:.2}]",
-        to.tally.received_bytes as f64 / MEGABYTE,
-        to.rate(from, |tally| tally.received_bytes) / MEGABYTE,
-        to.rate(from, |tally| tally.received),
-        to.rate(from, |tally| tally.sent),
-        to.tally.gaps,
-        to.rate(from, |tally| tally.gaps),
+        to.received_bytes as f64 / MEGABYTE,
+        to.rate(from, |counts| counts.received_bytes) / MEGABYTE,
+        to.rate(from, |counts| counts.received),
+        to.rate(from, |counts| counts.sent),
+        to.gaps,
+        to.rate(from, |counts| counts.gaps),
     )
 }
 
@@ -49,10 +50,10 @@ pub(crate) fn servers(part: &str, measured: &[Measured], results: &mut Results) 
     for arm in measured {
         let is_tcp = arm.name == Mode::Tcp.name();
         let mut figure = |what: &str, value, unit, goal, note: &str| {
-            results.spread(format!("{part}: {}: {what}", arm.name), value, unit, goal, note);
+            results.figure(format!("{part}: {}: {what}", arm.name), value, unit, goal, note);
         };
         let none = if is_tcp { Goal::Shown } else { Goal::AtMost(0.0) };
-        let busy = arm.busy_or("");
+        let busy = busy_note([arm]);
         figure("deliveries", arm.value("deliveries"), "/s", Goal::Shown, busy);
         figure("dropped", arm.value("dropped"), "", none, busy);
         figure("skipped or refused at the clients", arm.value("skipped"), "", none, busy);
@@ -68,7 +69,7 @@ pub(crate) fn servers(part: &str, measured: &[Measured], results: &mut Results) 
     }
 }
 
-/// Adds the figure of what a client that stops reading costs the others.
+/// Adds the figure of the delay that a client causes when it stops reading.
 pub(crate) fn stall(measured: &[Measured], results: &mut Results) {
     let [without, with] = measured else { return };
     let [high, low] = [with, without].map(|arm| arm.millis(P99));
@@ -113,9 +114,9 @@ pub(crate) fn climb(bench: &mut Bench) -> Result<(), String> {
                 }
             }
             // A server that loses connections no longer keeps up. Any other failure is one of the bench.
-            let failure = steps.last().and_then(|step| step.failure.as_deref());
-            if let Some(failure) = failure.filter(|line| !line.contains(ENDED)) {
-                return Err(failure.to_owned());
+            let failure = steps.last().and_then(|step| step.failure.clone());
+            if let Some(failure) = failure.filter(|line| !line.contains(CONNECTIONS_ENDED)) {
+                return Err(failure);
             }
             show(bench, &name, &steps)?;
             ladder(&name, &steps, broken, &mut bench.results);

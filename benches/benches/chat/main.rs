@@ -32,9 +32,8 @@ use serde::{Deserialize, Serialize};
 /// The number of clients at which the baseline keeps up on two cores.
 const EQUAL_CLIENTS: u32 = 128;
 
-/// The length of the journal's run, and of the intervals of the long run.
+/// The length of the journal's run.
 const LONG: Duration = Duration::from_secs(25 * 60);
-const LONG_INTERVAL_NS: u64 = 10_000_000_000;
 
 /// Open files of a process in addition to its connections.
 const OTHER_FILES: u64 = 64;
@@ -112,7 +111,7 @@ fn main() -> ExitCode {
         part("ladder", format::climb),
         // The run is too long to be repeated. A disturbed one is marked.
         part("long", |bench| {
-            let long = |load| Load { interval_ns: LONG_INTERVAL_NS, window: LONG, ..load };
+            let long = |load| Load { interval_ns: 10_000_000_000, window: LONG, ..load };
             compare(bench, &Mode::ALL[..2], Plan::once(), long)
         })
         .from(Extent::Full),

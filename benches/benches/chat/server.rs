@@ -12,14 +12,13 @@ use std::time::Duration;
 use drumfire::{Bytes, ChannelId, Context, Event, GroupId, Handler, Message, PeerId, SendOptions, handler};
 use drumfire_benches::roles::{config, print_address};
 use drumfire_benches::{Counts, InputLines, TaskClient, arguments, counts_from, counts_of, print_json};
-use drumfire_tools::host;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::{Mode, OTHER_FILES};
+use crate::Mode;
 
 /// The role of [`run`].
 pub(crate) const SERVER: &str = "chat-server";
@@ -34,25 +33,21 @@ const EVERYONE: GroupId = GroupId(1);
 /// The counts of messages at a server.
 #[derive(Debug, Default, Serialize)]
 struct ChatCounts {
-    #[serde(rename = "server ended")]
     ended: u64,
     received: u64,
     broadcasts: u64,
     /// Copies of broadcasts for which a member had no room.
     missed: u64,
     /// Messages that were received and not broadcast, because there was no room.
-    #[serde(rename = "not broadcast")]
     not_broadcast: u64,
 }
 
-type Shared<T> = Arc<Mutex<T>>;
-
-fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, T> {
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct ChatHandler {
-    counts: Shared<ChatCounts>,
+    counts: Arc<Mutex<ChatCounts>>,
     options: SendOptions,
     /// Messages that wait for the next tick.
     gathered: Vec<Vec<u8>>,
@@ -94,10 +89,10 @@ impl Handler for ChatHandler {
 pub(crate) fn run(args: &str) -> Result<Counts, String> {
     let (mode, connections): (Mode, u32) = arguments(args)?;
     if mode == Mode::Tcp {
-        return serve_tcp(connections);
+        return serve_tcp();
     }
     let config = config(connections).receive_buffer_bytes(RECEIVE_BUFFER_BYTES);
-    let counts = Shared::<ChatCounts>::default();
+    let counts = Arc::<Mutex<ChatCounts>>::default();
     let make = |_| ChatHandler { counts: counts.clone(), options: mode.options(), gathered: Vec::new() };
     let server = handler::Server::bind(config, make).map_err(|error| error.to_string())?;
     print_address(server.local_addr())?;
@@ -130,23 +125,22 @@ impl TcpHub {
 }
 
 /// Runs the server. It prints its address, and returns its counts at the end of its input.
-fn serve_tcp(connections: u32) -> Result<Counts, String> {
-    let _ = host::raise_open_files(u64::from(connections) + OTHER_FILES);
+fn serve_tcp() -> Result<Counts, String> {
     let fail = |error: io::Error| error.to_string();
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_io().build().map_err(fail)?;
     let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).map_err(fail)?;
     print_address(listener.local_addr().map_err(fail)?)?;
-    let hub = Shared::<TcpHub>::default();
+    let hub = Arc::<Mutex<TcpHub>>::default();
     runtime.spawn(accept(listener, Arc::clone(&hub)));
     InputLines::read().iter().for_each(drop);
     let TcpHub { backlogs, counts } = &*lock(&hub);
     let mut all = counts_from(counts);
-    // A backlog delivers what it accepted.
+    // A backlog delivers all messages that it accepted.
     all.insert("messages sealed".to_owned(), counts.broadcasts * backlogs.len() as u64 - counts.missed);
     Ok(all)
 }
 
-async fn accept(listener: TcpListener, hub: Shared<TcpHub>) {
+async fn accept(listener: TcpListener, hub: Arc<Mutex<TcpHub>>) {
     while let Ok((stream, _)) = listener.accept().await {
         let (backlog, waiting) = channel(BACKLOG);
         lock(&hub).backlogs.push(backlog);

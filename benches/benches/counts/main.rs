@@ -17,8 +17,9 @@ use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
 
 use drumfire_benches::hellos::Flaw;
+use drumfire_benches::memory::SealedPeer;
 use drumfire_benches::steps::{COUNTED_PART, Step, Stream, find, receive_unreliable};
-use drumfire_benches::{Bench, Counts, Extent, Goal, Program, ROLE_FLAG, UNPINNED, arguments, part};
+use drumfire_benches::{Bench, Counts, Extent, Goal, Program, ROLE_FLAG, arguments, part};
 use drumfire_crypto::Suite;
 use drumfire_proto::Config;
 
@@ -56,11 +57,11 @@ const LONG_PREPARED: &str = "tick, 8,192 idle connections";
 /// The stages in the order of a packet's path. The limits are those of a datagram from a sender without keys.
 static STAGES: [Stage; 29] = [
     stage("parse", 1_024, stages::parse),
-    stage("look-up and replay window", 1_024, |count| find(&mut sealed(Config::default()), count)),
+    stage("look-up and replay window", 1_024, |count| find(&mut server(), count)),
     stage("open, ChaCha20-Poly1305", 1_024, |count| stages::open(Suite::ChaCha20Poly1305, count)),
     stage("open, AES-128-GCM", 1_024, |count| stages::open(Suite::Aes128Gcm, count)),
-    stage("event hand-over", 1_024, stages::take_events),
-    stage("receive, unreliable", 2_048, |count| receive_unreliable(&mut sealed(Config::default()), count)),
+    stage("event hand-over", 1_024, |count| receive_unreliable(&mut server(), false, count)),
+    stage("receive, unreliable", 2_048, |count| receive_unreliable(&mut server(), true, count)),
     stage("receive, reliable ordered", 2_048, |count| Stream::new(true, ONE).run(count, Step::Receive)),
     stage("receive an ack of 1 packet", 512, |count| stages::receive_acks(count, 1)),
     stage("receive an ack of 32 packets", 64, |count| stages::receive_acks(count, 32)),
@@ -85,6 +86,11 @@ static STAGES: [Stage; 29] = [
     stage("ack that leaves 2,048 lost", 2, |count| stages::widest_acks(count, 2_048, 64)),
     stage("ack that leaves 4,096 lost", 2, |count| stages::widest_acks(count, 4_096, 128)),
 ];
+
+/// A server with one client, with the default settings.
+fn server() -> SealedPeer {
+    sealed(Config::default())
+}
 
 /// A reliable message that fills a packet of 128 B, and messages of 36 B that fill a packet.
 const ONE: (u64, &[u8]) = (1, PAYLOAD);
@@ -185,7 +191,7 @@ fn instructions(name: &str, number: u64) -> Result<u64, String> {
         .args(FLAGS)
         .arg(format!("--toggle-collect={COUNTED_PART}"))
         .arg(program)
-        .args([ROLE_FLAG, COUNTED, UNPINNED, &format!("[{name:?},{number}]")])
+        .args([ROLE_FLAG, COUNTED, "null", &format!("[{name:?},{number}]")])
         .env("GLIBC_TUNABLES", TUNABLES)
         .stdout(Stdio::null())
         .output()

@@ -56,7 +56,7 @@ const fn single(name: &'static str, receiver: fn() -> Receiver, frame: Draw) -> 
     Stage { name, work: Work::Packet(Packet { receiver, frame, frames_max: 1 }), goal: Goal::Shown }
 }
 
-/// All packets. The one with which the others are compared comes first.
+/// All packets. The first one is that with which the others are compared.
 pub(crate) static PACKETS: [Stage; 30] = [
     single(ONE_MESSAGE, fresh, |_, _| message(0, Delivery::Unreliable, 64)),
     single("packet of padding", fresh, |facts, _| Padding { bytes: facts.room_bytes }),
@@ -75,10 +75,14 @@ pub(crate) static PACKETS: [Stage; 30] = [
         message(0, ordered(facts.next + 1 + 2 * at, Some(facts.next)), 1)
     }),
     full("packet of values, 2,048 keys known", know_keys, |facts, at| value(u64::MAX - at, facts.next + at)),
-    full("packet of an ack of 32 ranges and values", know_keys_and_acks, |facts, at| match at {
-        0 => ack_again(facts),
-        at => value(u64::MAX - (at - 1), facts.next + (at - 1)),
-    }),
+    full(
+        "packet of an ack of 32 ranges and values",
+        || acknowledge_all().knows_keys(),
+        |facts, at| match at {
+            0 => ack_again(facts),
+            at => value(u64::MAX - (at - 1), facts.next + (at - 1)),
+        },
+    ),
     full("packet of newer values", know_keys, |facts, at| value(u64::MAX - 4_096 + at, facts.next + at)),
     full("packet of fragments that came before, 316 gaps", make_gaps, |_, at| {
         fragment(0, 60_000, 3 * (315 - at), 1)
@@ -252,10 +256,6 @@ fn know_channels() -> Receiver {
 
 fn know_keys() -> Receiver {
     fresh().knows_keys()
-}
-
-fn know_keys_and_acks() -> Receiver {
-    acknowledge_all().knows_keys()
 }
 
 /// The window of message ids is as wide as possible, with every second id missing.

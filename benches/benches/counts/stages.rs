@@ -13,9 +13,7 @@ use drumfire_benches::memory::{
     BATCH, Datagrams, Group, SealedPeer, UNLIMITED, client_address, server_address, take_messages,
 };
 use drumfire_benches::roles::{config, key};
-use drumfire_benches::steps::{
-    BATCH_INTERVAL, PACKET_BYTES, batches, count_if, counted_part, inbound, packets,
-};
+use drumfire_benches::steps::{BATCH_INTERVAL, PACKET_BYTES, batches, count_if, counted_part};
 use drumfire_crypto::Suite;
 use drumfire_proto::{BlockOptions, ChannelId, Config, DropReason, Inbound, MessageBlock, SendOptions};
 use drumfire_puppet::PacketSealer;
@@ -73,21 +71,6 @@ pub(crate) fn parse(count: u64) {
 /// Opens packets with the cipher alone.
 pub(crate) fn open(suite: Suite, count: u64) {
     OpenAlone::new(suite).run(count, |open| counted_part(open));
-}
-
-/// Takes the messages that were delivered.
-pub(crate) fn take_events(count: u64) {
-    let (mut sealed, mut answers, mut taken) = (sealed(Config::default()), Datagrams::default(), 0);
-    for batch in batches(count) {
-        let mut packets = packets(&mut sealed, batch);
-        sealed.pass(BATCH_INTERVAL);
-        sealed.endpoint.handle_datagrams(sealed.now, inbound(&mut packets));
-        let server = &mut sealed.endpoint;
-        taken += counted_part(|| take_messages(server));
-        answers.clear();
-        answers.take_all_from(server, sealed.now);
-    }
-    assert_eq!(taken, count);
 }
 
 /// Receives an ack of `packets` new packets: parse, open, remove the packets from those in flight, and measure the round trip.

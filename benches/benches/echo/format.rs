@@ -10,7 +10,7 @@ use crate::subject::{Subject, default_suite};
 const DELIVERED_AES: f64 = 0.8;
 const DELIVERED_CHACHA: f64 = 0.7;
 
-/// Where plain UDP delivers this share of what is offered, drumfire must deliver all of it.
+/// Where plain UDP delivers this share of the offered messages, drumfire must deliver all of it.
 const ALL: f64 = 0.999;
 
 /// The goal for TP99 over TP50: at most this.
@@ -20,9 +20,9 @@ const TAIL: f64 = 2.0;
 const OVER_NBIO: f64 = 3.0;
 
 /// The columns of nbio's BenchEcho and BenchRate. The second has also the offered turns and the skipped ones. A turn is skipped when its
-/// connection has too many outstanding messages, or when the next turn came first (late).
+/// connection has too many outstanding messages, or when its next turn is due (late).
 const OF_ECHO: &str = "TPS|EER|Min|Avg|Max|TP50|TP75|TP90|TP95|TP99|TP99.9|Usage|Total|Success|Failed|Conns|Concurrency|Payload";
-const OF_RATE: &str = "Duration|EchoEER|Offered|skipped for want of room|skipped because late|Packet Sent|Bytes Sent|Packet Recv|\
+const OF_RATE: &str = "Duration|EchoEER|Offered|skipped because full|skipped because late|Packet Sent|Bytes Sent|Packet Recv|\
                        Bytes Recv|Recv/s|Conns|SendRate|Payload";
 /// CPU is that of the server's process over the window, in percent of a core. Its Min and Max, and MEM, are samples of one second.
 const OF_BOTH: &str = "CPU Min|CPU Avg|CPU Max|MEM Min|MEM Avg|MEM Max";
@@ -87,7 +87,7 @@ pub(crate) fn show(rows: &Rows, bench: &mut Bench) {
     for (subject, arm) in rows.iter() {
         for (what, unit) in [("TPS", "/s"), ("EER", "")] {
             let name = format!("{}: {}: {what}", rows.name, subject.name());
-            results.spread(name, arm.value(what), unit, Goal::Shown, &ratio_note(&[arm]));
+            results.figure(name, arm.value(what), unit, Goal::Shown, &ratio_note(&[arm]));
         }
     }
     for (subject, arm) in rows.iter() {
@@ -104,7 +104,7 @@ fn goals(rows: &Rows, suite: Suite, ours: &Measured, results: &mut Results) {
     let ratio = |other: Option<&Measured>, what| Some(median(ours, what)? / median(other?, what)?);
     let note =
         |other: Option<&Measured>| ratio_note(&[Some(ours), other].into_iter().flatten().collect::<Vec<_>>());
-    let tail = median(ours, "TP99").zip(median(ours, "TP50")).map(|(most, half)| most / half);
+    let tail = median(ours, "TP99").zip(median(ours, "TP50")).map(|(tail, half)| tail / half);
     results.figure(named("TP99 over TP50"), tail, "x", Goal::AtMost(TAIL), &note(None));
     let undelivered = ours.value("undelivered").map(|spread| spread.max);
     results.figure(named("undelivered after a second"), undelivered, "", Goal::AtMost(0.0), "");

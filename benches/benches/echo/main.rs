@@ -27,7 +27,7 @@ use drumfire_tools::host;
 use format::Rows;
 use subject::Subject;
 
-/// Descriptors for the connections of nbio's clients, for what polls them, and for everything else.
+/// Descriptors for the connections of nbio's clients, for their polls, and for everything else.
 const OPEN_FILES: u64 = 16_384;
 
 fn main() -> ExitCode {

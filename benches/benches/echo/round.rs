@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use drumfire_benches::traffic::{Client, Generator, Polling, Shape, Traffic};
+use drumfire_benches::traffic::{Generator, Polling, Shape, Traffic, client_counts};
 use drumfire_benches::{
-    Child, Cores, DropWatch, EchoRound, Outcome, PER_SOCKET, UsageWatch, Values, Window, close, close_books,
-    count, resident_bytes,
+    Cores, DropWatch, EchoRound, Outcome, PER_SOCKET, Spread, UsageWatch, Values, close, close_books, count,
+    resident_bytes,
 };
 use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
 
@@ -16,7 +16,7 @@ use crate::subject::Subject;
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// Messages that no drop explains are awaited for this long after the window.
-const LAST_PATIENCE: Duration = Duration::from_secs(20);
+const LATE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Bytes of a message.
 const BYTES: usize = 1_024;
@@ -40,15 +40,15 @@ fn traffic(subject: Subject, connections: usize, shape: Shape) -> Traffic {
     Traffic {
         per_client: PER_SOCKET,
         may_lose: subject == Subject::Raw,
-        polling: Polling::Turns,
+        polling: Polling::RoundRobin,
         settle: Duration::ZERO,
         ..Traffic::echo(shape, connections, BYTES)
     }
 }
 
 /// Samples the server once per second of a window.
-struct Sampler<'a> {
-    server: &'a Child,
+struct Sampler {
+    server: u32,
     /// The end of the present second, and the usage of the server in it.
     second: Option<(u64, UsageWatch)>,
     /// The server's share of a core in each second, in percent.
@@ -57,31 +57,30 @@ struct Sampler<'a> {
     memory_mib: Vec<f64>,
 }
 
-impl Sampler<'_> {
-    fn sample(&mut self, window: Window, now: u64) -> Result<(), String> {
-        if now < window.start || self.second.is_some_and(|(end, _)| now < end) {
+impl Sampler {
+    fn sample(&mut self, now: u64) -> Result<(), String> {
+        if self.second.is_some_and(|(end, _)| now < end) {
             return Ok(());
         }
         if let Some((_, watch)) = self.second {
-            self.cpu_percent.push(watch.used()?.core_share() * 100.0);
+            self.cpu_percent.push(watch.used()?.server.core_share() * 100.0);
         }
-        self.second = Some((now + 1_000_000_000, UsageWatch::begin(self.server.id())));
-        self.memory_mib.extend(resident_bytes(self.server.id()).map(|bytes| bytes as f64 / MIB));
+        self.second = Some((now + 1_000_000_000, UsageWatch::begin(self.server, std::process::id())));
+        self.memory_mib.extend(resident_bytes(self.server).map(|bytes| bytes as f64 / MIB));
         Ok(())
     }
 
     /// The columns of CPU and memory, each with minimum, mean, and maximum.
     fn values(&self, cpu: f64) -> [(&'static str, f64); 6] {
-        let min = |samples: &[f64]| samples.iter().copied().reduce(f64::min);
-        let max = |samples: &[f64]| samples.iter().copied().reduce(f64::max);
-        let (percent, mib) = (&self.cpu_percent, &self.memory_mib);
+        let (percent, mib) = (Spread::of(self.cpu_percent.clone()), Spread::of(self.memory_mib.clone()));
+        let mean = self.memory_mib.iter().sum::<f64>() / self.memory_mib.len().max(1) as f64;
         [
-            ("CPU Min", min(percent).unwrap_or(cpu)),
+            ("CPU Min", percent.map_or(cpu, |percent| percent.min)),
             ("CPU Avg", cpu),
-            ("CPU Max", max(percent).unwrap_or(cpu)),
-            ("MEM Min", min(mib).unwrap_or(0.0)),
-            ("MEM Avg", mib.iter().sum::<f64>() / mib.len().max(1) as f64),
-            ("MEM Max", max(mib).unwrap_or(0.0)),
+            ("CPU Max", percent.map_or(cpu, |percent| percent.max)),
+            ("MEM Min", mib.map_or(0.0, |mib| mib.min)),
+            ("MEM Avg", mean),
+            ("MEM Max", mib.map_or(0.0, |mib| mib.max)),
         ]
     }
 }
@@ -100,14 +99,15 @@ pub(crate) fn run(
     let traffic = traffic(subject, connections as usize, shape);
     let mut generator = Generator::over(traffic, subject.connect(address, traffic)?);
     let mut sampler =
-        Sampler { server: &server, second: None, cpu_percent: Vec::new(), memory_mib: Vec::new() };
-    let mut round = generator.round(&server, window, |window, now| sampler.sample(window, now))?;
-    // A client that had no core in a short window never came to its start.
-    sampler.second.map_or_else(|| sampler.sample(round.window, round.window.end), |_| Ok(()))?;
+        Sampler { server: server.id(), second: None, cpu_percent: Vec::new(), memory_mib: Vec::new() };
+    let mut round = generator.round(&server, window, |window, now| match window {
+        Some(_) => sampler.sample(now),
+        None => Ok(()),
+    })?;
     let undelivered = generator.await_outstanding(SETTLE)?;
     // A message that the kernel did not drop may be late on a busy machine, and is not lost.
     if subject != Subject::Raw || dropped.count() == 0 {
-        generator.await_outstanding(LAST_PATIENCE)?;
+        generator.await_outstanding(LATE_TIMEOUT)?;
     }
     round.counts = generator.settle()?;
     let mut values = Values::from(sampler.values(round.usage.server.core_share() * 100.0));
@@ -118,12 +118,11 @@ pub(crate) fn run(
         ("refused at the server", count(&served, "refused"), 0..=0),
     ])?;
     if served.contains_key("socket received") {
-        let sent = generator.clients().iter().flat_map(Client::stats).map(|stats| stats.sent.datagrams).sum();
-        close_books(sent, &served, drops)?;
+        close_books(count(&client_counts(generator.clients()), "socket sent"), &served, drops)?;
     }
     values.extend(round.values());
     values.extend(message_values(&round, undelivered));
-    let latency = generator.tally().latency();
+    let latency = generator.recorder().latency();
     values.insert("Avg", latency.mean() / 1e3);
     values.extend(TIMES.map(|(name, share)| (name, latency.value_at_quantile(share) as f64 / 1e3)));
     let lost = [(KERNEL_RECEIVE_QUEUE, round.counts.lost.min(drops))];
@@ -160,7 +159,7 @@ fn message_values(round: &EchoRound, undelivered: u64) -> Values {
         let answered = counts.sent.saturating_sub(undelivered) as f64;
         values.extend([
             ("Offered", counts.offered() as f64),
-            ("skipped for want of room", (counts.no_room + counts.refused) as f64),
+            ("skipped because full", (counts.no_room + counts.refused) as f64),
             ("skipped because late", counts.overdue as f64),
             ("answered", answered / counts.offered().max(1) as f64),
             ("SendRate", rate as f64),

@@ -4,14 +4,16 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_benches::traffic::{Generator, KEEP_ALIVE_NS, at_intervals};
+use drumfire_benches::traffic::{Generator, KEEP_ALIVE_NS, at_intervals, client_counts};
 use drumfire_benches::{
-    Arm, Bench, Child, ClientSocket, Goal, Measured, PLAIN, PLAIN_BYTES_MAX, Pace, PlainDatagrams, Reply,
-    SocketCounters, count, interleave, median_cell, ratio_note,
+    Arm, Bench, Child, Counts, Goal, Measured, PLAIN, PLAIN_BYTES_MAX, Pace, PlainDatagrams, Reply,
+    core_percent, count, interleave, median_cell, ratio_note,
 };
 use drumfire_tools::report::ThreadReport;
 
-use crate::world::{BATCH, MESSAGE_BYTES, PER_SOCKET, RECEIVE_BUFFER_BYTES, World, ticking, traffic};
+use crate::population::{
+    BATCH, MESSAGE_BYTES, PER_SOCKET, Population, RECEIVE_BUFFER_BYTES, ticking, traffic,
+};
 
 /// The goal for the CPU over that of a plain server that gathers for the same time, with the clients and answers of [`OVER_PLAIN_AT`].
 const OVER_PLAIN: f64 = 1.4;
@@ -46,11 +48,11 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     );
     for &rate in rates {
         let (slots, interval) = (steps[steps.len() - 1], Duration::from_secs(1) / rate);
-        let world = World::start(ticking(interval, slots), cores.server)?;
+        let population = Population::start(ticking(interval, slots), cores.server)?;
         let plain = (Pace::Every(interval), Reply::Asked, RECEIVE_BUFFER_BYTES);
         let plain = Child::role(PLAIN, Some(cores.server), &plain)?;
         let plain_address = plain.address()?;
-        Ladder { rate, slots, world, plain, plain_address }.climb(bench, steps, counted)?;
+        Ladder { rate, slots, population, plain, plain_address }.climb(bench, steps, counted)?;
     }
     Ok(())
 }
@@ -59,7 +61,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 struct Ladder {
     rate: u32,
     slots: u32,
-    world: World,
+    population: Population,
     plain: Child,
     plain_address: SocketAddr,
 }
@@ -70,9 +72,10 @@ impl Ladder {
             self.step(bench, clients, counted)?;
         }
         self.refuse(bench, bench.extent().pick(BATCH / 10, BATCH, BATCH))?;
-        let dropped = self.world.close()?;
+        let dropped = self.population.close()?;
         let plain = self.plain.finish_counts()?;
-        bench.results.none_of(format!("ladder: {} Hz: clients that were dropped", self.rate), dropped);
+        let name = format!("ladder: {} Hz: clients that were dropped", self.rate);
+        bench.results.figure(name, Some(dropped as f64), "", Goal::AtMost(0.0), "");
         match (dropped, count(&plain, "refused")) {
             (0, 0) => Ok(()),
             (dropped, refused) => {
@@ -83,34 +86,33 @@ impl Ladder {
 
     /// Connects clients until there are as many as this, and measures them.
     fn step(&mut self, bench: &mut Bench, clients: u32, counted: Duration) -> Result<(), String> {
-        self.world.connect(clients)?;
+        self.population.connect(clients)?;
         let sockets = (clients as usize).div_ceil(PER_SOCKET);
         let plain = |_| PlainDatagrams::connect(self.plain_address, PER_SOCKET, DATAGRAMS_EACH);
         let plain = (0..sockets).map(plain).collect::<Result<_, _>>()?;
         let mut plain_traffic = traffic(clients);
         (plain_traffic.bytes, plain_traffic.answer_bytes) = (NUMBER_BYTES, NUMBER_BYTES);
         let plain_load = RefCell::new(Generator::over(plain_traffic, plain));
-        let (world, counters) = (RefCell::new(&mut self.world), Cell::new(SocketCounters::default()));
+        let (population, lengths) = (RefCell::new(&mut self.population), Cell::new([0; 2]));
         let mut arms = Vec::new();
         for down_bytes in DOWN_BYTES {
-            let (world, plain_load, counters) = (&world, &plain_load, &counters);
+            let (population, plain_load, lengths) = (&population, &plain_load, &lengths);
             let plain = &self.plain;
             arms.push(Arm::new(format!("{clients} clients, {down_bytes} B down"), move || {
-                let world = &mut **world.borrow_mut();
-                world.answer_with(down_bytes.into())?;
-                let sum = |clients: &[ClientSocket]| -> SocketCounters {
-                    clients.iter().map(ClientSocket::counters).sum()
-                };
-                let before = sum(world.load.clients());
+                let population = &mut **population.borrow_mut();
+                population.answer_with(down_bytes.into())?;
+                let before = client_counts(population.load.clients());
                 let times = (WARM_UP, counted);
-                let outcome = world.load.measure(&world.server, times, PER_DROP, |_| Ok(()))?;
-                counters.set(sum(world.load.clients()).since(before));
+                let outcome = population.load.measure(&population.server, times, PER_DROP, |_| Ok(()))?;
+                let now = client_counts(population.load.clients());
+                lengths.set(["socket sent", "socket received"].map(|name| mean_bytes(name, &before, &now)));
                 Ok(outcome)
             }));
             arms.push(Arm::new(format!("{clients} plain, {down_bytes} B down"), move || {
                 let plain_load = &mut *plain_load.borrow_mut();
-                plain_load.clients().iter_mut().for_each(|client| imitate(client, counters.get()));
-                let keep_alive = at_intervals(KEEP_ALIVE_NS, || world.borrow_mut().load.poll());
+                let [up_bytes, down_bytes] = lengths.get();
+                plain_load.clients().iter_mut().for_each(|client| client.ask(up_bytes.into(), down_bytes));
+                let keep_alive = at_intervals(KEEP_ALIVE_NS, || population.borrow_mut().load.poll());
                 plain_load.measure(plain, (WARM_UP, counted), PER_DROP, keep_alive)
             }));
         }
@@ -120,22 +122,21 @@ impl Ladder {
 
     /// Connects a batch for which there is no room. Each client must be refused because the server is full.
     fn refuse(&mut self, bench: &mut Bench, count: u32) -> Result<(), String> {
-        let Self { rate, slots, world, .. } = self;
-        let failed = world.connect_batch(count)?;
+        let Self { rate, slots, population, .. } = self;
+        let failed = population.connect_batch(count)?;
         let full = failed.get("refused: Full").copied().unwrap_or(0);
-        let name = format!("ladder: {rate} Hz: told that the server is full, of {count} beyond {slots}");
+        let name = format!("ladder: {rate} Hz: refused by the full server, of {count} beyond {slots}");
         bench.results.figure(name, Some(full as f64), "", Goal::AtLeast(f64::from(count)), "");
         if full == u64::from(count) { Ok(()) } else { Err(format!("{count} beyond the limit: {failed:?}")) }
     }
 }
 
-/// Sends plain datagrams of the average lengths of these from now on.
-fn imitate(client: &mut PlainDatagrams, counters: SocketCounters) {
-    let mean = |bytes: u64, count: u64| {
-        usize::try_from(bytes / count.max(1)).unwrap_or(0).clamp(MESSAGE_BYTES, PLAIN_BYTES_MAX)
-    };
-    let down_bytes = mean(counters.received_bytes, counters.received);
-    client.ask(mean(counters.sent_bytes, counters.sent), u16::try_from(down_bytes).unwrap_or(u16::MAX));
+/// Returns the mean length of the datagrams that are counted under this name, from these counts to those.
+fn mean_bytes(name: &str, before: &Counts, now: &Counts) -> u16 {
+    let grown = |name: &str| count(now, name) - count(before, name);
+    let mean = grown(&format!("{name} bytes")) / grown(name).max(1);
+    let mean = usize::try_from(mean).unwrap_or(0).clamp(MESSAGE_BYTES, PLAIN_BYTES_MAX);
+    u16::try_from(mean).unwrap_or(u16::MAX)
 }
 
 /// The share of the server's CPU time that it spent in the program, in percent. The kernel counts it in ticks of 10 ms, so only the
@@ -156,7 +157,7 @@ fn show_step(
     bench.show_echoes(&format!("ladder, {rate} Hz"), measured, &[])?;
     for (pair, down_bytes) in measured.chunks_exact(2).zip(DOWN_BYTES) {
         let [ours, plain] = pair else { continue };
-        let core = ours.core_percent();
+        let core = ours.spread(core_percent);
         println!(
             "  With {slots} slots and a service call rate of {rate} Hz, {clients} clients with {down_bytes} B back take {} % of a \
              core,\n  {:.0} % of it in the program (library, ciphers, application) and the rest in the kernel.",
@@ -168,8 +169,8 @@ fn show_step(
         let is_judged = (rate, clients, down_bytes) == OVER_PLAIN_AT;
         let goal = if is_judged { Goal::AtMost(OVER_PLAIN) } else { Goal::Shown };
         let over = ours.over(plain, |report| report.cpu_ns_per_packet);
-        bench.results.spread(format!("{name}: server"), core, "% of a core", Goal::Shown, &note);
-        bench.results.spread(format!("{name}: CPU over plain datagrams"), over, "x", goal, &note);
+        bench.results.figure(format!("{name}: server"), core, "% of a core", Goal::Shown, &note);
+        bench.results.figure(format!("{name}: CPU over plain datagrams"), over, "x", goal, &note);
     }
     Ok(())
 }

@@ -15,7 +15,7 @@
 
 mod ladder;
 mod matrix;
-mod world;
+mod population;
 
 use std::process::ExitCode;
 

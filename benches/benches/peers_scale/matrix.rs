@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use drumfire_benches::{
-    Arm, Bench, Cores, Goal, Outcome, UsageWatch, Values, busy_note, core_percent, interleave, report_of,
+    Arm, Bench, Cores, Goal, Outcome, Usage, UsageWatch, Values, busy_note, core_percent, interleave,
+    report_of,
 };
 use drumfire_tools::clock;
 use drumfire_tools::report::Accounting;
 use drumfire_tools::table::thousands;
 
-use crate::world::ticking;
+use crate::population::ticking;
 
 const SLOTS: [u32; 3] = [64, 8_192, 65_536];
 
@@ -40,9 +41,9 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     for (place, rate) in RATES.into_iter().enumerate() {
         for (slots, row) in OVER_FEW {
             let [few, many] = [0, row].map(|row| &measured[row * RATES.len() + place]);
-            let name = format!("idle: nobody, {rate} Hz: {slots} slots over 64");
+            let name = format!("idle: no clients, {rate} Hz: {slots} slots over 64");
             let ratio = many.over(few, core_percent);
-            bench.results.spread(name, ratio, "x", Goal::AtMost(NOISE), busy_note([few, many]));
+            bench.results.figure(name, ratio, "x", Goal::AtMost(NOISE), busy_note([few, many]));
         }
     }
     Ok(())
@@ -52,11 +53,12 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 fn without_clients(slots: u32, rate: u32, window: Duration, cores: Cores) -> Result<Outcome, String> {
     let (server, _) = ticking(Duration::from_secs(1) / rate, slots).start(cores.server)?;
     clock::pause(QUIET);
-    let watch = UsageWatch::begin(server.id());
+    let watch = UsageWatch::begin(server.id(), std::process::id());
     clock::pause(window);
     let used = watch.used()?;
     server.finish_counts()?;
-    let mut report = report_of(used.cpu.cpu_time(), used.window, Accounting::default(), None);
-    report.run_delay_share = used.run_delay_share();
+    let Usage { window, cpu } = used.server;
+    let mut report = report_of(cpu.cpu_time(), window, Accounting::default(), None);
+    used.note_in(&mut report, [true, false]);
     Ok((report, Values::new()))
 }

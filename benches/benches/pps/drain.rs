@@ -80,7 +80,7 @@ fn figures(measured: &[Measured], bench: &mut Bench) {
     let over_c = ratio("recv,", "C epoll");
     figure("reference CPU per packet over the C loop", over_c, "x", Goal::AtMost(1.15));
     let calls = arm("recvmmsg, gather").and_then(|arm| arm.value(CALLS));
-    bench.results.spread(
+    bench.results.figure(
         "drain: receive calls per packet when gathering",
         calls,
         "calls",

@@ -1,11 +1,11 @@
-//! The pipeline stage by stage: what parsing, opening, and delivering add to a bare receive.
+//! The pipeline stage by stage: the cost that parsing, opening, and delivering add to a bare receive.
 
 use std::time::Duration;
 
 use drumfire_benches::{Arm, ArmTable, Bench, Goal, Measured, busy_note, cell};
 use drumfire_tools::choices::{Gro, SendMode, Stage, Suite};
 
-use super::{Setup, sender_cell};
+use super::{Setup, mpps_cell, sender_cell};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
@@ -69,7 +69,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
     for (suite, trains) in suites().into_iter().zip(&trains) {
         let name = format!("pipeline: delivered per second and thread with GRO, {suite}");
         let limited = trains.limited_by().map(|by| format!("{by}-limited: the receiver may take more"));
-        let note = limited.unwrap_or_else(|| trains.busy_or("").to_owned());
+        let note = limited.unwrap_or_else(|| busy_note([trains]).to_owned());
         let mpps = trains.pps().map(|spread| spread.median / 1e6);
         bench.results.figure(name, mpps, "M", Goal::AtLeast(TRAINS_MPPS), &note);
     }
@@ -83,7 +83,7 @@ fn print_stages(stages: &[StageArm], measured: &[Measured]) {
         Some(arm.cpu_ns()?.median - measured.get(before)?.cpu_ns()?.median)
     };
     ArmTable::new("stage", measured)
-        .column("received Mpps", |arm| cell(arm.spread(|report| Some(report.pps / 1e6)), 2))
+        .column("received Mpps", mpps_cell)
         .column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0))
         .column("stage adds ns", |arm| added(arm).map_or_else(String::new, |added| format!("{added:.0}")))
         // The rate for which a core has time, over that of the raw stage.

@@ -1,9 +1,9 @@
 //! Trains: packets per second of a sender and a receiver that are as fast as possible, with and without GSO and GRO.
 
-use drumfire_benches::{ArmTable, Bench, Goal, Measured, cell, ratio_note};
+use drumfire_benches::{ArmTable, Bench, Goal, cell, ratio_note};
 use drumfire_tools::choices::{Drain, Gro, SendMode, Steer};
 
-use super::{Setup, sender_cell};
+use super::{Setup, mpps_cell, sender_cell};
 
 const FLOWS: u32 = 64;
 const SIZE: u32 = 128;
@@ -21,7 +21,7 @@ pub(super) fn measure(bench: &mut Bench) -> Result<(), String> {
         arm("recvmmsg + GRO / GSO", Gro::On, SendMode::Gso),
     ])?;
     ArmTable::new("drain / send", &measured)
-        .column("received Mpps", Measured::rate_cell)
+        .column("received Mpps", mpps_cell)
         .column("CPU ns/packet", |arm| cell(arm.cpu_ns(), 0))
         .column("sender %", sender_cell)
         .print_with_limits();

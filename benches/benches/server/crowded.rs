@@ -80,7 +80,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         let [of_many, of_few] = clients;
         let name =
             format!("crowded: CPU per message, {of_many} connections over {of_few}, {per_second}/s in all");
-        bench.results.spread(name, ratio, "x", Goal::AtMost(CPU_RATIO), &ratio_note(&[many, few]));
+        bench.results.figure(name, ratio, "x", Goal::AtMost(CPU_RATIO), &ratio_note(&[many, few]));
     }
     sides.into_iter().try_for_each(|side| side.into_inner().close())
 }

@@ -4,7 +4,7 @@
 //! next to one worker thread, and in the third without one. In the fourth, tasks answer next to one worker thread. In the fifth, a handler
 //! passes each message to another thread, as servers are often written first.
 //! In `steady`, 64 connections send 40,000 messages per second in all at fixed times. In `full`, 500 connections send one message each as
-//! fast as they come back.
+//! fast as they return.
 
 use std::time::Duration;
 
@@ -56,7 +56,8 @@ fn round(
     (shape, connections): (Shape, u32),
 ) -> Result<Outcome, String> {
     let (server, address) = EchoConfig::new(interface, connections).start(cores.server)?;
-    let round = Round::run(load(shape, connections as usize), counted, (&server, address), |_, _| Ok(()))?;
+    let mut round =
+        Round::run(load(shape, connections as usize), counted, (&server, address), |_, _| Ok(()))?;
     let has_one_thread = matches!(interface, Interface::Handler | Interface::Inline);
     let (report, _) = round.finish(server, 0, has_one_thread)?;
     Ok((report, round.echo.values()))

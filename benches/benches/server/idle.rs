@@ -7,11 +7,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use drumfire::stats::WorkerStats;
 use drumfire_benches::roles::{EchoConfig, Interface};
-use drumfire_benches::traffic::Client;
+use drumfire_benches::traffic::{Client, client_counts};
 use drumfire_benches::{
     Bench, Child, ClientSettings, ClientSocket, Extent, Goal, PLAIN, PLAIN_BYTES_MAX, Pace, PlainDatagrams,
-    RECEIVE_BUFFER_BYTES, Reply, SocketCounters, Spread, Usage, UsageWatch, close_server, resident_bytes,
+    RECEIVE_BUFFER_BYTES, Reply, Spread, UsageWatch, WindowUsage, close_server, count, resident_bytes,
 };
 use drumfire_tools::clock;
 
@@ -33,7 +34,7 @@ const FEW: (&str, u32) = ("few", 2_000);
 const MANY: (&str, u32) = ("many", 100_000);
 
 /// The pause after a poll that found nothing.
-const REST: Duration = Duration::from_micros(500);
+const PAUSE: Duration = Duration::from_micros(500);
 
 /// Datagrams that a plain socket sends in one pass, for each of 16 connections.
 const DATAGRAMS_EACH: usize = 16;
@@ -75,74 +76,77 @@ fn measure(bench: &mut Bench, (part, clients): (&str, u32)) -> Result<(), String
     // With few clients most of the memory is that of the process itself.
     let goal = if part == FEW.0 { Goal::Shown } else { Goal::AtMost(BYTES_GOAL) };
     bench.results.figure(format!("{part}: resident memory per connection"), Some(each), "B", goal, "");
-    let mut measured: Vec<[Usage; 2]> = Vec::new();
+    let mut measured: Vec<WindowUsage> = Vec::new();
     for _ in 0..windows {
-        let before = (sent_by(&sockets), mirror.sent);
-        let [of_server, of_plain] = [server.id(), plain.id()].map(UsageWatch::begin);
+        let before = (sent_by(&mut sockets), mirror.sent);
+        let watch = UsageWatch::begin(server.id(), plain.id());
         mirror.follow_for(&mut sockets, window)?;
-        measured.push([of_server.used()?, of_plain.used()?]);
-        let (sent, mirrored) = (sent_by(&sockets) - before.0, mirror.sent - before.1);
+        measured.push(watch.used()?);
+        let (sent, mirrored) = (sent_by(&mut sockets) - before.0, mirror.sent - before.1);
         if sent != mirrored {
             return Err(format!("{sent} datagrams to the server, {mirrored} to the plain one"));
         }
     }
-    let share = Spread::of(measured.iter().map(|[server, _]| server.core_share() * 100.0));
-    let ratio = Spread::of(measured.iter().map(|[server, plain]| server.cpu_s() / plain.cpu_s()));
+    let share = Spread::of(measured.iter().map(|usage| usage.server.core_share() * 100.0));
+    let ratio = Spread::of(measured.iter().map(|usage| usage.server.cpu_s() / usage.load.cpu_s()));
     let results = &mut bench.results;
-    results.spread(format!("{part}: CPU over a plain receiver's"), ratio, "x", Goal::AtMost(CPU_GOAL), "");
+    results.figure(format!("{part}: CPU over a plain receiver's"), ratio, "x", Goal::AtMost(CPU_GOAL), "");
     let goal = if part == FEW.0 { Goal::AtMost(SHARE_GOAL) } else { Goal::Shown };
-    results.spread(format!("{part}: server"), share, "% of a core", goal, "");
+    results.figure(format!("{part}: server"), share, "% of a core", goal, "");
     close_server(server, &mut sockets)?;
     plain.finish_counts()?;
     Ok(())
 }
 
-fn sent_by(sockets: &[ClientSocket]) -> u64 {
-    sockets.iter().map(|socket| socket.counters().sent).sum()
+fn sent_by(sockets: &mut [ClientSocket]) -> u64 {
+    count(&client_counts(sockets), "socket sent")
 }
 
-/// Sends to the plain server what the clients send to drumfire's: as many datagrams of the same length from as many sockets. Each
-/// asks for an answer of the length of drumfire's.
+/// Sends the plain server as many datagrams of the same length as the clients send to drumfire's, from as many sockets. Each asks for an
+/// answer of the length of drumfire's.
 struct Mirror {
     sockets: Vec<PlainDatagrams>,
     sent: u64,
-    /// The datagrams of drumfire's server that have no counterpart yet.
-    owed: SocketCounters,
+    /// The datagrams of drumfire's server that have no counterpart yet, and their bytes.
+    outstanding: u64,
+    outstanding_bytes: u64,
 }
 
 impl Mirror {
     fn connect(address: SocketAddr, sockets: usize) -> Result<Self, String> {
         let socket = |_| PlainDatagrams::connect(address, 1, DATAGRAMS_EACH);
         let sockets = (0..sockets).map(socket).collect::<Result<_, _>>()?;
-        Ok(Self { sockets, sent: 0, owed: SocketCounters::default() })
+        Ok(Self { sockets, sent: 0, outstanding: 0, outstanding_bytes: 0 })
     }
 
     /// Polls the clients for this time, and mirrors each datagram immediately, so that both servers get them equally bunched.
     fn follow_for(&mut self, clients: &mut [ClientSocket], time: Duration) -> Result<(), String> {
         let until = clock::now() + time;
         while clock::now() < until {
-            let mut came = false;
+            let mut is_active = false;
             for (index, client) in clients.iter_mut().enumerate() {
-                let before = client.counters();
-                came |= client.poll();
-                self.follow(index, client.counters().since(before))?;
+                let before = client.stats();
+                is_active |= client.poll();
+                self.follow(index, &before, &client.stats())?;
                 if client.ended() > 0 {
                     return Err(format!("{} connections ended", client.ended()));
                 }
             }
-            if !came {
-                clock::pause(REST);
+            if !is_active {
+                clock::pause(PAUSE);
             }
         }
         Ok(())
     }
 
-    fn follow(&mut self, index: usize, counters: SocketCounters) -> Result<(), String> {
-        self.owed.received += counters.received;
-        self.owed.received_bytes += counters.received_bytes;
-        let length = counters.sent_bytes.checked_div(counters.sent).unwrap_or(0);
+    /// Sends the counterparts of the datagrams between these counters of a client.
+    fn follow(&mut self, index: usize, before: &WorkerStats, now: &WorkerStats) -> Result<(), String> {
+        self.outstanding += now.received.datagrams - before.received.datagrams;
+        self.outstanding_bytes += now.received.bytes - before.received.bytes;
+        let sent = now.sent.datagrams - before.sent.datagrams;
+        let length = (now.sent.bytes - before.sent.bytes).checked_div(sent).unwrap_or(0);
         let length = usize::try_from(length).unwrap_or(0).clamp(HEAD_BYTES, PLAIN_BYTES_MAX);
-        for _ in 0..counters.sent {
+        for _ in 0..sent {
             let answer_bytes = self.next_answer_bytes();
             let socket = &mut self.sockets[index];
             socket.ask(length, answer_bytes);
@@ -157,9 +161,9 @@ impl Mirror {
 
     /// Returns the length of the next answer, or 0 when drumfire's server sent no more answers than were asked for.
     fn next_answer_bytes(&mut self) -> u16 {
-        let Some(bytes) = self.owed.received_bytes.checked_div(self.owed.received) else { return 0 };
-        self.owed.received -= 1;
-        self.owed.received_bytes -= bytes;
+        let Some(bytes) = self.outstanding_bytes.checked_div(self.outstanding) else { return 0 };
+        self.outstanding -= 1;
+        self.outstanding_bytes -= bytes;
         u16::try_from(bytes).unwrap_or(u16::MAX)
     }
 }

@@ -8,7 +8,7 @@
 //! | `faces` | messages per CPU second with a handler, a polled server with and without threads, tasks, and a thread hop; sections `steady` and `full` |
 //!
 //! `--only NAME` runs one part or section. `--judge` makes a missed goal a failure. The bench `peers_scale` measures a server at its limit
-//! of connections, and newcomers that are announced.
+//! of connections.
 //!
 //! The server is a process on one core. All clients are on one thread of this process, on another core.
 #![forbid(unsafe_code)]

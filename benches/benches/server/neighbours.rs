@@ -18,8 +18,8 @@ use drumfire::WhenFull;
 use drumfire_benches::roles::{EchoConfig, Interface};
 use drumfire_benches::traffic::{Shape, Traffic};
 use drumfire_benches::{
-    Arm, Bench, Cores, FIRST_RECEIVED, FirstTask, Flood, FloodConfig, Goal, Measured, Outcome, Pick, Results,
-    count, interleave, ratio_note, take_from_stalled,
+    Arm, Bench, Cores, FIRST_RECEIVED, FLOOD_MEMORY_BYTES, FLOOD_PER_SECOND, Flood, Goal, Measured, Outcome,
+    Pick, Results, count, interleave, ratio_note, receive_first,
 };
 
 use crate::round::{Round, load};
@@ -28,15 +28,6 @@ const PLAYERS: Traffic = load(Shape::Open { rate: 60 }, 200);
 
 /// More than the players and the neighbor.
 const CONNECTIONS_MAX: u32 = 256;
-
-/// Messages per second of a neighbor. Both memories of a stalled one are full within a hundredth of a second.
-const PER_SECOND: u64 = 100_000;
-
-/// Memory of each connection at either end, for sending and for receiving.
-const MEMORY_BYTES: usize = 256 * 1_024;
-
-/// The size of a neighbor's message. Each fills a packet of its own.
-const MESSAGE_BYTES: usize = 1_000;
 
 /// The value of the datagrams that a neighbor sent in a second.
 const RATE: &str = "neighbor's datagrams/s";
@@ -72,30 +63,14 @@ const ARMS: [(&str, Neighbor); 6] = [
 ];
 
 impl Neighbor {
-    /// The task of its connection at the server.
-    const fn task(self) -> FirstTask {
-        match self {
-            Self::Quiet => FirstTask::Answers,
-            Self::Stalled(_) => FirstTask::Stalls,
-            Self::Abuser => FirstTask::Receives,
-        }
-    }
-
     /// Connects it to a server, if there is one.
     fn connect(self, address: SocketAddr) -> Result<Option<Flood>, String> {
-        let (is_reliable, when_full) = match self {
+        let when_full = match self {
             Self::Quiet => return Ok(None),
-            Self::Stalled(when_full) => (true, when_full),
-            Self::Abuser => (false, WhenFull::Block),
+            Self::Stalled(when_full) => Some(when_full),
+            Self::Abuser => None,
         };
-        let config = FloodConfig {
-            per_second: PER_SECOND,
-            message_bytes: MESSAGE_BYTES,
-            is_reliable,
-            when_full,
-            memory_bytes: MEMORY_BYTES,
-        };
-        Flood::connect(address, config).map(Some)
+        Flood::connect(address, when_full).map(Some)
     }
 }
 
@@ -111,7 +86,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.show_echoes("neighbours", &measured, &[(RATE, 0)])?;
     let results = &mut bench.results;
     let Some((quiet, others)) = measured.split_first() else { return Ok(()) };
-    results.spread("quiet: players' p99", quiet.millis(P99), "ms", Goal::Shown, &ratio_note(&[quiet]));
+    results.figure("quiet: players' p99", quiet.millis(P99), "ms", Goal::Shown, &ratio_note(&[quiet]));
     for (arm, (_, neighbor)) in others.iter().zip(&wanted[1..]) {
         figures(results, quiet, arm, *neighbor);
     }
@@ -120,20 +95,24 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 
 fn round(cores: Cores, counted: Duration, neighbor: Neighbor) -> Result<Outcome, String> {
     let config = EchoConfig::new(Interface::Async, CONNECTIONS_MAX);
-    let config = EchoConfig { first: neighbor.task(), memory_bytes: Some(MEMORY_BYTES), ..config };
+    let is_first_silent = neighbor != Neighbor::Quiet;
+    let config = EchoConfig { is_first_silent, memory_bytes: Some(FLOOD_MEMORY_BYTES), ..config };
     let (server, address) = config.start(cores.server)?;
     // The neighbor connects before the players: the server takes the first connection for it.
     let mut flood = neighbor.connect(address)?;
-    let round = Round::run(PLAYERS, counted, (&server, address), |window, now| {
+    if neighbor == Neighbor::Abuser {
+        receive_first(&server)?;
+    }
+    let mut round = Round::run(PLAYERS, counted, (&server, address), |window, now| {
         flood.as_mut().map_or(Ok(()), |flood| flood.poll(window, now))
     })?;
     let (counts, mut values) = (&round.echo.counts, round.echo.values());
-    // All messages of the players, and those that did not come back or found no room.
+    // All messages of the players, and those that did not return or found no room.
     values.insert("sent", (counts.sent_in_all() + counts.refused) as f64);
     values.insert("lost", (counts.lost + counts.refused) as f64);
     let is_stalled = matches!(neighbor, Neighbor::Stalled(_));
     if let Some(flood) = flood.as_mut().filter(|_| is_stalled) {
-        values.insert("kept bytes", take_from_stalled(&server)? as f64);
+        values.insert("kept bytes", receive_first(&server)? as f64);
         flood.settle();
     }
     let (report, served) = round.finish(server, flood.as_ref().map_or(0, Flood::sent), false)?;
@@ -165,14 +144,14 @@ fn figures(results: &mut Results, quiet: &Measured, arm: &Measured, neighbor: Ne
     let name = format!("{}: players' messages lost", arm.name);
     results.figure(name, Some(lost_percent(arm)), "%", goal, "of all rounds");
     if let Neighbor::Stalled(_) = neighbor {
-        let over = |name| arm.value(name).map(|bytes| bytes.max / MEMORY_BYTES as f64);
+        let over = |name| arm.value(name).map(|bytes| bytes.max / FLOOD_MEMORY_BYTES as f64);
         for (end, ratio) in [("the server", over("kept bytes")), ("its sender", over("memory bytes"))] {
             let name = format!("{}: bytes that {end} kept, over its memory", arm.name);
-            results.figure(name, ratio, "x", Goal::AtMost(MEMORY_RATIO), "the most of all rounds");
+            results.figure(name, ratio, "x", Goal::AtMost(MEMORY_RATIO), "the maximum of all rounds");
         }
     } else {
         let name = format!("{}: packets in a second", arm.name);
-        let goal = Goal::AtLeast(PER_SECOND as f64 * RATE_SHARE);
-        results.spread(name, arm.value(RATE), "", goal, "that its sender reached");
+        let goal = Goal::AtLeast(FLOOD_PER_SECOND as f64 * RATE_SHARE);
+        results.figure(name, arm.value(RATE), "", goal, "that its sender reached");
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use drumfire_benches::traffic::{Generator, Shape, Traffic};
+use drumfire_benches::traffic::{Generator, Shape, Traffic, client_counts};
 use drumfire_benches::{
     Child, ClientSettings, ClientSocket, Counts, DropWatch, EchoRound, Window, close_books, count, settle,
 };
@@ -36,12 +36,12 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// Connects to a server and runs the load. `poll` is called between two polls with the window and the time.
+    /// Connects to a server and runs the load. `poll` is called between two polls with the window, after the warm-up, and the time.
     pub(crate) fn run(
         load: Traffic,
         counted: Duration,
         (server, address): (&Child, SocketAddr),
-        poll: impl FnMut(Window, u64) -> Result<(), String>,
+        poll: impl FnMut(Option<Window>, u64) -> Result<(), String>,
     ) -> Result<Self, String> {
         let dropped = DropWatch::begin();
         let sockets = ClientSocket::connect_all(&ClientSettings::new(address), load.connections, PER_SOCKET)?;
@@ -55,7 +55,7 @@ impl Round {
     ///
     /// A round is void when this process waited for a core, or when a server with one busy thread did.
     pub(crate) fn finish(
-        &self,
+        &mut self,
         server: Child,
         others_sent: u64,
         has_one_thread: bool,
@@ -64,7 +64,7 @@ impl Round {
         let drops = self.dropped.count();
         let served = server.finish_counts()?;
         let counts = &self.echo.counts;
-        let sent: u64 = self.sockets.iter().map(|socket| socket.counters().sent).sum();
+        let sent = count(&client_counts(&mut self.sockets), "socket sent");
         close_books(sent + others_sent, &served, drops)?;
         let no_room = (count(&served, "refused") + count(&served, "undelivered")).min(counts.lost);
         let by_kernel = (counts.lost - no_room).min(drops * PER_DROP);

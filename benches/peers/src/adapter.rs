@@ -64,10 +64,8 @@ pub(crate) struct Library {
     pub(crate) has_trains_apart: bool,
     /// Connections that its server takes, or that fit into the memory of a small machine.
     pub(crate) connections_max: usize,
-    /// Whether its server has one busy thread. Several threads wait for each other on one core.
+    /// Whether its server and its client have one busy thread each. Several threads wait for each other on one core.
     pub(crate) has_one_thread: bool,
-    /// The same for its client.
-    pub(crate) client_has_one_thread: bool,
     /// Whether a message is lost only with its datagram, and never by a decision of the library.
     pub(crate) loses_only_datagrams: bool,
     /// Whether it has connections, which can be idle.
@@ -104,7 +102,6 @@ impl Library {
             has_trains_apart: false,
             connections_max: usize::MAX,
             has_one_thread: true,
-            client_has_one_thread: true,
             loses_only_datagrams: false,
             has_connections: true,
             build: None,
@@ -112,13 +109,6 @@ impl Library {
             connect,
             missing: None,
         }
-    }
-
-    /// A library that was left out of the build.
-    fn missing(name: &'static str, family: &'static str) -> Self {
-        let missing = Some(format!("built without feature {family}; see the README for what it needs"));
-        let fail = |_: &Setup| Err("not built".to_owned());
-        Self { missing, ..Self::new(name, family, fail, |_, _, _| Err("not built".to_owned())) }
     }
 
     /// The name in figures: with the cipher and the wait, where the name does not contain them. A library that was left out of the
@@ -137,15 +127,21 @@ impl Library {
     }
 }
 
-/// Lists a library that can be left out of the build.
-macro_rules! optional {
-    ($feature:literal, $module:ident, $name:literal) => {{
-        #[cfg(feature = $feature)]
-        let built: Option<fn() -> Vec<Library>> = Some(libraries::$module::libraries);
-        #[cfg(not(feature = $feature))]
-        let built: Option<fn() -> Vec<Library>> = None;
-        built.map_or_else(|| vec![Library::missing($name, $feature)], |libraries| libraries())
-    }};
+/// GameNetworkingSockets, which can be left out of the build.
+#[cfg(feature = "gns")]
+fn gns() -> Vec<Library> {
+    libraries::gns::libraries()
+}
+
+/// GameNetworkingSockets, which was left out of the build.
+#[cfg(not(feature = "gns"))]
+fn gns() -> Vec<Library> {
+    fn fail<T>() -> Result<T, String> {
+        Err("not built".to_owned())
+    }
+    let missing = Some("built without feature gns; see the README for what it needs".to_owned());
+    let name = "GameNetworkingSockets";
+    vec![Library { missing, ..Library::new(name, "gns", |_| fail(), |_, _, _| fail()) }]
 }
 
 /// All libraries in the order of the tables. Programs are not built yet.
@@ -153,11 +149,11 @@ pub(crate) fn all() -> Vec<Library> {
     [
         libraries::raw::libraries(),
         libraries::drumfire::libraries(),
-        optional!("enet", enet, "ENet"),
-        optional!("renet", renet, "renet"),
-        optional!("quinn", quinn, "quinn"),
-        optional!("gns", gns, "GameNetworkingSockets"),
-        optional!("kcp", kcp, "tokio_kcp"),
+        libraries::enet::libraries(),
+        libraries::renet::libraries(),
+        libraries::quinn::libraries(),
+        gns(),
+        libraries::kcp::libraries(),
     ]
     .concat()
 }
@@ -209,12 +205,12 @@ pub(crate) fn bind() -> Result<UdpSocket, String> {
 /// Prints the address of a server, and repeats its pass until the standard input ends.
 pub(crate) fn serve_in_loop(
     address: SocketAddr,
-    mut pass: impl FnMut(&mut Served) -> Result<(), String>,
+    mut pass: impl FnMut(&Served) -> Result<(), String>,
 ) -> Result<Counts, String> {
-    let (input, mut served) = (InputLines::read(), Served::default());
+    let (input, served) = (InputLines::read(), Served::default());
     print_address(address)?;
     while !input.has_ended() {
-        pass(&mut served)?;
+        pass(&served)?;
     }
     Ok(served.counts())
 }

@@ -3,7 +3,7 @@
 //! Where a goal compares encrypted libraries, both have the same cipher. A ratio that could not be measured is a figure with the reason.
 
 use drumfire_benches::traffic::Shape;
-use drumfire_benches::{Goal, Measured, Results, Spread, micros, ratio_note};
+use drumfire_benches::{Goal, Measured, Results, Spread, core_percent, micros, ratio_note};
 use drumfire_tools::report::Report;
 
 use crate::loads::Load;
@@ -93,7 +93,7 @@ pub(crate) fn figures(load: Load, rows: &[Row], measured: &[Measured], results: 
         } else if let Err(why) = &outcome.measured {
             let (delivery, title) = (outcome.row.delivery(), outcome.row.tested.title());
             let name = format!("{}: {}, {delivery}: {title}", load.name, CPU.0);
-            results.figure(name, None, "ns", Goal::Shown, why);
+            results.figure(name, None::<f64>, "ns", Goal::Shown, why);
         }
     }
     for (_, what, deliveries, ours, others, goal) in RATIOS.into_iter().filter(|ratio| ratio.0 == load.name) {
@@ -123,17 +123,16 @@ impl<'a> Outcome<'a> {
     fn add_idle(&self, results: &mut Results) {
         let Row { load, tested: library, connections, .. } = self.row;
         let is_ours = library.family == "drumfire";
-        let goal = |most| if is_ours { Goal::AtMost(most) } else { Goal::Shown };
+        let goal = |max| if is_ours { Goal::AtMost(max) } else { Goal::Shown };
         let name = format!("{}: {connections} idle connections, {}", load.name, library.title());
         let note = self.measured.as_ref().map_or_else(String::clone, |arm| {
             format!("keep-alive {}; {}", library.keep_alive, ratio_note(&[arm]))
         });
-        let median = |of: fn(&Measured) -> Option<Spread>| {
-            self.measured.as_ref().ok().and_then(|arm| of(arm)).map(|spread| spread.median)
-        };
-        let core = median(Measured::core_percent);
+        let spread =
+            |of: fn(&Measured) -> Option<Spread>| self.measured.as_ref().ok().and_then(|arm| of(arm));
+        let core = spread(|arm| arm.spread(core_percent));
         results.figure(format!("{name}: core"), core, "%", goal(IDLE_CORE_PERCENT), &note);
-        let kib = median(|arm| arm.value("KiB"));
+        let kib = spread(|arm| arm.value("KiB"));
         results.figure(format!("{name}: memory of each"), kib, "KiB", goal(IDLE_KIB), &note);
     }
 
@@ -149,16 +148,10 @@ impl<'a> Outcome<'a> {
     }
 }
 
-/// The outcome of a library, whose name has no settings where it was left out of the build. Plain UDP has unreliable messages only, and
-/// reliable ones are compared with them too.
+/// The outcome of a library. Plain UDP has unreliable messages only, and reliable ones are compared with them too.
 fn outcome_of<'a, 'b>(name: &str, is_reliable: bool, outcomes: &'b [Outcome<'a>]) -> Option<&'b Outcome<'a>> {
-    let family = name.split(',').next().unwrap_or(name);
-    let named = |name: &str| {
-        let of_library = || outcomes.iter().filter(|outcome| outcome.row.tested.name == name);
-        let alike = of_library().find(|outcome| outcome.row.setup.is_reliable == is_reliable);
-        alike.or_else(|| of_library().next())
-    };
-    named(name).or_else(|| named(family))
+    let of_library = || outcomes.iter().filter(|outcome| outcome.row.tested.name == name);
+    of_library().find(|outcome| outcome.row.setup.is_reliable == is_reliable).or_else(|| of_library().next())
 }
 
 fn add_ratio(
@@ -178,7 +171,7 @@ fn add_ratio(
         spread = over.over(under, |report| (what.1)(report));
         words.extend(Some(ratio_note(&[over, under])).filter(|note| !note.is_empty()));
     }
-    results.spread(name, spread, "x", goal, &words.join("; "));
+    results.figure(name, spread, "x", goal, &words.join("; "));
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ impl Load {
     /// The traffic of a client with this number of connections, of which `per_client` share a socket.
     pub(crate) const fn traffic(&self, connections: usize, per_client: usize, may_lose: bool) -> Traffic {
         let settle = match (may_lose, self.is_relayed) {
-            // Unreliable messages come back soon, or never.
+            // Unreliable messages return soon, or never.
             (true, _) => 1,
             (false, false) => 5,
             (false, true) => 10,
@@ -108,7 +108,7 @@ impl Load {
             answer_bytes: if self.answer_bytes == 0 { self.bytes } else { self.answer_bytes },
             channels: self.channels,
             may_lose,
-            polling: if self.is_relayed || is_idle { Polling::Rest } else { Polling::Batch },
+            polling: if self.is_relayed || is_idle { Polling::Paused } else { Polling::Batch },
             late_ns: 20_000,
             settle: Duration::from_secs(settle),
             ..Traffic::echo(self.shape, connections, self.bytes)

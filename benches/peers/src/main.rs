@@ -10,7 +10,6 @@ mod libraries;
 mod loads;
 mod relay;
 mod round;
-#[cfg(any(feature = "kcp", feature = "quinn"))]
 mod tasks;
 
 use std::path::Path;
@@ -101,8 +100,8 @@ fn rows_of(load: Load, library: &'static Library, rounds: &loads::Rounds) -> Vec
     let ways = [(true, has_reliable), (false, library.has_unreliable)];
     let ways = ways.into_iter().filter(|(_, has_it)| is_suited && *has_it);
     // A library that is missing has one row.
-    let most = if library.missing.is_some() { 1 } else { 2 };
-    ways.take(most).map(|(is_reliable, _)| Row::new(load, library, is_reliable, connections)).collect()
+    let max = if library.missing.is_some() { 1 } else { 2 };
+    ways.take(max).map(|(is_reliable, _)| Row::new(load, library, is_reliable, connections)).collect()
 }
 
 /// Prints the table of a load, and why libraries are not in it.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drumfire_benches::traffic::{Traffic, run_client};
 use drumfire_benches::{
-    Child, Cores, Counts, DropWatch, EchoCounts, EchoRound, Outcome, Window, WindowWatch, arguments, count,
+    Child, Cores, Counts, DropWatch, EchoCounts, EchoRound, Outcome, UsageWatch, Window, arguments, count,
     resident_bytes,
 };
 use drumfire_tools::report::KERNEL_RECEIVE_QUEUE;
@@ -101,11 +101,10 @@ pub(crate) fn run(cores: Cores, row: &Row, rounds: &Rounds) -> Result<Outcome, S
     let client = Child::role(CLIENT, Some(cores.load), &args)?;
     // A client prints its first line when it has connected, which may take as long as two lines.
     let window: Window = client.read().or_else(|_| client.read())?;
-    let mut watch = WindowWatch::new(server.id(), client.id(), window.start);
     pause_until(window.start);
-    watch.poll(window.start);
+    let watch = UsageWatch::begin(server.id(), client.id());
     pause_until(window.end);
-    let (usage, bytes) = (watch.finish()?, resident().saturating_sub(before));
+    let (usage, bytes) = (watch.used()?, resident().saturating_sub(before));
     let counts: EchoCounts = client.read()?;
     let drops = dropped.count();
     drop(client);
@@ -116,7 +115,8 @@ pub(crate) fn run(cores: Cores, row: &Row, rounds: &Rounds) -> Result<Outcome, S
 
     let round = EchoRound { traffic: row.traffic(), window, counts, usage };
     // Threads of one process wait for each other on one core, as client and relay do.
-    let has_one_thread = [row.tested.has_one_thread, relayed.is_none() && row.tested.client_has_one_thread];
+    let has_one_thread = row.tested.has_one_thread;
+    let has_one_thread = [has_one_thread, has_one_thread && relayed.is_none()];
     let report = round.report(has_one_thread, &lost)?;
     let mut values = round.values();
     values.insert("KiB", bytes as f64 / 1_024.0 / row.connections as f64);

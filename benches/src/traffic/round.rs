@@ -1,4 +1,4 @@
-//! One round of traffic: a window with its books, the usage of both ends, and the report that they make.
+//! One round of traffic: a window with its counts, the usage of both ends, and the report that they make.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use drumfire_tools::clock;
 use drumfire_tools::report::{Accounting, IN_LOST_DATAGRAMS, Report};
 
 use super::{Client, Generator, Polling, Shape, Traffic};
-use crate::host::{DropWatch, WindowUsage, WindowWatch, report_of};
+use crate::host::{DropWatch, UsageWatch, WindowUsage, report_of};
 use crate::process::Child;
+use crate::recorder::{EchoCounts, Window};
 use crate::rounds::{Outcome, Values};
-use crate::tally::{EchoCounts, Window};
 
-/// The name of messages that came back after the window.
+/// The name of messages that returned after the window.
 const OUTSTANDING: &str = "outstanding";
 
 /// The share of the server's core that a closed loop must use. Below it the client was the limit.
@@ -27,7 +27,7 @@ const OVERDUE_IN: u64 = 100;
 /// A client that shares its core limits a schedule when it sends less of it than this.
 const SENT_MIN: f64 = 0.99;
 
-/// One window of traffic: its books, and the usage of both ends.
+/// One window of traffic: its counts, and the usage of both ends.
 #[derive(Clone, Debug)]
 pub struct EchoRound {
     /// The traffic.
@@ -42,13 +42,13 @@ pub struct EchoRound {
 
 impl EchoRound {
     /// Makes the report of the server. `lost` names the places at which messages were lost. Server and client are judged by their
-    /// waiting for a core where they have one busy thread. Fails when messages came that were not outstanding.
+    /// waiting for a core where they have one busy thread. Fails when a message returned that was not outstanding.
     pub fn report(&self, has_one_thread: [bool; 2], lost: &[(&str, u64)]) -> Result<Report, String> {
         let Self { counts, window, .. } = self;
         if counts.unexpected > 0 {
-            return Err(format!("{} messages came back that were not outstanding", counts.unexpected));
+            return Err(format!("{} messages returned that were not outstanding", counts.unexpected));
         }
-        let books = Accounting::new(counts.out_at_start + counts.sent, counts.echoed);
+        let books = Accounting::new(counts.outstanding_at_start + counts.sent, counts.echoed);
         let books = books.dropped(OUTSTANDING, counts.late);
         let books = lost.iter().fold(books, |books, (name, count)| books.dropped(name, *count));
         let cpu = self.usage.server.cpu_over(window.length());
@@ -78,43 +78,39 @@ impl EchoRound {
         let Self { traffic, counts, .. } = self;
         let is_full = self.usage.server.core_share() >= SATURATED;
         match (traffic.shape, traffic.polling) {
-            (Shape::Open { .. }, Polling::Turns) => counts.overdue * OVERDUE_IN > counts.offered(),
+            (Shape::Open { .. }, Polling::RoundRobin) => counts.overdue * OVERDUE_IN > counts.offered(),
             // It sends late, and still sends the whole schedule.
-            (Shape::Open { .. }, Polling::Rest) => {
+            (Shape::Open { .. }, Polling::Paused) => {
                 let rate = traffic.shape.rate(traffic.connections).unwrap_or(0);
                 let offered = rate as f64 * self.window.length().as_secs_f64();
                 ((counts.sent + counts.refused) as f64) < offered * SENT_MIN
             }
             (Shape::Open { .. }, _) => counts.delay.is_some_and(|delay| delay.p90 > traffic.late_ns),
             // Its path has delays and losses, which limit a closed loop, or it has no messages.
-            (Shape::Closed { .. }, Polling::Rest) => false,
+            (Shape::Closed { .. }, Polling::Paused) => false,
             (Shape::Closed { .. }, Polling::Batch) => !is_full || self.idle_share() < IDLE_MIN,
-            (Shape::Closed { .. }, Polling::Turns) => !is_full,
+            (Shape::Closed { .. }, Polling::RoundRobin) => !is_full,
         }
     }
 }
 
 impl<C: Client> Generator<C> {
-    /// Runs one window of traffic after a warm-up. Samples the process of the server and this one. `poll` is called between two polls with
-    /// the window and the time. [`Self::settle`] awaits the outstanding messages and returns the final counts.
+    /// Runs a warm-up, and one window of traffic. Samples the process of the server and this one. `poll` is called between two polls with
+    /// the window, after the warm-up, and the time. [`Self::settle`] awaits the outstanding messages and returns the final counts.
     pub fn round(
         &mut self,
         server: &Child,
         (warm_up, counted): (Duration, Duration),
-        mut poll: impl FnMut(Window, u64) -> Result<(), String>,
+        mut poll: impl FnMut(Option<Window>, u64) -> Result<(), String>,
     ) -> Result<EchoRound, String> {
-        let window = Window::beginning_at(Window::beginning_at(clock::host_ns(), warm_up).end, counted);
-        let mut watch = WindowWatch::new(server.id(), std::process::id(), window.start);
-        self.run(window, |now| {
-            watch.poll(now);
-            poll(window, now)
-        })?;
-        let usage = watch.finish()?;
-        Ok(EchoRound { traffic: self.traffic, window, counts: self.tally.finish(), usage })
+        self.run(Window::beginning_at(clock::host_ns(), warm_up), |now| poll(None, now))?;
+        let watch = UsageWatch::begin(server.id(), std::process::id());
+        let window = Window::beginning_at(clock::host_ns(), counted);
+        self.run(window, |now| poll(Some(window), now))?;
+        let usage = watch.used()?;
+        Ok(EchoRound { traffic: self.traffic, window, counts: self.recorder.finish(), usage })
     }
-}
 
-impl<C: Client> Generator<C> {
     /// Runs one window of traffic, waits for the outstanding messages, and makes the report of the server.
     ///
     /// Each drop of the kernel explains the loss of `per_drop` messages at most. Drops are those of all sockets of the host.
@@ -141,7 +137,7 @@ mod tests {
 
     use super::*;
     use crate::host::Usage;
-    use crate::tally::Tally;
+    use crate::recorder::Recorder;
 
     fn round(counts: EchoCounts, traffic: Traffic, core_share: f64) -> EchoRound {
         let window = Window::beginning_at(1_000, Duration::from_nanos(1_000));
@@ -152,9 +148,9 @@ mod tests {
         EchoRound { traffic, window, counts, usage }
     }
 
-    /// Two messages are out when the window begins, three leave and come back in it, one is late, and one never comes.
+    /// Two messages are out when the window begins, three leave and return in it, one is late, and one never returns.
     fn counts() -> EchoCounts {
-        EchoCounts { out_at_start: 2, sent: 3, echoed: 3, late: 1, lost: 1, ..EchoCounts::default() }
+        EchoCounts { outstanding_at_start: 2, sent: 3, echoed: 3, late: 1, lost: 1, ..EchoCounts::default() }
     }
 
     #[test]
@@ -180,9 +176,9 @@ mod tests {
     fn a_schedule_is_limited_by_a_client_that_sends_late() {
         let traffic = Traffic::echo(Shape::Open { rate: 60 }, 1, 64);
         let of = |delay_ns| {
-            let mut tally = Tally::default();
-            tally.on_departure(0, delay_ns);
-            round(tally.finish(), traffic, 0.0)
+            let mut recorder = Recorder::default();
+            recorder.on_departure(delay_ns);
+            round(recorder.finish(), traffic, 0.0)
         };
         assert!(!of(traffic.late_ns / 2).is_client_limit() && of(2 * traffic.late_ns).is_client_limit());
     }

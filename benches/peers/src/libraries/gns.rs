@@ -50,7 +50,6 @@ pub(crate) fn libraries() -> Vec<Library> {
         wait: "tick of 1 ms".to_owned(),
         keep_alive: "10 s, its own",
         has_one_thread: false,
-        client_has_one_thread: false,
         ..Library::new("GameNetworkingSockets", "gns", serve, connect)
     }]
 }
@@ -113,7 +112,7 @@ fn answer(
     (global, socket): (&GnsGlobal, &GnsSocket<IsServer>),
     setup: &Setup,
     answers: &mut Answers,
-    served: &mut Served,
+    served: &Served,
 ) -> Result<bool, String> {
     let each = flags(setup.is_reliable);
     let last = each | SendFlags::NO_NAGLE;
@@ -129,7 +128,7 @@ fn answer(
         outgoing.push(global.utils().allocate_message(to, if is_last { last } else { each }, answer));
     }
     for outcome in socket.send_messages(outgoing) {
-        served.on_answer(matches!(outcome, SendOutcome::Sent(_)));
+        served.on_echo(matches!(outcome, SendOutcome::Sent(_)));
     }
     Ok(!messages.is_empty())
 }

@@ -4,14 +4,15 @@
 //! returns greetings and does not count them.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Answers, Counts, Delivery, TaskClient};
+use drumfire_benches::{Answers, Counts, Delivery, Served, TaskClient};
 use tokio::sync::mpsc;
 use tokio_kcp::{KcpConfig, KcpListener, KcpNoDelayConfig, KcpStream};
 
 use crate::adapter::{KEEP_ALIVE, Library, MESSAGE_MAX_BYTES, Setup, bind, line, version_of};
-use crate::tasks::{self, Tally, runtime};
+use crate::tasks::{self, runtime};
 
 /// Connections of a client that share a runtime. Each has its own socket.
 const PER_RUNTIME: usize = 64;
@@ -49,20 +50,20 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
         KcpListener::from_socket(config(), socket).await.map_err(line)
     })?;
     let address = listener.local_addr().map_err(line)?;
-    tasks::serve(&runtime, address, |tally| async move {
+    tasks::serve(&runtime, address, |served| async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::task::spawn_local(answer(stream, answer_bytes, tally.clone()));
+            tokio::task::spawn_local(answer(stream, answer_bytes, Rc::clone(&served)));
         }
     })
 }
 
-async fn answer(mut stream: KcpStream, answer_bytes: usize, tally: Tally) {
+async fn answer(mut stream: KcpStream, answer_bytes: usize, served: Rc<Served>) {
     let (mut answers, mut buffer) = (Answers::default(), [0; MESSAGE_MAX_BYTES]);
     // The client reports a connection that ended.
     while let Ok(length) = stream.recv(&mut buffer).await {
         let message = &buffer[..length];
         if message != GREETING {
-            tally.on_answer(stream.send(answers.to(message, answer_bytes)).await.is_ok());
+            served.on_echo(stream.send(answers.to(message, answer_bytes)).await.is_ok());
         } else if stream.send(message).await.is_err() {
             return;
         }

@@ -4,11 +4,12 @@
 //! not the default. Client and server share a fixed certificate.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use drumfire_benches::traffic::Client;
-use drumfire_benches::{Answers, Counts, Delivery, TaskClient};
+use drumfire_benches::{Answers, Counts, Delivery, Served, TaskClient};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{Connection, Endpoint, EndpointConfig, TokioRuntime, TransportConfig};
 use rcgen::{CertificateParams, KeyPair};
@@ -20,7 +21,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 use crate::adapter::{KEEP_ALIVE, Library, Setup, bind, line, version_of};
-use crate::tasks::{self, Tally, runtime};
+use crate::tasks::{self, runtime};
 
 /// Connections of a client that share an endpoint.
 const PER_SOCKET: usize = 64;
@@ -112,32 +113,32 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
     let (runtime, setup) = (runtime()?, *setup);
     let endpoint = endpoint(&runtime, Some(server_config(&setup)?))?;
     let address = endpoint.local_addr().map_err(line)?;
-    tasks::serve(&runtime, address, |tally| async move {
+    tasks::serve(&runtime, address, |served| async move {
         while let Some(incoming) = endpoint.accept().await {
-            let tally = tally.clone();
+            let served = Rc::clone(&served);
             tokio::task::spawn_local(async move {
                 // The client reports a connection that is not made, or ends.
                 let Ok(connection) = incoming.await else { return };
                 if setup.is_reliable {
-                    answer_stream(&connection, &setup, &tally).await;
+                    answer_stream(&connection, &setup, &served).await;
                 } else {
-                    answer_datagrams(&connection, &setup, &tally).await;
+                    answer_datagrams(&connection, &setup, &served).await;
                 }
             });
         }
     })
 }
 
-async fn answer_datagrams(connection: &Connection, setup: &Setup, tally: &Tally) {
+async fn answer_datagrams(connection: &Connection, setup: &Setup, served: &Served) {
     let mut answers = Answers::default();
     while let Ok(message) = connection.read_datagram().await {
         let is_same = setup.answer_bytes == 0;
         let answer = if is_same { message } else { answers.to(&message, setup.answer_bytes).to_vec().into() };
-        tally.on_answer(connection.send_datagram(answer).is_ok());
+        served.on_echo(connection.send_datagram(answer).is_ok());
     }
 }
 
-async fn answer_stream(connection: &Connection, setup: &Setup, tally: &Tally) {
+async fn answer_stream(connection: &Connection, setup: &Setup, served: &Served) {
     let Ok((mut send, mut receive)) = connection.accept_bi().await else { return };
     let (mut answers, mut unread) = (Answers::default(), Vec::new());
     while let Ok(Some(chunk)) = receive.read_chunk(READ_BYTES, true).await {
@@ -146,7 +147,7 @@ async fn answer_stream(connection: &Connection, setup: &Setup, tally: &Tally) {
         take_frames(&mut unread, |message| {
             // The first message is empty and only opens the stream.
             if !message.is_empty() {
-                tally.on_answer(true);
+                served.on_echo(true);
             }
             push_frame(&mut outgoing, answers.to(message, setup.answer_bytes));
         });

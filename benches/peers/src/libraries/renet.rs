@@ -103,7 +103,7 @@ fn serve(setup: &Setup) -> Result<Counts, String> {
     })
 }
 
-fn answer(server: &mut RenetServer, bytes: usize, answers: &mut Answers, served: &mut Served) {
+fn answer(server: &mut RenetServer, bytes: usize, answers: &mut Answers, served: &Served) {
     for client in server.clients_id() {
         for channel in 0..CHANNELS {
             while let Some(message) = server.receive_message(client, channel) {
@@ -112,7 +112,7 @@ fn answer(server: &mut RenetServer, bytes: usize, answers: &mut Answers, served:
                 if has_room {
                     server.send_message(client, channel, answer);
                 }
-                served.on_answer(has_room);
+                served.on_echo(has_room);
             }
         }
     }

@@ -22,7 +22,7 @@ const RELIABLE: ChannelId = ChannelId(3);
 /// Messages per client and second.
 const PER_SECOND: u64 = 10;
 
-/// Clients per socket. The receive buffer of a socket holds what comes for them while this process has no core.
+/// Clients per socket. The receive buffer of a socket holds their datagrams while this process has no core.
 pub(crate) const PER_SOCKET: usize = 125;
 
 /// Clients that connect at the same time. They fill their sockets.
@@ -37,7 +37,7 @@ const CONNECTING: Duration = Duration::from_millis(5);
 /// The clients limit a round when more than one message in ten leaves later than this.
 const LATE_NS: u64 = 500_000;
 
-/// Room for what all clients send while the server has no core.
+/// Room for the datagrams of all clients while the server has no core.
 pub(crate) const RECEIVE_BUFFER_BYTES: usize = 8 * 1_024 * 1_024;
 
 /// A server that polls in this interval on its one thread, as the report's does.
@@ -51,7 +51,7 @@ pub(crate) fn ticking(interval: Duration, connections: u32) -> EchoConfig {
 }
 
 /// A server and its clients.
-pub(crate) struct World {
+pub(crate) struct Population {
     pub(crate) server: Child,
     address: SocketAddr,
     pub(crate) load: Generator<ClientSocket>,
@@ -71,7 +71,7 @@ pub(crate) fn traffic(connections: u32) -> Traffic {
     }
 }
 
-impl World {
+impl Population {
     pub(crate) fn start(config: EchoConfig, core: usize) -> Result<Self, String> {
         let (server, address) = config.start(core)?;
         let load = Generator::over(traffic(0), Vec::new());

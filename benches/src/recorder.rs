@@ -1,4 +1,4 @@
-//! The books of messages that come back, over one window: counted by the client, and printed to the bench.
+//! The counts and latencies of echoed messages over one window, as the client records them and prints them to the bench.
 //!
 //! Nothing is sent here, and no clock is read. The caller passes the time.
 
@@ -19,7 +19,7 @@ const LONGEST_NS: u64 = 60_000_000_000;
 const GIVEN_UP_NS: u64 = 250_000_000;
 
 /// The time in which messages count, in nanoseconds of the host's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// The start of the window, inclusive.
     pub start: u64,
@@ -45,31 +45,31 @@ impl Window {
     }
 }
 
-/// Counts messages by the time at which they left and came back.
+/// Records the messages of one window after the other.
 #[derive(Debug)]
-pub struct Tally {
-    /// The time in which messages count.
+pub struct Recorder {
+    /// The present window.
     pub window: Window,
-    /// The counts. The latencies are filled in by [`Self::finish`].
+    /// The counts of the present window. The latencies are filled in by [`Self::finish`].
     pub counts: EchoCounts,
     latency: Histogram<u64>,
     delay: Histogram<u64>,
 }
 
-/// The counts of a [`Tally`].
+/// The counts of a [`Recorder`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EchoCounts {
     /// Messages that were outstanding when the window began.
-    pub out_at_start: u64,
-    /// Messages that came back before the window.
+    pub outstanding_at_start: u64,
+    /// Messages that returned in earlier windows.
     pub early: u64,
     /// Messages sent within the window.
     pub sent: u64,
-    /// Messages that came back within the window.
+    /// Messages that returned within the window.
     pub echoed: u64,
-    /// Messages that came back after the window.
+    /// Messages that returned after the window.
     pub late: u64,
-    /// Messages that never came back.
+    /// Messages that never returned.
     pub lost: u64,
     /// Messages for which the connection had no room.
     pub refused: u64,
@@ -77,7 +77,7 @@ pub struct EchoCounts {
     pub no_room: u64,
     /// Messages of a schedule that were left out because the next one of their connection was due. The client had no time.
     pub overdue: u64,
-    /// Messages that came and were not outstanding: duplicates, and bytes that were never sent.
+    /// Received messages that were not outstanding: duplicates, and bytes that were never sent. Earlier windows are included.
     pub unexpected: u64,
     /// Polls of a socket within the window.
     pub polls: u64,
@@ -89,73 +89,48 @@ pub struct EchoCounts {
     pub delay: Option<Latency>,
 }
 
-impl Default for Tally {
+impl Default for Recorder {
     fn default() -> Self {
-        Self::new(Window { start: 0, end: 0 })
-    }
-}
-
-impl Tally {
-    /// A tally without counts.
-    pub fn new(window: Window) -> Self {
         let histogram = || match Histogram::new_with_bounds(1, LONGEST_NS, 3) {
             Ok(histogram) => histogram,
             Err(error) => unreachable!("the bounds are valid: {error}"),
         };
-        Self { window, counts: EchoCounts::default(), latency: histogram(), delay: histogram() }
+        let (window, counts) = (Window::default(), EchoCounts::default());
+        Self { window, counts, latency: histogram(), delay: histogram() }
+    }
+}
+
+impl Recorder {
+    /// Begins a window in which this number of messages is outstanding already.
+    pub fn begin(&mut self, window: Window, outstanding_at_start: u64) {
+        let (early, unexpected) = (self.counts.back_in_all(), self.counts.unexpected);
+        self.counts = EchoCounts { outstanding_at_start, early, unexpected, ..EchoCounts::default() };
+        self.window = window;
+        self.latency.reset();
+        self.delay.reset();
     }
 
-    /// Counts a message that leaves now.
-    pub fn on_sent(&mut self, now: u64) {
-        if now < self.window.start {
-            self.counts.out_at_start += 1;
-        } else {
-            self.counts.sent += 1;
-        }
-    }
-
-    /// Counts a message that came back now. The latency counts from its intended departure.
+    /// Counts a message that returned now. The latency counts from its intended departure.
     pub fn on_echo(&mut self, now: u64, latency_ns: u64) {
-        // Messages are selected by their intended departure. The slowest ones come back after the window, and without them the tail
+        // Messages are selected by their intended departure. The slowest ones return after the window, and without them the tail
         // would end where the window does.
         if self.window.has(now.saturating_sub(latency_ns)) {
             self.latency.saturating_record(latency_ns);
         }
-        if now < self.window.start {
-            self.counts.out_at_start -= 1;
-            self.counts.early += 1;
-        } else if now < self.window.end {
-            self.counts.echoed += 1;
-        } else {
-            self.counts.late += 1;
-        }
+        *(if now < self.window.end { &mut self.counts.echoed } else { &mut self.counts.late }) += 1;
     }
 
     /// Counts a poll of a socket.
     pub fn on_poll(&mut self, now: u64, is_idle: bool) {
-        if self.window.has(now) {
+        if now < self.window.end {
             self.counts.polls += 1;
             self.counts.idle_polls += u64::from(is_idle);
         }
     }
 
-    /// Counts a message of a schedule that leaves now, `delay_ns` after its time.
-    pub fn on_departure(&mut self, now: u64, delay_ns: u64) {
-        if now >= self.window.start {
-            self.delay.saturating_record(delay_ns);
-        }
-    }
-
-    /// Counts a message of a schedule that is left out because its connection has too many outstanding ones.
-    pub fn on_no_room(&mut self, now: u64) {
-        self.counts.no_room += u64::from(now >= self.window.start);
-    }
-
-    /// Counts messages of a schedule that are left out because the next ones of their connections are due.
-    pub fn on_overdue(&mut self, now: u64, count: u64) {
-        if now >= self.window.start {
-            self.counts.overdue += count;
-        }
+    /// Records that a message of a schedule leaves `delay_ns` after its time.
+    pub fn on_departure(&mut self, delay_ns: u64) {
+        self.delay.saturating_record(delay_ns);
     }
 
     /// The latencies of messages that were due within the window.
@@ -171,12 +146,12 @@ impl Tally {
 }
 
 impl EchoCounts {
-    /// All messages sent, including those before the window.
+    /// All messages sent, including those of earlier windows, except those that were given up.
     pub const fn sent_in_all(&self) -> u64 {
-        self.out_at_start + self.early + self.sent
+        self.outstanding_at_start + self.early + self.sent
     }
 
-    /// All messages that came back, including those before and after the window.
+    /// All messages that returned, including those of earlier windows.
     pub const fn back_in_all(&self) -> u64 {
         self.early + self.echoed + self.late
     }
@@ -198,7 +173,7 @@ impl EchoCounts {
             ("sent", sent, back + self.lost..=back + self.lost),
             ("received", received, echoed + refused..=echoed + refused),
             ("received", received, 0..=sent),
-            ("came back", back, 0..=echoed),
+            ("returned", back, 0..=echoed),
         ])
     }
 }
@@ -209,15 +184,8 @@ pub(crate) struct Outstanding {
     next: u64,
     /// Messages with smaller numbers are forgotten.
     first: u64,
-    waiting: VecDeque<Sent>,
-}
-
-/// A message that is outstanding: its number, when it left, and when it was due.
-#[derive(Debug)]
-struct Sent {
-    number: u64,
-    at: u64,
-    due: u64,
+    /// The number of each message, and when it was due.
+    waiting: VecDeque<(u64, u64)>,
 }
 
 impl Outstanding {
@@ -231,22 +199,22 @@ impl Outstanding {
         self.next
     }
 
-    /// Adds the next message, which left at `at` and was due at `due`.
-    pub(crate) fn sent_at(&mut self, at: u64, due: u64) {
-        self.waiting.push_back(Sent { number: self.next, at, due });
+    /// Adds the next message, which was due at this time.
+    pub(crate) fn add(&mut self, due: u64) {
+        self.waiting.push_back((self.next, due));
         self.next += 1;
     }
 
-    /// Removes a message that came back and returns when it was due, or `None` when it is not outstanding.
+    /// Removes a message that returned and returns when it was due, or `None` when it is not outstanding.
     pub(crate) fn take(&mut self, number: u64) -> Option<u64> {
-        let place = self.waiting.binary_search_by_key(&number, |sent| sent.number).ok()?;
-        self.waiting.remove(place).map(|sent| sent.due)
+        let place = self.waiting.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        self.waiting.remove(place).map(|(_, due)| due)
     }
 
-    /// The number of messages for which a closed loop waits. It does not wait for unreliable messages that left more than
-    /// [`GIVEN_UP_NS`] ago, though they may still come back.
+    /// The number of messages for which a closed loop waits. It does not wait for unreliable messages that were due more than
+    /// [`GIVEN_UP_NS`] ago, though they may still return.
     pub(crate) fn awaited(&self, now: u64, may_lose: bool) -> usize {
-        let is_awaited = |sent: &&Sent| !may_lose || sent.at.saturating_add(GIVEN_UP_NS) >= now;
+        let is_awaited = |(_, due): &&(u64, u64)| !may_lose || due.saturating_add(GIVEN_UP_NS) >= now;
         self.waiting.iter().rev().take_while(is_awaited).count()
     }
 
@@ -266,24 +234,26 @@ impl Outstanding {
 mod tests {
     use super::*;
 
-    /// Two messages are out when the window begins, three leave in it, one is late, and one never comes.
-    fn tally() -> Tally {
-        let mut tally = Tally::new(Window::beginning_at(1_000, Duration::from_nanos(1_000)));
-        (0..3).for_each(|_| tally.on_sent(900));
-        tally.on_echo(950, 50);
-        (0..3).for_each(|_| tally.on_sent(1_000));
+    /// Three messages left before the window, and one of them returned. Three leave in the window, one is late, and one never returns.
+    fn recorder() -> Recorder {
+        let mut recorder = Recorder::default();
+        recorder.begin(Window { start: 0, end: 1_000 }, 0);
+        recorder.counts.sent += 3;
+        recorder.on_echo(950, 50);
+        recorder.begin(Window::beginning_at(1_000, Duration::from_nanos(1_000)), 2);
+        recorder.counts.sent += 3;
         for latency in [100, 200, 300] {
-            tally.on_echo(1_999, latency);
+            recorder.on_echo(1_999, latency);
         }
-        tally.on_echo(2_000, 5_000);
-        tally.counts.lost = 1;
-        tally
+        recorder.on_echo(2_000, 5_000);
+        recorder.counts.lost = 1;
+        recorder
     }
 
     #[test]
     fn a_message_counts_where_it_left_and_where_it_came_back() {
-        let counts = tally().finish();
-        assert_eq!((counts.out_at_start, counts.sent, counts.echoed, counts.late), (2, 3, 3, 1));
+        let counts = recorder().finish();
+        assert_eq!((counts.outstanding_at_start, counts.sent, counts.echoed, counts.late), (2, 3, 3, 1));
         assert_eq!((counts.sent_in_all(), counts.back_in_all()), (6, 5), "with the warm-up");
         let latency = counts.latency.expect("three were measured");
         assert_eq!((latency.count, latency.p50, latency.max), (3, 200, 300), "only those due in the window");
@@ -291,37 +261,34 @@ mod tests {
 
     #[test]
     fn messages_that_come_after_the_window_are_in_the_tail() {
-        let mut tally = Tally::new(Window::beginning_at(1_000, Duration::from_nanos(1_000)));
-        let due_and_back = [(999, 1_700), (1_000, 1_100), (1_999, 3_000), (2_000, 3_900)];
-        for (due, _) in due_and_back {
-            tally.on_sent(due);
+        let mut recorder = Recorder::default();
+        recorder.begin(Window::beginning_at(1_000, Duration::from_nanos(1_000)), 1);
+        for (due, back) in [(999, 1_700), (1_000, 1_100), (1_999, 3_000), (2_000, 3_900)] {
+            recorder.on_echo(back, back - due);
         }
-        for (due, back) in due_and_back {
-            tally.on_echo(back, back - due);
-        }
-        let counts = tally.finish();
-        assert_eq!((counts.echoed, counts.late), (2, 2), "the books go by the return");
+        let counts = recorder.finish();
+        assert_eq!((counts.echoed, counts.late), (2, 2), "the counts go by the return");
         let latency = counts.latency.expect("two were measured");
         assert_eq!((latency.count, latency.p50, latency.max), (2, 100, 1_001), "those due in the window");
     }
 
     #[test]
-    fn polls_and_departures_count_within_the_window() {
-        let mut tally = tally();
-        for (now, is_idle) in [(999, true), (1_000, true), (1_999, false), (2_000, true)] {
-            tally.on_poll(now, is_idle);
-            tally.on_departure(now, now);
+    fn polls_count_within_the_window_and_departures_always() {
+        let mut recorder = recorder();
+        for (now, is_idle) in [(1_000, true), (1_999, false), (2_000, true)] {
+            recorder.on_poll(now, is_idle);
+            recorder.on_departure(now);
         }
-        let counts = tally.finish();
+        let counts = recorder.finish();
         assert_eq!((counts.polls, counts.idle_polls), (2, 1));
-        assert_eq!(counts.delay.map(|delay| delay.count), Some(3), "all that leave after the start");
+        assert_eq!(counts.delay.map(|delay| delay.count), Some(3));
     }
 
     #[test]
     fn a_message_comes_back_once_and_in_any_order() {
         let mut out = Outstanding::default();
         for due in [10, 20, 30] {
-            out.sent_at(due, due);
+            out.add(due);
         }
         assert_eq!((out.next(), out.take(1), out.take(1), out.take(3)), (3, Some(20), None, None));
         assert_eq!(out.take(0), Some(10));
@@ -333,12 +300,11 @@ mod tests {
     #[test]
     fn a_closed_loop_goes_on_without_lost_unreliable_messages() {
         let mut out = Outstanding::beginning_at(70);
-        out.sent_at(0, 0);
-        // The second message was due long ago and leaves now.
-        out.sent_at(GIVEN_UP_NS, 0);
+        out.add(0);
+        out.add(GIVEN_UP_NS);
         let now = GIVEN_UP_NS + 1;
         assert_eq!((out.awaited(now, true), out.awaited(now, false)), (1, 2));
-        assert_eq!((out.take(70), out.take(70), out.next()), (Some(0), None, 72), "it may still come");
+        assert_eq!((out.take(70), out.take(70), out.next()), (Some(0), None, 72), "it may still return");
         assert_eq!((out.awaited(now, true), out.awaited(now + GIVEN_UP_NS, true)), (1, 0));
     }
 }
