@@ -200,8 +200,8 @@ impl<S: ThreadShard> ShardPlan<S> {
             }
         }
         shards.sort_unstable_by_key(S::index);
-        // A thread with shards that have ended still runs code of the application, which may need this lock. Whoever joins the
-        // thread holds it.
+        // A thread with shards that have ended still runs code of the application, which may need this lock. The caller that joins
+        // the thread holds it.
         let is_needed = thread_index < self.threads || !shards.is_empty() || !ended.is_empty();
         if let Some(slot) = self.slots.get_mut(thread_index) {
             slot.shard_count = count(shards.len());

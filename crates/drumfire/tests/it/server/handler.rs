@@ -162,7 +162,7 @@ fn a_handler_answers_in_place_with_and_without_threads() {
     }
 }
 
-/// Nobody polls the server, which has at least one thread, also on one core.
+/// No call polls the server, which has at least one thread, also on one core.
 #[test]
 fn messages_come_back_from_handlers_with_automatic_workers() {
     answer_in_place(Workers::Auto);

@@ -109,7 +109,7 @@ impl Game {
         while let Some(event) = client.next_event() {
             match event {
                 Event::Connected { .. } => {
-                    assert_eq!((stream.sent, stream.received), (0, 0), "it connected twice")
+                    assert_eq!((stream.sent, stream.received), (0, 0), "it connected twice");
                 }
                 Event::Message { channel: DOWN, payload, .. } => stream.receive(&payload),
                 Event::PathChanged { address, .. } => assert_eq!(client.local_addr(), Some(address)),
