@@ -6,7 +6,7 @@ use super::{Connection, Phase, route_fate};
 use crate::control::Control;
 use crate::error::{CloseReason, ConnectError};
 use crate::identity::{ConnectionIdState, KnownIds};
-use crate::limits::PROBE_INTERVAL_MAX;
+use crate::limits::{LAST_PROBE_INTERVAL, PROBE_INTERVAL_MAX};
 use crate::loss::TimerOutcome;
 use crate::session::PacketProtection;
 use crate::time::Moment;
@@ -127,12 +127,19 @@ impl Connection {
         None
     }
 
-    /// Returns the time at which a client probes although its probe timer has backed off further: data waits, and only an ack lets it leave. A
-    /// server has thousands of such connections when its own network fails. It waits for their probes.
+    /// Returns the time at which a probe is sent although the probe timer has backed off further.
     fn early_probe_at(&self) -> Option<Moment> {
         let probed_at = self.loss.silenced_probe_at()?;
-        let wait = PROBE_INTERVAL_MAX.max(self.loss.probe_timeout());
-        (self.liveness.is_client() && self.has_data()).then(|| probed_at.after(wait))
+        let probe_timeout = self.loss.probe_timeout();
+        // Few probes were sent in the first half of the timeout, and each may be lost. In the second half, they are so frequent
+        // that a connection survives on a link that loses 40 % in each direction.
+        let frequent_at = probed_at.after(LAST_PROBE_INTERVAL.max(probe_timeout));
+        let last_at = frequent_at.max(self.liveness.half_expired_at(self.loss.oldest_sent_at()?));
+        // Data waits, and only an ack lets it leave. A server has thousands of such connections when its own network fails, so
+        // it waits for the probes of the clients.
+        let has_waiting = self.liveness.is_client() && self.has_data();
+        let waiting_at = has_waiting.then(|| probed_at.after(PROBE_INTERVAL_MAX.max(probe_timeout)));
+        Some(waiting_at.map_or(last_at, |at| at.min(last_at)))
     }
 
     /// Returns the time at which an idle connection forgets which values it received. Until an ack reaches the peer,

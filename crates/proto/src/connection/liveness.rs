@@ -82,6 +82,12 @@ impl Liveness {
         oldest.map_or(idle, |oldest| idle.min(self.unacknowledged_timeout.after(oldest)))
     }
 
+    /// Returns the time at which half of the timeout for a missing ack has passed. `oldest` is when the oldest packet
+    /// without an ack was sent.
+    pub(crate) fn half_expired_at(&self, oldest: Moment) -> Moment {
+        oldest.after(part(self.unacknowledged_timeout.to_duration(), 2))
+    }
+
     /// Returns why the connection has timed out, or `None`.
     pub(crate) fn reason_at(&self, now: Moment, oldest: Option<Moment>) -> Option<CloseReason> {
         if oldest.is_some_and(|oldest| self.unacknowledged_timeout.after(oldest) <= now) {

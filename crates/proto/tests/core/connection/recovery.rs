@@ -344,3 +344,27 @@ fn after_an_outage_unreliable_messages_arrive_within_a_second() {
         assert!(took.iter().all(|took| *took <= longest), "{millis} ms: {took:?}");
     }
 }
+
+#[test]
+fn few_probes_are_sent_in_the_first_half_of_the_timeout_and_many_in_the_second() {
+    for sender in [CLIENT, SERVER] {
+        let mut world = World::new(1, link(0));
+        let peers = <[_; 2]>::from(world.connected());
+        world.reliable(sender, peers[sender], b"first").unwrap();
+        world.run(Duration::from_secs(1));
+        world.link = link(100);
+        world.send(sender, peers[sender], 1, b"state", SendOptions::unreliable()).unwrap();
+        let probes = [4_900, 5_000].map(|millis| {
+            let before = world.ends[sender].stats().probes_sent;
+            world.run(Duration::from_millis(millis));
+            world.ends[sender].stats().probes_sent - before
+        });
+        // Thousands of connections that wait for a server that is behind must not add to its load. Before the end, each connection
+        // tries so often that a lossy link carries a probe and its ack.
+        println!("probes in each half of the timeout: {probes:?}");
+        assert!((3..=5).contains(&probes[0]) && (13..=15).contains(&probes[1]), "{probes:?}");
+        assert_eq!(world.ends[sender].connection_count(), 1);
+        world.run(Duration::from_millis(200));
+        assert_eq!(world.ends[sender].connection_count(), 0);
+    }
+}
