@@ -412,3 +412,41 @@ fn a_note_that_panics_is_delivered_once_and_delays_no_other() {
     world.say(0, "echo");
     world.until("it still answers", |world| world.texts(0) == [b"echo"]);
 }
+
+/// A handler that asks for the statistics of each peer again whenever it has received them.
+struct StatsPoller;
+
+impl Handler for StatsPoller {
+    type Note = ();
+
+    fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
+        if let Event::Connected { peer, .. } | Event::Stats { peer, .. } = event {
+            context.request_stats(peer);
+        }
+    }
+
+    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, payload: &[u8]) {
+        context.send(peer, Message::reliable_ordered(channel, context.copy(payload))).unwrap();
+    }
+}
+
+#[test]
+fn a_handler_that_causes_its_own_events_does_not_stop_its_worker() {
+    let mut server =
+        handler::Server::bind(config(Workers::Inline), |_worker| StatsPoller).expect("a free port");
+    let mut client = connect_dev(server.local_addr()).expect("a client");
+    let (deadline, mut is_sent) = (now() + Duration::from_secs(30), false);
+    loop {
+        assert!(now() < deadline, "not in time: {:?}", server.control().stats());
+        server.poll(Duration::from_millis(1));
+        client.poll(Duration::from_micros(200));
+        if client.is_up() && !is_sent {
+            client.send_up(Message::reliable_ordered(TALK, "still there?")).expect("room");
+            client.flush();
+            is_sent = true;
+        }
+        if client.polled().any(|event| matches!(event, Event::Message { .. })) {
+            return;
+        }
+    }
+}

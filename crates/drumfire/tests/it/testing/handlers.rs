@@ -257,30 +257,3 @@ fn a_panic_in_another_connection_ends_only_that_one() {
     let stats = world.server.control().stats();
     assert_eq!((stats.workers[0].panics, stats.workers[0].connections), (1, 1));
 }
-
-/// A handler that asks for the statistics of each peer again whenever it has received them.
-struct StatsPoller;
-
-impl Handler for StatsPoller {
-    type Note = ();
-
-    fn on_event(&mut self, context: &mut Context<'_>, event: Event) {
-        if let Event::Connected { peer, .. } | Event::Stats { peer, .. } = event {
-            context.request_stats(peer);
-        }
-    }
-
-    fn on_message(&mut self, context: &mut Context<'_>, peer: PeerId, channel: ChannelId, payload: &[u8]) {
-        context.send(peer, Message::reliable_ordered(channel, context.copy(payload))).unwrap();
-    }
-}
-
-#[test]
-fn a_handler_that_causes_its_own_events_does_not_stop_its_worker() {
-    let mut world = World::serving(server_config(), 5, |_worker| StatsPoller).unwrap();
-    world.join(&ClientConfig::default()).unwrap();
-    world.advance(Duration::from_millis(500));
-    world.clients[0].send_up(Message::reliable_ordered(ChannelId(0), "still there?")).unwrap();
-    world.advance(Duration::from_millis(100));
-    assert_eq!(heard(&mut world, 0), [b"still there?".to_vec()]);
-}
