@@ -74,7 +74,7 @@ impl Connection {
     ///
     /// # Panics
     ///
-    /// If the packet numbers are used up, which no test does.
+    /// Panics if the packet numbers are used up, which no test does.
     #[must_use]
     pub fn next_number(&self) -> u64 {
         self.sealer.next_number().expect("packet numbers are left")
@@ -84,7 +84,7 @@ impl Connection {
     ///
     /// # Panics
     ///
-    /// If the packet numbers are used up, which no test does.
+    /// Panics if the packet numbers are used up, which no test does.
     pub fn datagram(&mut self, frames: &[u8]) -> Vec<u8> {
         self.sealer.datagram(frames)
     }
@@ -199,7 +199,7 @@ impl PacketSealer {
     ///
     /// # Panics
     ///
-    /// If the packet numbers are used up, which no test does.
+    /// Panics if the packet numbers are used up, which no test does.
     pub fn datagram(&mut self, frames: &[u8]) -> Vec<u8> {
         let header = self.header().expect("packet numbers are left");
         let mut datagram = encoded(|datagram| header.encode(datagram));
