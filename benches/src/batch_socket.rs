@@ -12,10 +12,10 @@ use drumfire_socket::{
 
 use crate::roles::RECEIVE_BUFFER_BYTES;
 
-/// Connections that share a socket. A server permits no more half-open connections of one address.
+/// The number of connections that share a socket. A server permits no more half-open connections of one address.
 pub const PER_SOCKET: usize = 16;
 
-/// More than any datagram of a bench.
+/// The size of the buffer for a datagram. No bench has a longer one.
 pub(crate) const DATAGRAM_BYTES: usize = 1_500;
 
 /// A socket, connected to a server.
@@ -24,7 +24,7 @@ pub(crate) struct BatchSocket {
     receiver: Receiver,
     sender: Sender,
     batch: SendBatch,
-    /// Datagrams that are received in one pass, at most.
+    /// The maximum number of datagrams that are received in one pass.
     budget: usize,
     /// Counts the datagrams that the kernel drops in front of the socket, where the system reports them.
     meter: Option<DropMeter>,

@@ -1,6 +1,6 @@
-//! One more connection next to those of a load, which sends messages at fixed times, more than the other end may take.
+//! A connection next to those of a load that sends more messages than the other end accepts, at fixed times.
 //!
-//! It runs on the calling thread. No congestion controller holds it back, so that only the other end can.
+//! It runs on the calling thread. Its rate has no congestion controller, so that only the other end limits it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::client::Client;
 use crate::client_socket::{ClientSettings, ClientSocket, RAMP_PER_SECOND};
 use crate::recorder::Window;
 
-/// Messages that a flood sends per second.
+/// The number of messages that a flood sends per second.
 pub const FLOOD_PER_SECOND: u64 = 100_000;
 
 /// The memory of the connection of a flood for sending, and for receiving.
 pub const FLOOD_MEMORY_BYTES: usize = 256 * 1_024;
 
-/// Bytes of a message. Each fills a packet of its own.
+/// The payload of a message. Each message fills a packet of its own.
 const MESSAGE: [u8; 1_000] = [0x5a; 1_000];
 
-/// Messages between two polls of the other connections, at most. A flood that is behind must not delay them.
+/// The maximum number of messages between two polls of the other connections. A flood that is behind must not delay them.
 const BURST_MAX: u64 = 32;
 
 /// A rate that no path here reaches.
@@ -32,14 +32,14 @@ const LINE_RATE: Congestion = Congestion::Fixed { bytes_per_second: 1 << 36 };
 /// The time within which all messages are acknowledged.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
-/// A connection that sends more than the other end may take.
+/// A connection that sends more than the other end accepts.
 pub struct Flood {
     /// The policy of the channel when its queue is full. With `None`, messages are unreliable.
     when_full: Option<WhenFull>,
     socket: ClientSocket,
     counts: FloodCounts,
     memory_max_bytes: usize,
-    /// Datagrams before the window.
+    /// The number of datagrams that were sent before the window.
     sent_before: Option<u64>,
 }
 

@@ -17,13 +17,13 @@ use serde::Serialize;
 use crate::server::{SERVER, connect_tcp};
 use crate::{Load, Mode, OTHER_FILES, format};
 
-/// Datagrams of each connection that clients receive or send in one pass.
+/// The number of datagrams of each connection that clients receive or send in one pass.
 const DATAGRAMS_EACH: usize = 8;
 
 /// The time from the last connection to the first message.
 const LEAD_NS: u64 = 100_000_000;
 
-/// When no message arrived for this long, the rest is lost.
+/// The time without a message after which the rest counts as lost.
 const QUIET_NS: u64 = 3_000_000_000;
 
 /// The time in which the last messages leave.

@@ -22,14 +22,14 @@ const TIME_MAX_US: u64 = 3_600_000_000;
 /// Numbered messages in one direction, or there and back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MessageLog {
-    /// Messages that were sent.
+    /// The number of messages that were sent.
     pub(crate) sent: u64,
-    /// Messages that arrived for the first time and in the promised order.
+    /// The number of messages that arrived for the first time and in the promised order.
     pub(crate) received: u64,
-    /// Messages that arrived twice, were never sent, or broke a promised order.
+    /// The number of messages that arrived twice, were never sent, or broke a promised order.
     pub(crate) wrong: u64,
     is_ordered: bool,
-    /// The sizes of messages, in turn. Empty for [`MESSAGE_BYTES`].
+    /// The sizes of the messages, which take turns. Empty if all messages have [`MESSAGE_BYTES`].
     sizes: &'static [usize],
     /// The newest number that arrived in each place. Empty where order is promised.
     recent: Vec<u64>,

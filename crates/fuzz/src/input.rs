@@ -38,6 +38,7 @@ impl<'a> Input<'a> {
         taken
     }
 
+    /// Returns all bytes that are left.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }

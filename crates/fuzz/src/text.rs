@@ -9,7 +9,7 @@ use drumfire::tokens::{TokenKey, TokenMasterKey};
 use drumfire::{ClientConfig, ConnectToken, ServerConfig, ServerKey, ServerPublicKey};
 
 /// The required settings of a server, except for its key.
-const LEAST: &str = "address = \"127.0.0.1:7777\"\naccess = \"open\"\n";
+const REQUIRED_SETTINGS: &str = "address = \"127.0.0.1:7777\"\naccess = \"open\"\n";
 
 fn assert_clear(error: &dyn Display) {
     let line = error.to_string();
@@ -24,7 +24,7 @@ pub(crate) fn config(data: &[u8]) {
         0 => keys(&text),
         1 => client(&text),
         2 => server(&text),
-        _ => server(&format!("key = \"{}\"\n{LEAST}{text}", ServerKey::from_bytes([0x5c; 32]).to_text())),
+        _ => server(&format!("key = \"{}\"\n{REQUIRED_SETTINGS}{text}", ServerKey::from_bytes([0x5c; 32]).to_text())),
     }
 }
 

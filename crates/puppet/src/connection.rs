@@ -74,7 +74,7 @@ impl Connection {
     ///
     /// # Panics
     ///
-    /// If the packet numbers are used up, which no test does.
+    /// Panics if the packet numbers are used up, which no test does.
     #[must_use]
     pub fn next_number(&self) -> u64 {
         self.sealer.next_number().expect("packet numbers are left")
@@ -84,7 +84,7 @@ impl Connection {
     ///
     /// # Panics
     ///
-    /// If the packet numbers are used up, which no test does.
+    /// Panics if the packet numbers are used up, which no test does.
     pub fn datagram(&mut self, frames: &[u8]) -> Vec<u8> {
         self.sealer.datagram(frames)
     }
@@ -114,10 +114,10 @@ impl Connection {
     }
 }
 
-/// Bytes of a packet to a server without its frames: the type, the connection id, a packet number of four bytes, and the tag.
+/// The number of bytes of a packet to a server without its frames: the type, the connection id, a packet number of four bytes, and the tag.
 const AROUND_FRAMES_BYTES: usize = 1 + ConnectionId::BYTES + 4 + TAG_BYTES;
 
-/// Bytes of a message frame without its payload and the second byte of the length: the type, channel 0, and the length.
+/// The number of bytes of a message frame without its payload and the second byte of the length: the type, channel 0, and the length.
 const MESSAGE_FIELDS_BYTES: usize = 3;
 
 /// The sealing half of a connection: it seals packets, each with the next packet number.
@@ -199,7 +199,7 @@ impl PacketSealer {
     ///
     /// # Panics
     ///
-    /// If the packet numbers are used up, which no test does.
+    /// Panics if the packet numbers are used up, which no test does.
     pub fn datagram(&mut self, frames: &[u8]) -> Vec<u8> {
         let header = self.header().expect("packet numbers are left");
         let mut datagram = encoded(|datagram| header.encode(datagram));

@@ -195,7 +195,7 @@ impl DrawnFrame {
 ///
 /// # Panics
 ///
-/// If `encode` fails for another reason.
+/// Panics if `encode` fails for another reason.
 pub fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(&mut bytes).expect("a vector has room");

@@ -50,7 +50,7 @@ impl Handshake {
     ///
     /// # Panics
     ///
-    /// If the public key is one of the few that are not valid.
+    /// Panics if the public key is one of the few that are not valid.
     #[must_use]
     pub fn begin(server_key: &[u8; 32], client_id: [u8; 8], ephemeral: [u8; 32]) -> Self {
         let payload = default_parameters().encode();
@@ -169,7 +169,7 @@ impl Connector {
     ///
     /// # Panics
     ///
-    /// If the public key is one of the few that are not valid.
+    /// Panics if the public key is one of the few that are not valid.
     #[must_use]
     pub fn new(
         server_key: &[u8; 32],

@@ -95,7 +95,7 @@ impl HostileEnd {
     ///
     /// # Panics
     ///
-    /// If the public key is one of the few that are not valid.
+    /// Panics if the public key is one of the few that are not valid.
     #[must_use]
     pub fn client(server_key: &[u8; 32], seed: u64) -> Self {
         let mut random = Random::of_seed(seed);

@@ -46,7 +46,7 @@ impl Random {
     ///
     /// # Panics
     ///
-    /// If `values` is empty.
+    /// Panics if `values` is empty.
     pub fn pick<T: Copy>(&mut self, values: &[T]) -> T {
         values[self.index(values.len())]
     }
@@ -55,7 +55,7 @@ impl Random {
     ///
     /// # Panics
     ///
-    /// If there is no choice.
+    /// Panics if there is no choice.
     pub(crate) fn weighted<T: Copy>(&mut self, choices: &[(T, u64)]) -> T {
         let mut at = self.below(choices.iter().map(|(_, weight)| weight).sum());
         for (choice, weight) in choices {

@@ -74,7 +74,7 @@ choices! {
 }
 
 choices! {
-    /// Which message a frame is about.
+    /// The choice of the message that a frame names.
     IdChoice(state: &SendState, random: &mut Random) -> u64 {
         Next: 12 => state.next,
         /// The id of the previous frame.

@@ -1,7 +1,7 @@
 //! An attacker on and off the path, without keys. It invents datagrams, and it copies, repeats, and changes the
 //! datagrams of the ends, from any address.
 //!
-//! The other modules check what it achieves: `checks` how much the server sends to its addresses, `client` the connections.
+//! Other modules check its effects: `checks` how much the server sends to its addresses, and `client` the connections.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -34,6 +34,7 @@ const ID: std::ops::Range<usize> = 1..9;
 pub(crate) struct Attacker {
     plan: Attack,
     random: Random,
+    /// Datagrams of the ends, at most [`REMEMBERED`].
     kept: Vec<Datagram>,
     /// Hellos of clients, each with another client id, the newest last.
     hellos: VecDeque<Vec<u8>>,

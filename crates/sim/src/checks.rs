@@ -38,8 +38,8 @@ pub(crate) fn check_books(world: &World, replaced: &[ReplacedClientCounts]) -> R
         let (stats, replaced) = (client.stats(), replaced.get(at).copied().unwrap_or_default());
         check_client(at, &stats)?;
         let links = world.link_counts(at);
-        for (link, (counts, flying)) in ["up", "down"].into_iter().zip(links) {
-            let ends = counts.delivered + counts.lost + counts.queue_full + counts.too_large + flying;
+        for (link, (counts, in_flight)) in ["up", "down"].into_iter().zip(links) {
+            let ends = counts.delivered + counts.lost + counts.queue_full + counts.too_large + in_flight;
             equal(|| format!("client {at}'s link {link}"), counts.pushed + counts.duplicated, ends)?;
         }
         let [(to_server, _), (to_client, _)] = links;

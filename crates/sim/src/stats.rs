@@ -52,35 +52,35 @@ const FAULTS: [&str; 6] = [
 pub struct Counts(BTreeMap<Cow<'static, str>, u64>);
 
 impl Counts {
-    /// Clients that connected.
+    /// The number of clients that connected.
     pub const CONNECTED: &str = "connected";
-    /// Clients whose handshake failed.
+    /// The number of clients whose handshake failed.
     pub const FAILED: &str = "failed";
-    /// Connections that were over at the end, as they should be.
+    /// The number of connections that had ended by the end of the run, as expected.
     pub const CLOSED: &str = "closed";
-    /// Messages that were accepted for sending.
+    /// The number of messages that were accepted for sending.
     pub const SENT: &str = "sent";
-    /// Messages that were delivered.
+    /// The number of messages that were delivered.
     pub const DELIVERED: &str = "delivered";
-    /// Changes of clients' addresses.
+    /// The number of changes of clients' addresses.
     pub const REBOUND: &str = "rebound";
-    /// Connections with an end that broke the rules.
+    /// The number of connections with a hostile end.
     pub const HOSTILE: &str = "hostile ends";
-    /// The time that clients were connected, in milliseconds, summed over them.
+    /// The time that clients were connected, in milliseconds, summed over all clients.
     pub const CLIENT_MS: &str = "client milliseconds";
-    /// Datagrams that ends sent.
+    /// The number of datagrams that ends sent.
     pub const PACKETS: &str = "packets";
-    /// Attempts to connect.
+    /// The number of attempts to connect.
     pub const HANDSHAKES: &str = "handshakes";
-    /// Datagrams of attackers, which hold no keys.
+    /// The number of datagrams of attackers, which hold no keys.
     pub const ATTACKS: &str = "hostile";
-    /// Sealed packets whose key and number were compared with all others of their world. 0 without the audit.
+    /// The number of sealed packets whose key and number were compared with all others of their world. 0 without the audit.
     pub const AUDITED: &str = "audited";
-    /// Rebinds, outages, wrong clocks, stalls, clients that vanish, and hostile ends.
+    /// The number of rebinds, outages, wrong clocks, stalls, clients that vanish, and hostile ends.
     pub(crate) const OTHER_FAULTS: &str = "other_faults";
-    /// Moments at which a worker did not know of datagrams in its socket: 0, or the run failed.
+    /// The number of times at which a worker did not know of datagrams in its socket. A run with one fails.
     pub const STRANDED: &str = "stranded";
-    /// Panics in the code of connections.
+    /// The number of panics in the code of connections.
     pub(crate) const CONNECTION_PANICS: &str = "panics of connections";
 
     /// Adds to the count of a kind.
@@ -103,7 +103,7 @@ impl Counts {
         }
     }
 
-    /// Returns how often events of this kind happened.
+    /// Returns the number of events of this kind.
     #[must_use]
     pub fn of(&self, kind: &str) -> u64 {
         self.0.get(kind).copied().unwrap_or(0)
@@ -115,7 +115,7 @@ impl Counts {
         FAULTS.map(|fault| (fault, self.of(fault)))
     }
 
-    /// Returns every kind of event that must happen in scenarios with several workers, by name, and how often it did.
+    /// Returns every kind of event that must happen in scenarios with several workers, by name, and its number of events.
     #[must_use]
     pub fn kinds(&self) -> Vec<(String, u64)> {
         let send_faults = [SEND_FAULTS.as_slice(), &[Fault::WouldBlock]].concat();

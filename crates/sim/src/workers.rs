@@ -58,17 +58,17 @@ pub(crate) const STALL_SURVIVED: Duration = Duration::from_secs(1);
 pub struct WorkerPlan {
     /// The number of workers, 1 to 8.
     pub workers: u16,
-    /// Their sockets.
+    /// The kind of the workers' sockets.
     pub sockets: Sockets,
-    /// How they wait.
+    /// The way in which the workers wait for datagrams.
     pub wait: Wait,
     /// The faults of each worker's socket.
-    pub troubles: Vec<SocketFaults>,
-    /// Faults at certain ticks.
+    pub socket_faults: Vec<SocketFaults>,
+    /// The faults of workers, each at a tick.
     pub events: Vec<WorkerEvent>,
-    /// Empty and overlong datagrams per tick.
-    pub odd: u64,
-    /// Ticks between two bursts from one address that exceed a worker's share for a source. 0 for no bursts.
+    /// The number of empty and overlong datagrams per tick.
+    pub odd_length_count: u64,
+    /// The number of ticks between two bursts from one address that exceed a worker's share for a source. 0 for no bursts.
     pub flood_ticks: u64,
     /// The tick in which the server begins to shut down, and the deadline.
     pub drain: Option<(u64, Duration)>,
@@ -111,7 +111,7 @@ impl WorkerPlan {
                 _ => 4_096,
             });
         let wait = pick(random, &[Wait::Notify, Wait::Gather(Wait::GATHER)]);
-        let troubles = (0..workers).map(|_| draw_trouble(random)).collect();
+        let socket_faults = (0..workers).map(|_| draw_socket_faults(random)).collect();
         let event = |random: &mut Random| WorkerEvent {
             tick: random.below(chaos_ticks),
             worker: index(random, workers.into()),
@@ -124,16 +124,16 @@ impl WorkerPlan {
             workers,
             sockets,
             wait,
-            troubles,
+            socket_faults,
             events,
-            odd: random.below(4),
+            odd_length_count: random.below(4),
             flood_ticks: if random.below(8) == 0 { between(random, 8, 40) } else { 0 },
             drain,
         }
     }
 }
 
-fn draw_trouble(random: &mut Random) -> SocketFaults {
+fn draw_socket_faults(random: &mut Random) -> SocketFaults {
     SocketFaults {
         receive: fraction(random, 0.2),
         receive_faults: RECEIVE_FAULTS.to_vec(),
@@ -183,8 +183,8 @@ pub(crate) struct WorkerRecords {
 impl WorkerRecords {
     /// Sets the faults of the sockets, and returns records without other faults.
     pub(crate) fn new(plan: Option<&WorkerPlan>, world: &mut World) -> Self {
-        for (worker, trouble) in plan.iter().flat_map(|plan| plan.troubles.iter().enumerate()) {
-            world.set_socket_faults(worker, trouble.clone());
+        for (worker, faults) in plan.iter().flat_map(|plan| plan.socket_faults.iter().enumerate()) {
+            world.set_socket_faults(worker, faults.clone());
         }
         Self { injected: vec![InjectedFaults::default(); world.workers()], ..Self::default() }
     }

@@ -38,16 +38,16 @@ pub const VERSION: u32 = 6;
 /// The maximum length of a line in bytes, without its newline: room for 65,536 ids, or for 131,072 counters.
 pub const MAX_LINE_BYTES: usize = 3 * 1024 * 1024;
 
-/// The bytes of the longest line with its newline.
+/// The maximum length of a line in bytes, with its newline.
 const READ_BYTES: u64 = MAX_LINE_BYTES as u64 + 1;
 
-/// How long a wait lasts before it asks its caller whether to go on.
+/// The time after which a wait asks its caller whether to continue.
 const STEP: Duration = Duration::from_millis(20);
 
-/// How long connecting, or one write, may block before the connection counts as broken.
+/// The maximum time of a connect or a write. After that the connection counts as broken.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a new connection may take to send its hello.
+/// The maximum time from the accept of a connection to its hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum number of connections without a hello. More wait in the backlog of the listener.

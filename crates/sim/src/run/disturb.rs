@@ -99,7 +99,7 @@ impl ScenarioRun<'_> {
             self.allow_end(None);
         }
         let to = self.world.server.local_addr();
-        for _ in 0..plan.odd {
+        for _ in 0..plan.odd_length_count {
             let is_empty = self.random.below(2) == 0;
             let bytes = if is_empty { 0 } else { between(&mut self.random, 1_501, 9_000) };
             self.world.inject(AddressClass::Junk.address(&mut self.random), to, vec![0x80; bytes]);

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The version of the report's JSON; it grows when a key changes its meaning or goes away.
+/// The version of the report's JSON. It increases when a key changes its meaning or is removed.
 pub const REPORT_FORMAT: u32 = 2;
 
 /// The flags that a run was started with, without their leading dashes. The value of a switch is `on` or `off`.
@@ -31,7 +31,7 @@ pub(super) fn switch_text(value: Value) -> Value {
     }
 }
 
-/// The flags in one line: `drain=recvmmsg threads=4`.
+/// Returns the flags in one line, such as `drain=recvmmsg threads=4`.
 pub(crate) fn flags_text(flags: &Flags) -> String {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let flags: Vec<String> = flags.iter().map(|(name, value)| format!("{name}={}", text(value))).collect();
@@ -43,11 +43,11 @@ pub(crate) fn flags_text(flags: &Flags) -> String {
 pub struct Versions {
     /// The version of drumfire.
     pub drumfire: String,
-    /// The toolchain it was built with, when the build knew its name (builds by way of rustup do).
+    /// The toolchain that built it. `None` if the build did not know its name; builds by rustup do.
     pub rustc: Option<String>,
-    /// `release` or `debug`; figures of a debug build say nothing.
+    /// The profile, `release` or `debug`. Figures of a debug build have no meaning.
     pub build: String,
-    /// [`REPORT_FORMAT`] of the program that wrote the report.
+    /// The [`REPORT_FORMAT`] of the program that wrote the report.
     pub format: u32,
 }
 
@@ -63,21 +63,21 @@ impl Versions {
     }
 }
 
-/// The machine that measured, without its name.
+/// The machine on which the report was measured, without its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's model.
+    /// The model of the processor. `None` if the system does not report it.
     pub cpu: Option<String>,
-    /// Cores that are online.
+    /// The number of cores that are online.
     pub cores: Option<u32>,
     /// The kernel's release.
     pub kernel: Option<String>,
-    /// All of the memory, in bytes.
+    /// The size of the memory in bytes.
     pub memory_bytes: Option<u64>,
 }
 
 impl fmt::Display for Machine {
-    /// The parts that are known, in one line.
+    /// Returns the known fields in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
             self.cpu.clone(),
@@ -94,13 +94,13 @@ impl fmt::Display for Machine {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Granted {
-    /// Receive buffer of one socket as read back, in bytes; Linux counts its own overhead in it.
+    /// The receive buffer of one socket in bytes, as the kernel reports it. On Linux it includes the kernel's overhead.
     pub receive_buffer_bytes: Option<u64>,
-    /// Send buffer of one socket as read back, in bytes.
+    /// The send buffer of one socket in bytes, as the kernel reports it.
     pub send_buffer_bytes: Option<u64>,
-    /// Whether datagrams may arrive joined into trains.
+    /// Whether the kernel may coalesce received datagrams into trains.
     pub gro: Option<bool>,
-    /// Whether trains may be handed over for the kernel to cut.
+    /// Whether the kernel splits trains that are sent in one call.
     pub gso: Option<bool>,
     /// The mechanism that spreads datagrams over the group: `tag`, `hash`, or the reason why there is none.
     pub filter: Option<String>,
@@ -109,9 +109,9 @@ pub struct Granted {
 /// A thread's CPU time over the window of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// Seconds in the program itself.
+    /// The user time in seconds.
     pub user_s: f64,
-    /// Seconds in the kernel on the program's behalf.
+    /// The system time in seconds.
     pub sys_s: f64,
 }
 
@@ -133,7 +133,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// The summary of a histogram of nanoseconds; nothing when it is empty.
+    /// Returns the summary of a histogram of nanoseconds, or `None` if it is empty.
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         (!histogram.is_empty()).then(|| Self {
             p50: histogram.value_at_quantile(0.5),
