@@ -24,7 +24,10 @@ pub(crate) fn config(data: &[u8]) {
         0 => keys(&text),
         1 => client(&text),
         2 => server(&text),
-        _ => server(&format!("key = \"{}\"\n{REQUIRED_SETTINGS}{text}", ServerKey::from_bytes([0x5c; 32]).to_text())),
+        _ => server(&format!(
+            "key = \"{}\"\n{REQUIRED_SETTINGS}{text}",
+            ServerKey::from_bytes([0x5c; 32]).to_text()
+        )),
     }
 }
 
