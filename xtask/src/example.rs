@@ -60,7 +60,7 @@ fn read(workspace: &Workspace, name: &str) -> Result<[Vec<String>; 2], Stop> {
     let [server, client] = ROLES.map(|role| {
         let words = words(&text, name, role);
         words.ok_or_else(|| {
-            Stop::failed(format!("examples/{name}.rs: the comment at its head has no command for the {role}"))
+            Stop::failed(format!("examples/{name}.rs: its head has no command for the {role}"))
         })
     });
     Ok([server?, client?])
@@ -96,9 +96,7 @@ fn words(example: &str, name: &str, role: &str) -> Option<Vec<String>> {
 pub(crate) fn free_address() -> Result<SocketAddr, Stop> {
     let free = || UdpSocket::bind(TcpListener::bind("127.0.0.1:0")?.local_addr()?)?.local_addr();
     let mut tries = std::iter::repeat_with(free).take(PORTS_TRIED);
-    tries
-        .find_map(Result::ok)
-        .ok_or_else(|| Stop::failed("the loopback interface has no port that is free for UDP and TCP"))
+    tries.find_map(Result::ok).ok_or_else(|| Stop::failed("no port is free for UDP and TCP"))
 }
 
 /// Runs another client next to the server of an example, with the arguments of the example's client, and prints its output.

@@ -86,10 +86,7 @@ fn select(corpora: Vec<String>, asked: &[String]) -> Result<Vec<String>, Stop> {
     let is = |corpus: &String, name: &String| name == ALL || name_of(corpus).eq_ignore_ascii_case(name);
     if let Some(name) = asked.iter().find(|name| !corpora.iter().any(|corpus| is(corpus, name))) {
         let names: Vec<String> = corpora.iter().map(|corpus| name_of(corpus)).collect();
-        return Err(Stop::failed(format!(
-            "there is no target `{name}`: the targets are {}",
-            names.join(", ")
-        )));
+        return Err(Stop::failed(format!("there is no target `{name}`, only {}", names.join(", "))));
     }
     let is_asked = |corpus: &String| asked.is_empty() || asked.iter().any(|name| is(corpus, name));
     Ok(corpora.into_iter().filter(is_asked).collect())
