@@ -41,9 +41,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Stop> {
     let mut names = names.lines();
     let fault = names.next().unwrap_or_default();
     if run_case(&program, &reports, fault)?.is_empty() {
-        return Err(Stop::Needs(format!(
-            "a valgrind that reports the planted fault {fault}: the installed one does not"
-        )));
+        return Err(Stop::Needs(format!("a valgrind that reports the planted fault {fault}")));
     }
     println!("{fault}: valgrind reports this planted fault");
     let mut found = Vec::new();

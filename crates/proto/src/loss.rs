@@ -188,6 +188,11 @@ impl Loss {
         self.packets.as_ref().filter(|_| self.is_silenced())?.probed_at
     }
 
+    /// Whether no packet with reliable messages is in flight, so that probes back off further.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.packets.as_ref().is_none_or(|packets| packets.in_flight.urgency() != AckUrgency::High)
+    }
+
     /// Returns the time at which the oldest packet without an ack was sent.
     pub(crate) fn oldest_sent_at(&self) -> Option<Moment> {
         self.packets.as_ref()?.oldest_sent_at()

@@ -129,7 +129,8 @@ impl Connection {
 
     /// Returns the time at which a probe is sent although the probe timer has backed off further.
     fn early_probe_at(&self) -> Option<Moment> {
-        let probed_at = self.loss.silenced_probe_at()?;
+        // With reliable messages in flight, the probe timer itself is frequent enough.
+        let probed_at = self.loss.silenced_probe_at().filter(|_| self.loss.is_quiet())?;
         let probe_timeout = self.loss.probe_timeout();
         // Few probes were sent in the first half of the timeout, and each may be lost. In the second half, they are so frequent
         // that a connection survives on a link that loses 40 % in each direction.
