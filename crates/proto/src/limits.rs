@@ -380,7 +380,8 @@ pub const PROBE_INTERVAL_MAX: Duration = Duration::from_millis(700);
 /// be more than a core handles, and it would never recover.
 pub const QUIET_PROBE_INTERVAL_MAX: Duration = Duration::from_millis(2_800);
 
-/// The interval of probes in the second half of the unacknowledged timeout, on a path whose probe timeout is not longer.
+/// The interval of probes in the second half of the unacknowledged timeout, without reliable messages in flight and on a path
+/// whose probe timeout is not longer.
 pub const LAST_PROBE_INTERVAL: Duration = Duration::from_millis(350);
 
 /// The maximum number of doublings of the probe timeout, so that no shift overflows.
