@@ -88,7 +88,7 @@ impl Connection {
                 .write_hello(now, out)
                 .map_or(PacketOutcome::Nothing, |bytes| PacketOutcome::Datagram(bytes, to));
         }
-        self.build_packet(now, (ends_turn, may_send_data), out, entropy, stats)
+        self.build_packet(now, ends_turn, may_send_data, out, entropy, stats)
             .unwrap_or(PacketOutcome::KeyLimit)
     }
 
@@ -96,7 +96,8 @@ impl Connection {
     fn build_packet(
         &mut self,
         now: Moment,
-        (ends_turn, may_send_data): (bool, bool),
+        ends_turn: bool,
+        may_send_data: bool,
         out: &mut [u8],
         entropy: &mut Entropy,
         stats: &mut Stats,
@@ -142,7 +143,7 @@ impl Connection {
         let mut content = if probe_bytes.is_some() {
             write_mtu_probe(&mut writer)
         } else {
-            self.write_frames((now, number, may_send_data), &to, &mut writer, stats)
+            self.write_frames(now, number, may_send_data, &to, &mut writer, stats)
         };
         if writer.written_bytes() == 0 && !self.has_to_send(now) {
             // All waiting messages had expired, and no packet is needed.
@@ -173,7 +174,9 @@ impl Connection {
     /// is due.
     fn write_frames<B: BufMut>(
         &mut self,
-        (now, number, may_send_data): (Moment, u64, bool),
+        now: Moment,
+        number: u64,
+        may_send_data: bool,
         to: &Destination,
         writer: &mut FrameWriter<B>,
         stats: &mut Stats,

@@ -398,6 +398,14 @@ fn send_many(world: &mut World, end: usize, peer: PeerId, count: usize) -> usize
     world.sent.iter().filter(|(_, from, bytes)| *from == end && bytes.len() > 1_200).count()
 }
 
+/// Sends 1,000 messages of 100 bytes, so that this end searches for the largest datagram that the path carries.
+fn find_mtu(world: &mut World, end: usize, peer: PeerId) {
+    for _ in 0..10 {
+        send_many(world, end, peer, 100);
+        world.run(Duration::from_millis(100));
+    }
+}
+
 #[test]
 fn a_late_ack_of_an_mtu_probe_says_nothing_about_another_path() {
     let mut world = World::new(45, CLEAN);
@@ -445,10 +453,7 @@ fn a_client_that_changes_its_path_falls_back_to_small_datagrams() {
     let mut world = World::new(46, CLEAN);
     world.carries = [Some(1_472); 2];
     let (client, _) = world.connected();
-    for _ in 0..10 {
-        send_many(&mut world, CLIENT, client, 100);
-        world.run(Duration::from_millis(100));
-    }
+    find_mtu(&mut world, CLIENT, client);
     let size = |world: &mut World| {
         let now = world.now();
         world.ends[CLIENT].peer_stats(now, client).unwrap().datagram_max_bytes
@@ -468,10 +473,7 @@ fn an_idle_server_falls_back_to_small_datagrams_when_its_client_moves() {
     let mut world = World::new(48, CLEAN);
     world.carries = [Some(1_472); 2];
     let (client, server) = world.connected();
-    for _ in 0..10 {
-        send_many(&mut world, SERVER, server, 100);
-        world.run(Duration::from_millis(100));
-    }
+    find_mtu(&mut world, SERVER, server);
     // Both ends release the memory of their estimates.
     world.run(Duration::from_secs(6));
     world.client_address = OTHER_HOST.parse().unwrap();
@@ -530,10 +532,7 @@ fn the_first_datagram_from_another_address_is_no_mtu_probe() {
     let mut world = World::new(49, CLEAN);
     world.carries = [Some(1_472); 2];
     let (client, server) = world.connected();
-    for _ in 0..10 {
-        send_many(&mut world, CLIENT, client, 100);
-        world.run(Duration::from_millis(100));
-    }
+    find_mtu(&mut world, CLIENT, client);
     world.run(Duration::from_secs(1));
     world.client_address = OTHER_HOST.parse().unwrap();
     let now = world.now();
@@ -564,10 +563,7 @@ fn a_burst_of_lost_large_packets_is_no_black_hole() {
     let mut world = World::new(13, CLEAN);
     world.carries = [Some(1_472); 2];
     let (client, _) = world.connected();
-    for _ in 0..10 {
-        send_many(&mut world, CLIENT, client, 100);
-        world.run(Duration::from_millis(100));
-    }
+    find_mtu(&mut world, CLIENT, client);
     // A full queue drops the first datagrams of a burst, and carries the rest.
     send_many(&mut world, CLIENT, client, 400);
     let mut drop_count = 10;
